@@ -1,0 +1,318 @@
+"""The effects of one execution's life: look at records, leases and Ray; do one action.
+
+`runner.lifecycle` says what is to be done; this file does it. Nothing here decides.
+"""
+
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from runner import claims, faults, lifecycle, record
+from runner.analysis import verdicts
+from runner.claims import AttemptSpec, Refused, ToEvaluate
+from runner.lifecycle import Attempt, Facts, Job
+from runner.progress import curve
+from runner.record import Checkpoint, Evaluated, RunEnd, run_name
+from runner.store import LeaseWatch, Store, StoreError
+
+MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
+MOST_POINTS = 500  # of a curve in a record
+
+
+class Launcher(Protocol):
+    """Where attempts run. Every call may be repeated without harm."""
+
+    def look(self, folder: str) -> Job:
+        """What has become of the job of the attempt with this folder name."""
+
+    def submit(self, folder: str, where: Path, plan: record.Plan) -> None:
+        """Start `runner.worker` on the attempt's folder `where`, unless its job exists."""
+
+    def stop(self, folder: str) -> None:
+        """Ask the job and all its processes to end."""
+
+
+def begin(store: Store, execution: record.Execution) -> bool:
+    """Record that an execution is due. False: it is known already."""
+    return record.write(store, f"executions/{execution.id}/execution", execution)
+
+
+def observe(store: Store, launcher: Launcher, leases: LeaseWatch, execution: str) -> Facts:
+    """The execution's records and, for an attempt that is open, its lease, claim and job."""
+    folder = f"executions/{execution}"
+    events = record.names(store, folder)
+    attempts = []
+    for event in events:
+        name, _, what = event.partition(".")
+        if what == "claimed":
+            claimed = record.require(store, f"{folder}/{event}", record.Claimed)
+            attempt = Attempt(
+                name=name,
+                folder=f"{execution}.{name}-{claimed.nonce}",
+                claimed=claimed,
+                submitted=f"{name}.submitted" in events,
+                ended=record.read(store, f"{folder}/{name}.ended", record.Ended),
+            )
+            attempts.append(attempt if attempt.ended else _look(store, launcher, leases, attempt))
+    return Facts(
+        execution=record.require(store, f"{folder}/execution", record.Execution),
+        # `t` before `e`, each in the order of its number.
+        attempts=tuple(sorted(attempts, key=lambda a: (a.name[0] == "e", int(a.name[1:])))),
+        cancelled=record.read(store, f"{folder}/cancelled", record.Cancelled),
+        voided=record.read(store, f"{folder}/voided", record.Voided),
+        result=record.read(store, f"{folder}/result", record.Result),
+    )
+
+
+def _look(store: Store, launcher: Launcher, leases: LeaseWatch, attempt: Attempt) -> Attempt:
+    # The job first: what it wrote before it ended is then surely seen.
+    job = launcher.look(attempt.folder)
+    lease = leases.look(attempt.folder)
+    out, nonce = store.path(f"work/{attempt.folder}/out"), attempt.claimed.nonce
+    finished, failed = False, ""
+    try:
+        finished = claims.read_claim(out / "finished.json", claims.AttemptClaim, nonce) is not None
+        failure = claims.read_claim(out / "failed.json", claims.AttemptClaim, nonce)
+        failed = (failure.why or "the job gave no reason") if failure else ""
+    except Refused as error:
+        failed = f"its claim was refused: {error}"
+    return Attempt(
+        name=attempt.name,
+        folder=attempt.folder,
+        claimed=attempt.claimed,
+        submitted=attempt.submitted,
+        ended=None,
+        job=job,
+        lease=lease,
+        finished=finished,
+        failed=failed,
+    )
+
+
+def act(
+    store: Store, launcher: Launcher, facts: Facts, action: lifecycle.Action, now: datetime
+) -> None:
+    """Do one action. Done twice, or by two at once, it has one effect."""
+    folder = f"executions/{facts.execution.id}"
+    match action:
+        case lifecycle.Claim(name):
+            record.write(store, f"{folder}/{name}.claimed", _claim(store, facts, name, now))
+        case lifecycle.Submit(name):
+            spec = _spec(facts, name, _attempt(facts, name).claimed.nonce)
+            where = f"work/{spec.folder}"
+            data = spec.canonical()
+            if (
+                not store.create(f"{where}/spec.json", data)
+                and store.read(f"{where}/spec.json") != data
+            ):
+                raise StoreError(f"{where}/spec.json is not what the record says; it was changed.")
+            with faults.around("ray.submit"):
+                launcher.submit(spec.folder, store.path(where), facts.execution.plan)
+        case lifecycle.Confirm(name):
+            record.write(store, f"{folder}/{name}.submitted", record.Submitted(at=now))
+        case lifecycle.Stop(name):
+            with faults.around("ray.stop"):
+                launcher.stop(_attempt(facts, name).folder)
+        case lifecycle.End(name, how, why):
+            ended = _ended(store, facts, _attempt(facts, name), how, why, now)
+            record.write(store, f"{folder}/{name}.ended", ended)
+        case lifecycle.Conclude(state, why):
+            _conclude(store, facts, state, why, now)
+
+
+def _attempt(facts: Facts, name: str) -> Attempt:
+    return next(attempt for attempt in facts.attempts if attempt.name == name)
+
+
+# ── Claiming ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _claim(store: Store, facts: Facts, name: str, now: datetime) -> record.Claimed:
+    attempt = f"{facts.execution.id}.{name}"
+    spec = _spec(facts, name, secrets.token_hex(8))
+    return record.Claimed(
+        at=now,
+        nonce=spec.nonce,
+        spec_sha256=spec.digest(),
+        set_aside=tuple(
+            f"work/{other}"
+            for other in store.list("work")
+            if other == attempt or other.startswith(f"{attempt}-")
+        ),
+    )
+
+
+def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
+    training = facts.of("t")
+    last = training[-1].ended if training else None
+    evaluating = name.startswith("e")
+    return AttemptSpec(
+        attempt=f"{facts.execution.id}.{name}",
+        nonce=nonce,
+        kind="evaluate" if evaluating else "train",
+        plan=facts.execution.plan,
+        earlier=()
+        if evaluating
+        else tuple(attempt.folder for attempt in training if attempt.name != name),
+        evaluate={
+            run: ToEvaluate(path=end.checkpoint.path, sha256=end.checkpoint.sha256)
+            for run, end in (last.runs if evaluating and last else {}).items()
+            if end.checkpoint
+        },
+    )
+
+
+# ── Believing ────────────────────────────────────────────────────────────────────────────────
+
+
+def _ended(
+    store: Store, facts: Facts, attempt: Attempt, how: lifecycle.How, why: str, now: datetime
+) -> record.Ended:
+    refused = [
+        f"{name}: it lay there before the attempt began" for name in attempt.claimed.set_aside
+    ]
+    runs: dict[str, RunEnd] = {}
+    evaluated: dict[str, Evaluated] = {}
+    if how == "finished" and attempt.name.startswith("t"):
+        runs = {
+            run_name(arm, seed): _run_end(store, facts, attempt, arm, seed, refused)
+            for arm, seed in facts.execution.plan.runs()
+        }
+    elif how == "finished":
+        evaluated = _evaluated(store, facts, attempt, refused)
+    return record.Ended(
+        at=now,
+        how=how,
+        why=why,
+        runs=runs,
+        evaluated=evaluated,
+        refused=_few(refused),
+        receipt=_receipt(store, attempt),
+    )
+
+
+def _run_end(
+    store: Store, facts: Facts, attempt: Attempt, arm: str, seed: int, refused: list[str]
+) -> RunEnd:
+    """What training left of a run: its word, and its checkpoint's digest as we find it."""
+    run, steps = run_name(arm, seed), facts.execution.plan.arms[arm].train.num_train_steps
+    curve(store, [attempt.folder], run, facts.execution.plan.arms[arm], refused)
+    out = store.path(f"work/{attempt.folder}/out")
+    try:
+        claim = claims.read_claim(
+            out / "runs" / f"{run}.json", claims.RunClaim, attempt.claimed.nonce
+        )
+        if claim is None:
+            return RunEnd(state="failed", why="the job left no word of it", step=0, checkpoint=None)
+        if claim.state == "failed":
+            return RunEnd(state="failed", why=claim.why, step=claim.step, checkpoint=None)
+        # A run that an earlier attempt had finished left its checkpoint there.
+        for earlier in reversed(facts.of("t")):
+            path = f"{earlier.folder}/out/checkpoints/{run}/{steps}"
+            if store.path(f"work/{path}").is_dir():
+                digest = claims.checkpoint_sha256(store.path(f"work/{path}"))
+                checkpoint = Checkpoint(path=path, step=steps, sha256=digest)
+                return RunEnd(state="finished", step=steps, checkpoint=checkpoint)
+        raise Refused(f"{attempt.folder}/out/checkpoints/{run}/{steps}: there is no checkpoint")
+    except Refused as error:
+        refused.append(str(error))
+        return RunEnd(state="failed", why=str(error), step=0, checkpoint=None)
+
+
+def _evaluated(
+    store: Store, facts: Facts, attempt: Attempt, refused: list[str]
+) -> dict[str, Evaluated]:
+    out = store.path(f"work/{attempt.folder}/out")
+    scored = {}
+    for run in _spec(facts, attempt.name, attempt.claimed.nonce).evaluate:
+        try:
+            claim = claims.read_claim(
+                out / "evaluated" / f"{run}.json", claims.EvaluationClaim, attempt.claimed.nonce
+            )
+            if claim is None:
+                raise Refused(f"{attempt.folder}/out/evaluated/{run}.json: there is no figure")
+            scored[run] = claim.evaluated
+        except Refused as error:
+            refused.append(str(error))
+    return scored
+
+
+def _receipt(store: Store, attempt: Attempt) -> dict[str, str]:
+    path = store.path(f"work/{attempt.folder}/out") / "finished.json"
+    try:
+        claim = claims.read_claim(path, claims.AttemptClaim, attempt.claimed.nonce)
+    except Refused:
+        return {}
+    return dict(claim.receipt) if claim else {}
+
+
+# ── Concluding ───────────────────────────────────────────────────────────────────────────────
+
+
+def _conclude(
+    store: Store, facts: Facts, state: lifecycle.Outcome, why: str, now: datetime
+) -> None:
+    """Write each run's record, then the result; the same ones however often it is done."""
+    execution = facts.execution
+    training, evaluation = facts.of("t"), facts.of("e")
+    ends = training[-1].ended.runs if training and training[-1].ended else {}
+    scores = evaluation[-1].ended.evaluated if evaluation and evaluation[-1].ended else {}
+    runs = {
+        (arm, seed): _run(store, facts, arm, seed, ends, scores)
+        for arm, seed in execution.plan.runs()
+    }
+    if training:
+        for (arm, seed), run in runs.items():
+            record.write(store, f"runs/{execution.id}.{run_name(arm, seed)}", run)
+    if state == "done" and not scores:
+        state, why = "failed", "no run could be evaluated"
+    figures = {key: run.evaluated.bpb if run.evaluated else None for key, run in runs.items()}
+    refused = [
+        line for attempt in facts.attempts if attempt.ended for line in attempt.ended.refused
+    ]
+    result = record.Result(
+        at=now,
+        state=state,
+        why=why,
+        verdicts=verdicts.judge(execution.plan, figures) if state in ("done", "failed") else (),
+        refused=_few(refused),
+        seconds=(now - training[0].claimed.at).total_seconds() if training else None,
+    )
+    record.write(store, f"executions/{execution.id}/result", result)
+
+
+def _run(
+    store: Store,
+    facts: Facts,
+    arm: str,
+    seed: int,
+    ends: dict[str, RunEnd],
+    scores: dict[str, Evaluated],
+) -> record.Run:
+    name, planned = run_name(arm, seed), facts.execution.plan.arms[arm]
+    lines = curve(store, [attempt.folder for attempt in facts.of("t")], name, planned, refused=[])
+    end = ends.get(name)
+    steps = end.step if end else (lines[-1].step if lines else 0)
+    speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
+    every = max(1, -(-len(lines) // MOST_POINTS))
+    kept = lines[::every] + (lines[-1:] if lines and (len(lines) - 1) % every else [])
+    return record.Run(
+        execution=facts.execution.id,
+        arm=arm,
+        seed=seed,
+        state=end.state if end else "unfinished",
+        why=end.why if end else "",
+        steps=steps,
+        tokens=steps * planned.tokens // planned.train.num_train_steps,
+        model_flops=steps * planned.model_flops // planned.train.num_train_steps,
+        evaluated=scores.get(name),
+        checkpoint_sha256=end.checkpoint.sha256 if end and end.checkpoint else None,
+        curve=tuple((line.step, line.loss) for line in kept),
+        tokens_per_second=speeds[-1] if speeds else None,
+    )
+
+
+def _few(lines: list[str]) -> tuple[str, ...]:
+    more = len(lines) - MOST_REFUSED
+    return (*lines[:MOST_REFUSED], f"and {more} more") if more > 0 else tuple(lines)

@@ -1,0 +1,188 @@
+"""One execution, from claim to result: the rules. Pure; `runner.drive` looks and acts.
+
+The bot and `regatta run` both turn this wheel until there is a result: `drive.observe`, `decide`,
+`drive.act`. A crash anywhere is cured by looking again: every action either creates a record once
+or asks Ray for something that it answers the same way twice.
+
+An attempt trains (`t`) or evaluates (`e`). It is over when its lease says `released`, when Ray
+calls its job terminal, or when its lease stood still for 45 s; then whatever is left of it is
+stopped, and only when Ray knows of no process of it is its end recorded. A lost attempt is
+followed by the next one, at most three times; a failed one is not.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runner import record
+from runner.store import STALE_AFTER, LeaseState
+
+MOST_ATTEMPTS = 3
+QUIET_AFTER_RELEASE = 10.0  # seconds a released attempt may take to leave by itself
+
+Job = Literal["unreachable", "unknown", "pending", "running", "succeeded", "failed", "stopped"]
+How = Literal["finished", "failed", "lost", "cancelled"]  # an attempt ended
+Outcome = Literal["done", "failed", "cancelled", "voided"]  # of an execution
+
+
+# ── Facts ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt as it looks now."""
+
+    name: str  # `t1`
+    folder: str  # `<execution>.<name>-<nonce>`: below `work/`, of its lease, of its job
+    claimed: record.Claimed
+    submitted: bool
+    ended: record.Ended | None
+    job: Job = "unknown"
+    lease: LeaseState = field(default_factory=LeaseState)
+    finished: bool = False  # its claim to have finished can be read
+    failed: str = ""  # why, if it claims to have failed
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One execution as it looks now."""
+
+    execution: record.Execution
+    attempts: tuple[Attempt, ...]
+    cancelled: record.Cancelled | None
+    voided: record.Voided | None
+    result: record.Result | None
+
+    @property
+    def state(self) -> record.State:
+        """The execution's state, derived from its records."""
+        if self.result:
+            return self.result.state
+        if any(attempt.name.startswith("e") for attempt in self.attempts):
+            return "evaluating"
+        if any(attempt.lease.started or attempt.ended for attempt in self.attempts):
+            return "running"
+        return "queued"
+
+    def of(self, phase: str) -> tuple[Attempt, ...]:
+        """The attempts of one phase, `t` or `e`, in their order."""
+        return tuple(attempt for attempt in self.attempts if attempt.name.startswith(phase))
+
+
+# ── Decisions ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Make an attempt ours: mint its nonce and record it."""
+
+    attempt: str
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Write an attempt's spec and hand it to Ray."""
+
+    attempt: str
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """Record that Ray has taken an attempt."""
+
+    attempt: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Have the processes of an attempt ended."""
+
+    attempt: str
+
+
+@dataclass(frozen=True)
+class End:
+    """Record that an attempt is over, and what it left."""
+
+    attempt: str
+    how: How
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Conclude:
+    """Record how the execution came out."""
+
+    state: Outcome
+    why: str = ""
+
+
+Action = Claim | Submit | Confirm | Stop | End | Conclude
+
+
+def decide(facts: Facts) -> Action | None:
+    """The next thing to do for an execution, or None: wait."""
+    if facts.result:
+        return None
+    if facts.voided:
+        return Conclude("voided", facts.voided.why)
+    for phase in ("t", "e"):
+        attempts = facts.of(phase)
+        if not attempts:
+            return Conclude("cancelled", _by(facts)) if facts.cancelled else Claim(f"{phase}1")
+        last = attempts[-1]
+        if not last.ended:
+            return _watch(last, facts)
+        if last.ended.how == "finished":
+            if phase == "t" and not any(run.checkpoint for run in last.ended.runs.values()):
+                return Conclude("failed", "no run left a checkpoint that could be evaluated")
+            continue
+        if facts.cancelled or last.ended.how == "cancelled":
+            return Conclude("cancelled", _by(facts))
+        if last.ended.how == "failed":
+            return Conclude("failed", last.ended.why)
+        if len(attempts) >= MOST_ATTEMPTS:
+            return Conclude(
+                "failed", f"{len(attempts)} attempts were lost; of the last one: {last.ended.why}"
+            )
+        return Claim(f"{phase}{len(attempts) + 1}")
+    return Conclude("done")
+
+
+def _watch(attempt: Attempt, facts: Facts) -> Action | None:
+    """An attempt that is claimed and has not ended."""
+    job, lease = attempt.job, attempt.lease
+    if job == "unreachable":
+        return None  # no word is no decision
+    if job == "unknown" and not lease.started:
+        return (
+            End(attempt.name, "cancelled", _by(facts)) if facts.cancelled else Submit(attempt.name)
+        )
+    if not attempt.submitted:
+        return Confirm(attempt.name)
+    still = lease.started and lease.still_for >= STALE_AFTER
+    if job == "unknown":  # Ray's head forgot it; the processes may live on
+        return _end(attempt, facts) if lease.released or still else None
+    if job in ("pending", "running"):
+        lingers = lease.released and lease.still_for >= QUIET_AFTER_RELEASE
+        return Stop(attempt.name) if facts.cancelled or still or lingers else None
+    return _end(attempt, facts)
+
+
+def _end(attempt: Attempt, facts: Facts) -> End:
+    if attempt.failed:
+        return End(attempt.name, "failed", attempt.failed)
+    if attempt.finished:
+        return End(attempt.name, "finished")
+    if facts.cancelled:
+        return End(attempt.name, "cancelled", _by(facts))
+    words = {
+        "unknown": f"no sign of life for {STALE_AFTER:.0f} s",
+        "stopped": "its job was stopped",
+        "succeeded": "its job ended without a word",
+        "failed": "its job died",
+    }
+    return End(attempt.name, "lost", words[attempt.job])
+
+
+def _by(facts: Facts) -> str:
+    return f"cancelled by {facts.cancelled.by}" if facts.cancelled else "cancelled"

@@ -1,0 +1,375 @@
+"""The records' schemas: every fact the lab writes down, and where it lies in the store.
+
+A record is never edited, only added to. Whatever is shown anywhere (comments, checks, pages) is
+drawn from these. Paths below `records/`:
+
+    preregistrations/<repository>/<issue>/<n>.json    1 is the seal, the rest later edits
+    plans/<repository>/<pull>/<n>.json                one for each head that was looked at
+    approvals/<repository>/<pull>/<command>.json      what became of a `/run`
+    executions/<execution>/<event>.json               execution, t1.claimed, …, result
+    runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
+"""
+
+import hashlib
+import re
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from engine.config import EvalConfig, ModelConfig, TrainConfig
+from runner.store import Store, StoreError, to_json
+
+R = TypeVar("R", bound="Record")
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Instant = AwareDatetime
+
+
+class Record(BaseModel):
+    """A fact. Immutable; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def canonical(self) -> bytes:
+        """The record's bytes: equal facts have equal bytes."""
+        return to_json(self.model_dump(mode="json"))
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+
+# ── Questions and designs ────────────────────────────────────────────────────────────────────
+
+
+class Person(Record):
+    """Somebody on GitHub. The id stays when the login changes."""
+
+    login: str
+    id: int
+
+
+class Prediction(Record):
+    """One sentence that a machine can check: the estimate lies in the set `expect` names."""
+
+    metric: Literal["eval/bpb"]
+    arm: str
+    versus: str | None = None
+    expect: str  # "< b", "<= b", "> b", ">= b" or "a ± b"
+    confidence: float = Field(gt=0, lt=1)
+
+    @property
+    def sentence(self) -> str:
+        """The prediction in words."""
+        minus = f" minus {self.versus}" if self.versus else ""
+        return f"{self.metric} of {self.arm}{minus} is {self.expect}"
+
+
+class Preregistration(Record):
+    """The seal: what was predicted, by whom, before anything ran."""
+
+    repository: int
+    issue: int
+    title: str
+    hypothesis: str
+    predictions: tuple[Prediction, ...]
+    author: Person
+    at: Instant  # when it was sealed, by GitHub's clock
+    body_sha256: Sha256  # of the issue's text as it was read
+
+    @property
+    def seal(self) -> str:
+        """SHA-256 of the canonical form, author and time included."""
+        return self.digest()
+
+
+class Edit(Record):
+    """An edit of a sealed issue. The seal stands; the edit is shown beside it."""
+
+    at: Instant
+    body_sha256: Sha256
+
+
+class Resources(Record):
+    """What a run is to be trained on: a key of `runner.hardware.KINDS`, and how many of it."""
+
+    kind: str
+    count: int = Field(default=1, ge=1, le=65_536)
+
+
+class PlannedData(Record):
+    """The text, by digest: figures on different digests are never compared."""
+
+    source: str
+    tokenizer: str
+    train_tokens: int
+    train_sha256: Sha256
+    validation_tokens: int
+    validation_sha256: Sha256
+
+
+class PlannedArm(Record):
+    """An arm with every default filled in, and what one of its runs costs."""
+
+    model: ModelConfig
+    train: TrainConfig
+    parameters: int
+    tokens: int
+    forward_flops_per_token: int
+    model_flops: int
+
+
+class Cost(Record):
+    """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation."""
+
+    runs: int
+    tokens: int
+    model_flops: int
+    hardware_flops: tuple[float, float]
+    seconds: tuple[float, float]
+    price: tuple[float, float] | None  # in US dollars, where the kind has a price
+    device: str
+
+
+class Plan(Record):
+    """An experiment resolved: what will run if this is approved, to the last default."""
+
+    experiment: str  # the folder, relative to the repository
+    title: str
+    preregistration: int | None
+    seal: Sha256 | None
+    predictions: tuple[Prediction, ...]
+    data: PlannedData
+    eval: EvalConfig
+    resources: Resources
+    seeds: tuple[int, ...]
+    arms: dict[str, PlannedArm]
+    cost: Cost
+    fingerprint: Sha256
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Every (arm, seed), arm by arm."""
+        return [(arm, seed) for arm in self.arms for seed in self.seeds]
+
+
+def run_name(arm: str, seed: int) -> str:
+    """`<arm>.s<seed>`: a run's name within its execution."""
+    return f"{arm}.s{seed}"
+
+
+# ── What a pull request is told, and what was approved ───────────────────────────────────────
+
+
+class PlanRecord(Record):
+    """What the lab found at one head of a pull request: a plan, or what is wrong."""
+
+    repository: int
+    pull: int
+    n: int
+    commit: str
+    at: Instant
+    plan: Plan | None
+    problems: tuple[str, ...] = ()
+
+
+class Approval(Record):
+    """What became of one `/run`: it approved a plan, or was refused and why."""
+
+    repository: int
+    pull: int
+    command: str  # the comment's id and which command in it: `<comment>-<index>`
+    by: Person
+    role: str
+    at: Instant
+    approved: bool
+    why: str = ""  # of a refusal
+    plan: int | None = None  # the ordinal of the plan it is about
+    commit: str | None = None
+    fingerprint: Sha256 | None = None
+
+    @property
+    def id(self) -> str:
+        """The approval's id, from which its execution's id follows."""
+        return f"{self.repository}/{self.command}"
+
+
+# ── Executions ───────────────────────────────────────────────────────────────────────────────
+
+State = Literal["queued", "running", "evaluating", "done", "failed", "cancelled", "voided"]
+FINAL_STATES = frozenset({"done", "failed", "cancelled", "voided"})
+
+
+class Origin(Record):
+    """Where an execution on GitHub comes from."""
+
+    repository: int
+    repository_name: str
+    pull: int
+    plan: int
+    commit: str
+    approved_by: Person
+    approval: str
+
+
+class Execution(Record):
+    """What an approved plan starts once. `origin` is None for a local, unsigned run."""
+
+    id: str
+    at: Instant
+    plan: Plan
+    origin: Origin | None
+
+
+def execution_id(cause: str) -> str:
+    """`x` and the first 16 hexadecimal digits of SHA-256 over what caused the execution."""
+    return "x" + hashlib.sha256(cause.encode()).hexdigest()[:16]
+
+
+class Claimed(Record):
+    """An attempt is ours to make. Its nonce cannot be known before this is written."""
+
+    at: Instant
+    nonce: str
+    spec_sha256: Sha256
+    set_aside: tuple[str, ...] = ()  # folders that lay where only this attempt may write
+
+
+class Submitted(Record):
+    """Ray has taken the attempt."""
+
+    at: Instant
+
+
+class Checkpoint(Record):
+    """One run's last committed parameters, as found on disk after training had ended."""
+
+    path: str  # below the store's `work/`
+    step: int
+    sha256: Sha256  # over sorted paths and bytes: this copy
+
+
+class RunEnd(Record):
+    """What training left of one run."""
+
+    state: Literal["finished", "failed"]
+    why: str = ""
+    step: int
+    checkpoint: Checkpoint | None
+
+
+class Evaluated(Record):
+    """The lab's own figures of one run, computed from its checkpoint."""
+
+    bpb: float
+    loss: float  # nats a token
+    targets: int
+    params_sha256: Sha256
+
+
+class Ended(Record):
+    """An attempt is over and none of its processes is left."""
+
+    at: Instant
+    how: Literal["finished", "failed", "lost", "cancelled"]
+    why: str = ""
+    runs: dict[str, RunEnd] = {}  # of training
+    evaluated: dict[str, Evaluated] = {}  # of evaluation
+    refused: tuple[str, ...] = ()  # claims that were not believed, each with its reason
+    receipt: dict[str, str] = {}  # versions, devices, threads, as the job names them
+
+
+class Cancelled(Record):
+    """Somebody asked the execution to stop."""
+
+    at: Instant
+    by: str
+    why: str = ""
+
+
+class Voided(Record):
+    """The approval no longer held when it was to be used."""
+
+    at: Instant
+    why: str
+
+
+class Verdict(Record):
+    """How one prediction came out."""
+
+    prediction: Prediction
+    outcome: Literal["confirmed", "refuted", "inconclusive"]
+    why: str  # one sentence with the figures
+    n: int  # seeds that counted
+    estimate: float | None = None
+    interval: tuple[float, float] | None = None  # 95 %
+    standard_error: float | None = None
+    beyond_two_se: bool | None = None  # the field's Δ > 2·SE, for comparison
+
+
+class Result(Record):
+    """How an execution ended. Written once; nothing of the execution changes after it."""
+
+    at: Instant
+    state: Literal["done", "failed", "cancelled", "voided"]
+    why: str = ""
+    verdicts: tuple[Verdict, ...] = ()
+    refused: tuple[str, ...] = ()
+    seconds: float | None = None  # from the first claim to the end
+
+
+class Run(Record):
+    """One arm with one seed: its final figures, and its curve as the job reported it."""
+
+    execution: str
+    arm: str
+    seed: int
+    state: Literal["finished", "failed", "unfinished"]
+    why: str = ""
+    steps: int
+    tokens: int
+    model_flops: int
+    evaluated: Evaluated | None
+    checkpoint_sha256: Sha256 | None
+    curve: tuple[tuple[int, float], ...]  # (step, training loss in nats a token), a claim
+    tokens_per_second: float | None  # a claim
+
+
+# ── Reading and writing ──────────────────────────────────────────────────────────────────────
+
+
+def write(store: Store, path: str, record: Record) -> bool:
+    """Write `records/<path>.json` once. False if it was there already."""
+    return store.create(f"records/{path}.json", record.canonical())
+
+
+def read(store: Store, path: str, kind: type[R]) -> R | None:
+    """The record at `records/<path>.json`, or None. Raises StoreError for one of another form."""
+    data = store.read(f"records/{path}.json")
+    return None if data is None else _parse(store, path, kind, data)
+
+
+def require(store: Store, path: str, kind: type[R]) -> R:
+    """Like `read`, for what must be there."""
+    return _parse(store, path, kind, store.require(f"records/{path}.json"))
+
+
+def names(store: Store, folder: str) -> list[str]:
+    """Names of the records (without `.json`) and folders in `records/<folder>`, sorted."""
+    return [name.removesuffix(".json") for name in store.list(f"records/{folder}")]
+
+
+def numbered(store: Store, folder: str, kind: type[R]) -> list[R]:
+    """The records `1.json`, `2.json`, … of a folder, in the order of their numbers."""
+    return [
+        require(store, f"{folder}/{n}", kind)
+        for n in sorted(int(name) for name in names(store, folder) if re.fullmatch(r"\d+", name))
+    ]
+
+
+def _parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
+    try:
+        return kind.model_validate_json(data)
+    except ValueError as error:
+        raise StoreError(
+            f"{store.root}/records/{path}.json is not a {kind.__name__}: {error}. "
+            "Records are never edited; restore the file or move it aside."
+        ) from error

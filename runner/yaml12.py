@@ -1,0 +1,116 @@
+"""YAML as people mean it, with the line of every value.
+
+PyYAML's safe loader speaks YAML 1.1, in which `3e-4` is text and `on` is true. Here scalars
+follow YAML 1.2's core schema. Every value's line is kept, so that a complaint can name it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import yaml
+
+MOST_BYTES = 100_000
+MOST_DEPTH = 20
+
+Path = tuple[str | int, ...]
+
+
+class BadYaml(Exception):
+    """The text cannot be read as YAML; carries the line (1-based)."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Document:
+    """What was read, and where each value stands."""
+
+    value: Any
+    lines: Mapping[Path, int]
+
+    def line(self, path: Path) -> int:
+        """The line of `path`, or of its nearest parent that was written."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader with YAML 1.2's core schema for scalars."""
+
+    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # type: ignore[misc]
+
+
+for tag, pattern, first in (
+    ("null", r"~|null|", ["~", "n", ""]),
+    ("bool", r"true|false", ["t", "f"]),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), first)
+
+
+def _number(
+    kind: Callable[[str], int | float],
+) -> Callable[[yaml.SafeLoader, yaml.ScalarNode], Any]:
+    return lambda loader, node: kind(loader.construct_scalar(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _number(int))
+_Loader.add_constructor("tag:yaml.org,2002:float", _number(float))
+
+
+def read(text: str) -> Document:
+    """Read one YAML document. Raises BadYaml with the line of what is wrong."""
+    if len(text.encode()) > MOST_BYTES:
+        raise BadYaml(f"it is longer than {MOST_BYTES:,} bytes; split or shorten it", 1)
+    lines: dict[Path, int] = {}
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            raise BadYaml("it is empty", 1)
+        _check(node, (), lines, set())
+        return Document(loader.construct_document(node), lines)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        words = error.problem or error.context or "it cannot be read"
+        raise BadYaml(f"it is not YAML: {words}", mark.line + 1 if mark else 1) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise BadYaml(
+            f"it holds a character that YAML forbids (#x{error.character:04x})", line
+        ) from error
+    except RecursionError as error:
+        raise BadYaml(f"it is nested deeper than {MOST_DEPTH} levels", 1) from error
+
+
+def _check(node: yaml.Node, path: Path, lines: dict[Path, int], nodes: set[int]) -> None:
+    """Note every value's line; refuse what would surprise a reader."""
+    line = node.start_mark.line + 1
+    if len(path) > MOST_DEPTH:
+        raise BadYaml(f"it is nested deeper than {MOST_DEPTH} levels", line)
+    if id(node) in nodes:
+        raise BadYaml("an alias (`*name`) is not read here; write the value out", line)
+    nodes.add(id(node))
+    if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.endswith(("binary", "merge")):
+        raise BadYaml(f"the tag {node.tag!r} is not read here; write a plain value", line)
+    lines.setdefault(path, line)
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise BadYaml("a key must be a plain word", key.start_mark.line + 1)
+            if key.value in seen:
+                raise BadYaml(f"the key `{key.value}` stands twice", key.start_mark.line + 1)
+            seen.add(key.value)
+            key.tag = "tag:yaml.org,2002:str"  # an arm called `1` or `true` is a name
+            lines[(*path, key.value)] = key.start_mark.line + 1
+            _check(value, (*path, key.value), lines, nodes)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _check(value, (*path, index), lines, nodes)
