@@ -20,8 +20,8 @@ class BadCheckpoint(Exception):
 
 def manager(folder: Path) -> ocp.CheckpointManager:
     """What writes to `folder`; close it (or leave its `with`) to wait for the last save. Remains
-    of a save that a kill cut short are removed."""
-    options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, cleanup_tmp_directories=True)
+    of a save that a kill cut short stay unseen until that step is saved again."""
+    options = ocp.CheckpointManagerOptions(max_to_keep=KEEP)
     return ocp.CheckpointManager(folder.absolute(), options=options)
 
 
@@ -61,8 +61,8 @@ def restore(checkpoint: Path, item: str, like: Any) -> Any:
         raise
     except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged folder
         raise BadCheckpoint(
-            f"{item} in {checkpoint} cannot be read: {str(error)[:300]}; remove it to continue from an "
-            "earlier one"
+            f"{item} in {checkpoint} cannot be read: {str(error)[:300]}; remove it to "
+            "continue from an earlier one"
         ) from error
     finally:
         reader.close()

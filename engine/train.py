@@ -62,10 +62,10 @@ def train(
     """Train on `tokens` (the train split, (N,) uint8) and yield each step's metrics.
 
     Continues after the newest complete checkpoint in `checkpoints` or any of `resume_from`, and
-    yields nothing if that one is the last. Saves to `<checkpoints>/<step>` every
-    `checkpoint_every` steps and at the end; the last checkpoint is complete when the iterator
-    ends. A step's metrics are yielded before its checkpoint is begun, so who writes them down
-    before asking for more has no gap in the curve after a resume.
+    yields nothing if that one is the last. Writes to `checkpoints` only: `<checkpoints>/<step>`
+    every `checkpoint_every` steps and at the end; the last one is complete when the iterator ends.
+    A step's metrics are yielded before its checkpoint is begun, so who writes them down before
+    asking for more has no gap in the curve after a resume. `seed` is 0 … 2³² − 1.
 
     Raises NonFiniteLoss after the metrics of all earlier steps, BadCheckpoint, WrongTokens.
     """
@@ -75,9 +75,6 @@ def train(
             "raise vocab_size (256 for bytes)"
         )
     state, done = _begin(model, config, seed, (checkpoints, *resume_from))
-    if done >= config.num_train_steps:
-        return
-
     size = config.train_batch_size, model.seq_len
     adamw, rate_of = optim.adamw(config), optim.schedule(config)
     pace = _Pace(tokens_per_step=math.prod(size))
@@ -96,6 +93,8 @@ def train(
         )
 
     with checkpoint.manager(checkpoints) as saver:
+        if done == config.num_train_steps and checkpoint.latest(checkpoints) != done:
+            checkpoint.save(saver, done, state.params, state.moments)  # finished elsewhere
         unread = None  # the step before: its figures are fetched while the next one computes
         for step in range(done + 1, config.num_train_steps + 1):
             windows = batch(tokens, seed, step, *size)
@@ -120,6 +119,11 @@ def _begin(
     step, folder = max(found, key=lambda pair: pair[0])
     like = jax.eval_shape(fresh, jax.random.key(seed))
     path = folder / str(step)
+    if step > config.num_train_steps:
+        raise checkpoint.BadCheckpoint(
+            f"{path} is {step} steps into a run and num_train_steps is {config.num_train_steps}; "
+            "use another folder or raise num_train_steps"
+        )
     params = checkpoint.restore(path, "params", like.params)
     return State(params, checkpoint.restore(path, "rest", like.moments)), step
 
@@ -150,7 +154,7 @@ def _step(
         grads, state.moments, state.params
     )
     params = jax.tree.map(lambda p, u: p - learning_rate * u, state.params, updates)
-    return State(params, moments), loss, optax.global_norm(grads)
+    return State(params, moments), loss, optax.tree.norm(grads)
 
 
 class _Pace:

@@ -27,6 +27,7 @@ from runner.store import to_json
 
 MOST_BYTES = 1 << 20  # of one file of claims
 MOST_LINE = 2_000
+ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
 
 Word = Annotated[str, StringConstraints(max_length=500)]
 

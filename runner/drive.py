@@ -14,7 +14,7 @@ from runner.claims import AttemptSpec, Refused, ToEvaluate
 from runner.lifecycle import Attempt, Facts, Job
 from runner.progress import curve
 from runner.record import Checkpoint, Evaluated, RunEnd, run_name
-from runner.store import LeaseWatch, Store, StoreError
+from runner.store import AttemptLease, LeaseWatch, Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
 MOST_POINTS = 500  # of a curve in a record
@@ -112,8 +112,12 @@ def act(
         case lifecycle.Confirm(name):
             record.write(store, f"{folder}/{name}.submitted", record.Submitted(at=now))
         case lifecycle.Stop(name):
+            attempt = _attempt(facts, name)
+            # Ray keeps a job that waits for devices until they are free: no worker may begin it.
+            if not attempt.lease.started:
+                AttemptLease(store, attempt.folder).withdraw()
             with faults.around("ray.stop"):
-                launcher.stop(_attempt(facts, name).folder)
+                launcher.stop(attempt.folder)
         case lifecycle.End(name, how, why):
             ended = _ended(store, facts, _attempt(facts, name), how, why, now)
             record.write(store, f"{folder}/{name}.ended", ended)

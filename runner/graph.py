@@ -82,7 +82,8 @@ def make_plan(
             break
     if problems:
         raise BadExperiment(problems)
-    arms = {name: _arm(model, train) for name, (model, train) in experiment.arms.items()}
+    # Sorted, as records are: a plan is the same whether it was just made or read back.
+    arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
     draft = Plan(
         experiment=folder,
         title=experiment.title,

@@ -153,10 +153,12 @@ def _watch(attempt: Attempt, facts: Facts) -> Action | None:
     job, lease = attempt.job, attempt.lease
     if job == "unreachable":
         return None  # no word is no decision
+    if lease.withdrawn:  # cancelled before it began; a worker that comes now leaves at once
+        return None if job == "running" else End(attempt.name, "cancelled", _by(facts))
+    if facts.cancelled and not lease.started and job in ("unknown", "pending"):
+        return Stop(attempt.name)
     if job == "unknown" and not lease.started:
-        return (
-            End(attempt.name, "cancelled", _by(facts)) if facts.cancelled else Submit(attempt.name)
-        )
+        return Submit(attempt.name)
     if not attempt.submitted:
         return Confirm(attempt.name)
     still = lease.started and lease.still_for >= STALE_AFTER

@@ -282,7 +282,7 @@ class Cancelled(Record):
 
     at: Instant
     by: str
-    why: str = ""
+    command: str = ""  # which one, on GitHub
 
 
 class Voided(Record):

@@ -273,12 +273,14 @@ def near(word: str, known: Iterable[str]) -> str:
 def _quoted(value: object) -> str:
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
-    text = "nothing" if value is None else f"`{value}`"
-    return text if len(text) <= 60 else f"{text[:57]}…`"
+    if value is None:
+        return "nothing"
+    text = " ".join(str(value).split()).replace("`", "ʼ")
+    return f"`{text}`" if len(text) <= 60 else f"`{text[:59]}…`"
 
 
 def _dotted(path: yaml12.Path) -> str:
-    return ".".join(map(str, path))
+    return ".".join(" ".join(str(part).split()).replace("`", "ʼ")[:60] for part in path)
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:

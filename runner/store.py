@@ -22,6 +22,7 @@ from runner import faults
 STALE_AFTER = 45.0  # seconds a lease must stand still, on the watcher's own clock
 RENEW_EVERY = 15.0  # seconds between two renewals of a lease that is led
 BEAT_EVERY = 10.0  # seconds between two heartbeats of an attempt
+WITHDRAWN = b'{"withdrawn":true}\n'  # in the place of a worker's word that it begins
 
 
 class StoreError(Exception):
@@ -217,6 +218,10 @@ class AttemptLease:
         """Begin the attempt. False: somebody has begun it before, and the caller must exit."""
         return self._store.create(f"{self._folder}/start.json", to_json(who))
 
+    def withdraw(self) -> bool:
+        """See to it that nobody begins the attempt any more. False: somebody has."""
+        return self._store.create(f"{self._folder}/start.json", WITHDRAWN)
+
     def beat(self) -> None:
         """Say that the attempt lives."""
         self._beats += 1
@@ -234,6 +239,7 @@ class LeaseState:
     """What a watcher sees of an attempt's lease."""
 
     started: bool = False
+    withdrawn: bool = False  # by the lab, before any worker began
     released: bool = False
     still_for: float = 0.0  # seconds since this watcher last saw it move
 
@@ -252,8 +258,10 @@ class LeaseWatch:
         now = self._monotonic()
         if attempt not in self._last or self._last[attempt][0] != names:
             self._last[attempt] = (names, now)
+        withdrawn = self._store.read(f"leases/{attempt}/start.json") == WITHDRAWN
         return LeaseState(
-            started="start.json" in names,
+            started="start.json" in names and not withdrawn,
+            withdrawn=withdrawn,
             released="released.json" in names,
             still_for=now - self._last[attempt][1],
         )

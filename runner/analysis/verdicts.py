@@ -33,7 +33,7 @@ _WORDS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least", "±": "
 _UNITS = {"eval/bpb": "bpb"}
 
 
-class BadExpect(ValueError):
+class BadExpectation(ValueError):
     """`expect` cannot be read as a set of numbers; the message says why and what can be."""
 
 
@@ -83,9 +83,9 @@ class Expectation:
 
 
 def parse_expect(text: str) -> Expectation:
-    """The set that `text` names. Raises BadExpect for what is no such set."""
+    """The set that `text` names. Raises BadExpectation for what is no such set."""
     if len(text) > MOST_CHARACTERS:
-        raise BadExpect(
+        raise BadExpectation(
             f"{_quoted(text)} is longer than {MOST_CHARACTERS} characters; write {FORMS}."
         )
     if comparison := _COMPARISON.fullmatch(text):
@@ -96,14 +96,14 @@ def parse_expect(text: str) -> Expectation:
     if tolerance := _TOLERANCE.fullmatch(text):
         middle, around = (_number(number, text) for number in tolerance.groups())
         if around <= 0:
-            raise BadExpect(f"{_quoted(text)}: the tolerance after ± must be above 0.")
+            raise BadExpectation(f"{_quoted(text)}: the tolerance after ± must be above 0.")
         # In decimals, so that 1.9 ± 0.1 begins at 1.8 and not at 1.7999999999999998.
         exact_middle, exact_around = Decimal(repr(middle)), Decimal(repr(around))
         lower, upper = float(exact_middle - exact_around), float(exact_middle + exact_around)
         if not (math.isfinite(lower) and math.isfinite(upper)):
             raise _too_large(text)
         return Expectation("±", middle, lower, upper, tolerance=around)
-    raise BadExpect(f"{_quoted(text)} is no set of numbers that can be read; write {FORMS}.")
+    raise BadExpectation(f"{_quoted(text)} is no set of numbers that can be read; write {FORMS}.")
 
 
 def _number(text: str, whole: str) -> float:
@@ -113,8 +113,8 @@ def _number(text: str, whole: str) -> float:
     return number + 0.0  # −0 is 0
 
 
-def _too_large(text: str) -> BadExpect:
-    return BadExpect(f"{_quoted(text)}: the number is too large to compute with.")
+def _too_large(text: str) -> BadExpectation:
+    return BadExpectation(f"{_quoted(text)}: the number is too large to compute with.")
 
 
 def _quoted(text: str) -> str:

@@ -1,0 +1,215 @@
+"""Makes what the rules want visible, so that a crash anywhere leaves each thing once.
+
+Three kinds of effect on GitHub. *Once* (comment, check run): claimed with its full text, done,
+recorded as done. *Idempotent there* (reaction, label, picture, last look): done, then recorded.
+*Converging* (progress edits): the last value shown counts, nothing is recorded.
+
+A claim without its `done` means that an earlier life, or a broken connection, left the outcome
+unknown. Such a claim is looked up on GitHub before any rule runs. Lists lag, so only after 30 s
+of finding nothing is it said as claimed; 30 s later it is looked up once more, and should it be
+there twice, the one that is on record stays.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from bot.facts import (
+    Action,
+    Check,
+    Drive,
+    Label,
+    Picture,
+    React,
+    Say,
+    Show,
+    Shown,
+    Thread,
+    ThreadId,
+    Write,
+)
+from bot.github import GitHub, Made, Refused
+from bot.preregister import LABELS
+from runner import drive, record
+from runner.store import Store, to_json
+
+WATCH = timedelta(seconds=30)
+LOOK_EVERY = timedelta(seconds=5)
+
+log = logging.getLogger("regatta.act")
+
+
+class Actor:
+    """Does actions and finishes claims."""
+
+    def __init__(self, store: Store, github: GitHub, launcher: drive.Launcher) -> None:
+        self._store = store
+        self._github = github
+        self._launcher = launcher
+        self._watched: dict[str, datetime] = {}
+        self.shown: dict[ThreadId, dict[str, Shown]] = {}
+
+    def act(self, thread: Thread, action: Action) -> None:
+        """Do one action. Raises `Later` where its outcome is unknown."""
+        where = f"said/{thread.id.repository}/{thread.id.number}"
+        match action:
+            case Say(key=key, body=body, state=state):
+                claim = {"kind": "comment", "body": _marked(body, key)}
+                self._once(thread.id, key, claim)
+                self._note_shown(thread, key, body, state)
+            case Check(key=key, state=state):
+                self._once(thread.id, key, _check_claim(action))
+                self._note_shown(thread, key, action.summary, state)
+            case React(comment=comment, content=content):
+                self._idempotent(where, action.key, lambda: self._github.react(comment, content))
+            case Label(name=name):
+                self._idempotent(where, action.key, lambda: self._label(thread.id.number, name))
+            case Picture(key=key, name=name, draw=draw, at=at):
+                self._idempotent(where, key, lambda: self._github.keep_picture(name, draw(), at))
+            case Show(final=True):
+                self._idempotent(where, action.key, lambda: self._show(thread, action))
+            case Show():
+                self._converge(thread, action)
+            case Write(path=path, record=fact):
+                record.write(self._store, path, fact)
+            case Drive(execution=execution, action=step):
+                life = next(r.life for r in thread.executions if r.execution.id == execution)
+                drive.act(self._store, self._launcher, life, step, thread.now)
+
+    def finish(self, id: ThreadId) -> timedelta | None:
+        """Finish what an earlier life left open on a thread; when to look again, if need be.
+
+        While this returns a time, outcomes are unknown and no rule may run.
+        """
+        folder = f"said/{id.repository}/{id.number}"
+        waiting = False
+        for key in record.names(self._store, folder):
+            claim = self._read(f"{folder}/{key}/claim")
+            if claim is None or self._read(f"{folder}/{key}/done") is not None:
+                continue
+            found = self._found(id, key, claim)
+            watched = self._watched.setdefault(f"{folder}/{key}", self._github.now())
+            if found:
+                self._done(f"{folder}/{key}", {"id": found[0].id, "at": found[0].at.isoformat()})
+            elif self._github.now() - watched >= WATCH:
+                self._say(id, key, claim, replayed=True)
+            else:
+                waiting = True
+        return LOOK_EVERY if waiting else None
+
+    def weed(self, id: ThreadId) -> timedelta | None:
+        """Remove what a replayed claim left twice; when to look again, if need be."""
+        folder = f"said/{id.repository}/{id.number}"
+        waiting = False
+        for key in record.names(self._store, folder):
+            done = self._read(f"{folder}/{key}/done")
+            if not (done and done.get("replayed")) or self._read(f"{folder}/{key}/weeded"):
+                continue
+            if self._github.now() - datetime.fromisoformat(done["at"]) < WATCH:
+                waiting = True
+                continue
+            claim = self._read(f"{folder}/{key}/claim") or {}
+            extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
+            if claim["kind"] == "comment":
+                for made in extra:
+                    self._github.delete_comment(made.id)
+            self._create(f"{folder}/{key}/weeded", {"removed": [made.id for made in extra]})
+        return LOOK_EVERY if waiting else None
+
+    # ── Once ─────────────────────────────────────────────────────────────────────────────────
+
+    def _once(self, id: ThreadId, key: str, claim: dict[str, Any]) -> None:
+        path = f"said/{id.repository}/{id.number}/{key}"
+        # Whoever loses the claim must not do it: somebody else has, or is about to.
+        if self._create(f"{path}/claim", claim):
+            self._say(id, key, claim, replayed=False)
+
+    def _say(self, id: ThreadId, key: str, claim: dict[str, Any], replayed: bool) -> None:
+        path = f"said/{id.repository}/{id.number}/{key}"
+        try:
+            if claim["kind"] == "comment":
+                made = self._github.create_comment(id.number, claim["body"])
+            else:
+                made = self._github.create_check(
+                    claim["name"], claim["commit"], key, claim["conclusion"], claim["output"]
+                )
+        except Refused as error:
+            log.warning("%s was refused: %s", path, error)
+            self._done(path, {"note": f"failed: {error}"})
+            return
+        done = {"id": made.id, "at": made.at.isoformat()}
+        self._done(path, done | ({"replayed": True} if replayed else {}))
+
+    def _found(self, id: ThreadId, key: str, claim: dict[str, Any]) -> list[Made]:
+        if claim["kind"] == "comment":
+            return self._github.my_comments(id.number, _marker(key))
+        return self._github.my_checks(claim["commit"], claim["name"], key)
+
+    # ── Idempotent and converging ────────────────────────────────────────────────────────────
+
+    def _idempotent(self, folder: str, key: str, do: Callable[[], str | None]) -> None:
+        try:
+            note = do() or "done"
+        except Refused as error:
+            log.warning("%s/%s was refused: %s", folder, key, error)
+            self._done(f"{folder}/{key}", {"note": f"failed: {error}"})
+            return
+        self._done(f"{folder}/{key}", {"id": 0, "note": note})
+
+    def _label(self, number: int, name: str) -> None:
+        current = self._github.labels(number)
+        wanted = [label for label in current if label not in LABELS.values()] + [name]
+        if sorted(wanted) != sorted(current):
+            self._github.set_labels(number, wanted)
+
+    def _converge(self, thread: Thread, action: Show) -> None:
+        try:
+            self._show(thread, action)
+        except Refused as error:
+            log.warning("%s of %s could not be shown: %s", action.of, thread.id, error)
+
+    def _show(self, thread: Thread, action: Show) -> None:
+        self._note_shown(thread, action.of, action.body, action.state)
+        said = thread.said[action.of]
+        if said.id is None:
+            return
+        if said.kind == "comment":
+            self._github.edit_comment(said.id, _marked(action.body, action.of))
+        else:
+            output = {"title": action.title, "summary": action.body}
+            self._github.update_check(said.id, action.conclusion, output)
+
+    def _note_shown(self, thread: Thread, key: str, body: str, state: str) -> None:
+        self.shown.setdefault(thread.id, {})[key] = Shown(body, state, thread.now)
+
+    # ── Records ──────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, path: str) -> dict[str, Any] | None:
+        data = self._store.read(f"records/{path}.json")
+        return None if data is None else dict(json.loads(data))
+
+    def _create(self, path: str, value: dict[str, Any]) -> bool:
+        return self._store.create(f"records/{path}.json", to_json(value))
+
+    def _done(self, path: str, value: dict[str, Any]) -> None:
+        self._create(f"{path}/done", value)
+
+
+def _check_claim(check: Check) -> dict[str, Any]:
+    return {
+        "kind": "check",
+        "name": check.name,
+        "commit": check.commit,
+        "conclusion": check.conclusion,
+        "output": {"title": check.title, "summary": check.summary},
+    }
+
+
+def _marker(key: str) -> str:
+    return f"<!-- regatta: {key} -->"
+
+
+def _marked(body: str, key: str) -> str:
+    return f"{body}\n\n{_marker(key)}"

@@ -1,0 +1,161 @@
+"""What people command: `/run`, `/cancel`, `/status`, `/help`. Pure.
+
+A `/run` is answered once, by a record: it approved a plan or was refused. From the approval follow
+the execution and everything after it.
+"""
+
+from collections.abc import Iterator
+
+from bot import commands, policy, words
+from bot.facts import Action, Comment, React, Say, Thread, Write
+from runner.record import (
+    Approval,
+    Cancelled,
+    Execution,
+    Origin,
+    PlanRecord,
+    execution_id,
+)
+
+
+def rules(thread: Thread) -> Iterator[Action]:
+    """Answers to the commands of this thread, and the executions its approvals cause."""
+    for comment in thread.comments:
+        yield from _answer(thread, comment)
+    for approval in thread.approvals.values():
+        comment_id = int(approval.command.partition("-")[0])
+        if approval.approved:
+            yield Write(f"executions/{id_of(approval)}/execution", _execution(thread, approval))
+            yield React(comment_id, "rocket")
+        else:
+            yield Say(f"refused.{approval.command}", words.refused(approval))
+            yield React(comment_id, "confused")
+
+
+def id_of(approval: Approval) -> str:
+    """The id of the execution that an approval starts."""
+    return execution_id(approval.id)
+
+
+def _answer(thread: Thread, comment: Comment) -> Iterator[Action]:
+    reading = commands.read(comment.body)
+    if reading.commands:
+        yield React(comment.id, "eyes")
+    for command in reading.commands:
+        key = f"{comment.id}-{command.index}"
+        match command.name:
+            case "run":
+                yield from _run(thread, comment, key, command.argument)
+            case "cancel":
+                yield from _cancel(thread, comment, key, command.argument)
+            case "status":
+                yield Say(f"status-of.{key}", words.status_of(thread))
+            case "help":
+                yield Say(f"help.{key}", words.help_text(thread.is_pull))
+    if not reading.commands and (reading.near_misses or reading.swallowed):
+        yield Say(f"hint.{comment.id}", words.hint(reading))
+
+
+# ── /run ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _run(thread: Thread, comment: Comment, key: str, argument: str) -> Iterator[Action]:
+    if key in thread.approvals:
+        return
+    role = thread.role(comment.author.login)
+    found = _approvable(thread, comment, role, argument)
+    chosen = found if isinstance(found, PlanRecord) else None
+    approval = Approval(
+        repository=thread.id.repository,
+        pull=thread.id.number,
+        command=key,
+        by=comment.author,
+        role=role,
+        at=thread.now,
+        approved=chosen is not None,
+        why="" if isinstance(found, PlanRecord) else found,
+        plan=chosen.n if chosen else None,
+        commit=chosen.commit if chosen else None,
+        fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
+    )
+    yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
+
+
+def _approvable(thread: Thread, comment: Comment, role: str, argument: str) -> PlanRecord | str:
+    """The plan this `/run` approves, or the sentence that refuses it."""
+    if not thread.is_pull:
+        return (
+            "`/run` belongs on the pull request that declares the experiment: it approves the "
+            "plan at a commit, and an issue has none."
+        )
+    allowed = policy.may_command(comment.author.login, role, "start runs")
+    if not allowed:
+        return allowed.why
+    if argument:
+        return f"`/run` takes nothing after it, and here stands `{words.code(argument)}`."
+    proposed = [
+        policy.Proposed(plan, said.at)
+        for plan in thread.plans
+        if (said := thread.said.get(f"plan.{plan.n}")) and said.at
+    ]
+    found = policy.approvable(proposed, comment.at, thread.pull())
+    if isinstance(found, PlanRecord):
+        for approval in thread.approvals.values():
+            if approval.approved and approval.plan == found.n:
+                before = next(
+                    (ran for ran in thread.executions if ran.execution.id == id_of(approval)), None
+                )
+                if before is None or before.life.state not in ("failed", "cancelled", "voided"):
+                    state = before.life.state if before else "queued"
+                    return f"This plan has its execution already: `{id_of(approval)}` is {state}."
+    return found
+
+
+def _execution(thread: Thread, approval: Approval) -> Execution:
+    plan = next(plan for plan in thread.plans if plan.n == approval.plan)
+    if plan.plan is None:
+        raise AssertionError(f"approval {approval.id} names a plan with problems")
+    return Execution(
+        id=id_of(approval),
+        at=approval.at,
+        plan=plan.plan,
+        origin=Origin(
+            repository=approval.repository,
+            repository_name=thread.repository,
+            pull=approval.pull,
+            plan=plan.n,
+            commit=plan.commit,
+            approved_by=approval.by,
+            approval=approval.id,
+        ),
+    )
+
+
+# ── /cancel ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _cancel(thread: Thread, comment: Comment, key: str, argument: str) -> Iterator[Action]:
+    mine = {ran.execution.id: ran.life for ran in thread.executions} if thread.is_pull else {}
+    who = comment.author.login
+    stopped = [x for x, life in mine.items() if life.cancelled and life.cancelled.command == key]
+    live = [x for x, life in mine.items() if not life.result and not life.cancelled]
+    chosen = [x for x in live if argument in ("", x)]
+    allowed = policy.may_command(who, thread.role(who), "cancel runs")
+    if allowed and chosen:
+        for execution in chosen:
+            cancelled = Cancelled(at=thread.now, by=who, command=key)
+            yield Write(f"executions/{execution}/cancelled", cancelled)
+        return
+    if stopped:
+        yield React(comment.id, "rocket")
+        return
+    if not allowed:
+        why = allowed.why
+    elif not argument:
+        why = "Nothing is running here."
+    elif argument in mine:
+        why = f"`{argument}` has ended, or is being stopped, already."
+    else:
+        why = f"There is no execution `{words.code(argument)}` on this thread."
+    yield Say(f"cancel.{key}", words.cannot(who, "/cancel", why))
+    yield React(comment.id, "confused")

@@ -1,0 +1,78 @@
+"""The slash-command grammar: which words of a comment are meant for the lab. Pure.
+
+A command is a line of its own that begins with `/`, in plain paragraphs only: what stands in code,
+quotes, lists, tables, HTML or comments is talk about commands. So that nobody is surprised, what
+Markdown makes into a quote (`> quote` and then `/run` without an empty line between) is answered
+with a hint instead of silence.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+KNOWN = ("run", "cancel", "status", "help")
+_LINE = re.compile(r"/([a-z][a-z-]{0,20})(?:[ \t]+(.*?))?[ \t]*")
+_markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a comment; `index` counts the comment's commands from 0."""
+
+    name: str
+    argument: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a comment asks for, and what it seems to ask for without doing so."""
+
+    commands: tuple[Command, ...] = ()
+    near_misses: tuple[tuple[str, str], ...] = ()  # (typed, meant)
+    swallowed: bool = False  # a command became part of a quote
+
+
+def read(body: str) -> Reading:
+    """The commands in a comment's Markdown."""
+    if "/" not in body:
+        return Reading()
+    tokens = _markdown.parse(body)
+    source = body.splitlines()
+    commands: list[Command] = []
+    near_misses = []
+    swallowed = False
+    for index, token in enumerate(tokens):
+        if token.type != "inline" or token.map is None:
+            continue
+        raw = {line.strip() for line in source[token.map[0] : token.map[1]]}
+        container = tokens[index - 1]
+        for line in _plain_lines(token):
+            # An escaped slash (`\/run`, `&#47;run`) looks the same only after rendering.
+            match = _LINE.fullmatch(line)
+            if not match or line not in raw:
+                continue
+            name, argument = match[1], match[2] or ""
+            if token.level != 1 or container.type != "paragraph_open":
+                swallowed = swallowed or name in KNOWN
+            elif name in KNOWN:
+                commands.append(Command(name, argument, len(commands)))
+            elif meant := difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.7):
+                near_misses.append((name, meant[0]))
+    return Reading(tuple(commands), tuple(near_misses), swallowed)
+
+
+def _plain_lines(paragraph: Token) -> list[str]:
+    """The lines of a paragraph that are plain text from end to end."""
+    lines: list[str | None] = [""]
+    for child in paragraph.children or []:
+        if child.type in ("softbreak", "hardbreak"):
+            lines.append("")
+        elif child.type == "text" and lines[-1] is not None:
+            lines[-1] += child.content
+        else:
+            lines[-1] = None
+    return [line.strip() for line in lines if line]

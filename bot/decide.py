@@ -1,0 +1,56 @@
+"""`decide`: every rule of the lab, and nothing but rules. Pure.
+
+Each feature is a generator of what should exist on a thread; here alone is subtracted what exists
+already. A rule that lacks a fact of GitHub's raises `Unknown`; then nothing is done before it is
+known, so that every action rests on one look at the facts.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bot import approve, follow, preregister, propose
+from bot.facts import Action, Check, Drive, Question, Say, Show, Thread, Unknown, Write
+
+POLL_EVERY = timedelta(seconds=2)  # while an execution lives
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to look up, or else what to do; and when to look again if nothing happens."""
+
+    questions: tuple[Question, ...] = ()
+    actions: tuple[Action, ...] = ()
+    look_again: timedelta | None = None
+
+
+def decide(thread: Thread, recorded: Container[str] = ()) -> Decision:
+    """What is due on `thread`; `recorded` are the paths of records that exist already."""
+    features = [propose, approve, follow] if thread.is_pull else [preregister, approve, follow]
+    questions: list[Question] = []
+    actions: list[Action] = []
+    for feature in features:
+        try:
+            actions += feature.rules(thread)
+        except Unknown as unknown:
+            questions.append(unknown.question)
+    if questions:
+        return Decision(questions=tuple(dict.fromkeys(questions)))
+    due = tuple(action for action in actions if _is_due(action, thread, recorded))
+    live = thread.is_pull and any(not ran.result for ran in thread.executions)
+    return Decision(actions=due, look_again=POLL_EVERY if live else None)
+
+
+def _is_due(action: Action, thread: Thread, recorded: Container[str]) -> bool:
+    match action:
+        case Drive():
+            return True
+        case Write(path=path):
+            return path not in recorded
+        case Show(of=of):
+            said = thread.said.get(of)
+            return said is not None and said.id is not None and action.key not in thread.said
+        case Say(key=key) | Check(key=key):
+            return key not in thread.said
+        case _:
+            return action.key not in thread.said

@@ -1,0 +1,296 @@
+"""What a decision is made from, what it may ask, and what it may want done.
+
+The page to begin with. `observe` puts a `Thread` together from the store; the rules (`preregister`,
+`propose`, `approve`, `follow`) read it and yield `Action`s: what *should* exist. A rule that lacks
+a fact of GitHub's asks for it: the thread's methods raise `Unknown`, the reconciler looks it up and
+decides again. So rules are pure, and GitHub is asked only what the next decision needs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from runner import lifecycle
+from runner.progress import Progress
+from runner.record import (
+    Approval,
+    Edit,
+    Execution,
+    Person,
+    Plan,
+    PlanRecord,
+    Preregistration,
+    Record,
+    Result,
+    Run,
+)
+
+
+@dataclass(frozen=True, order=True)
+class ThreadId:
+    """An issue or a pull request."""
+
+    repository: int
+    number: int
+
+
+# ── What GitHub can be asked ─────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Issue:
+    """An issue as it is now."""
+
+    title: str
+    body: str
+    author: Person
+    open: bool
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A pull request as it is now."""
+
+    title: str
+    author: Person
+    head: str  # full SHA
+    base: str  # full SHA of the base branch's tip
+    open: bool
+    draft: bool
+
+
+@dataclass(frozen=True)
+class Form:
+    """The issue form of the default branch: field id → label, as headings name them."""
+
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a commit declares below `experiments/`: nothing, a plan, or what is wrong."""
+
+    experiment: str | None
+    plan: Plan | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to look up: a method of the observer and its arguments."""
+
+    what: Literal["issue", "pull", "role", "form", "finding"]
+    about: tuple[str, ...] = ()
+
+
+class Unknown(Exception):
+    """A rule needs to know `question` before it can say anything."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self.question = question
+
+
+# ── A thread ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment that came by a signed delivery and has not been dealt with."""
+
+    id: int
+    author: Person
+    at: datetime  # GitHub's `created_at`
+    body: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """What became of something that was to be visible once."""
+
+    kind: str
+    id: int | None  # of the comment or check run; None while unknown or failed
+    at: datetime | None  # GitHub's `created_at`
+    note: str = ""  # a commit's SHA, or why it failed
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more will be tried."""
+        return self.id is not None or bool(self.note)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How something visible looked when it was last written."""
+
+    body: str
+    state: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An execution of this thread: its life, how far it is, and its runs once it ended."""
+
+    life: lifecycle.Facts
+    progress: Progress | None
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def execution(self) -> Execution:
+        """The execution's own record."""
+        return self.life.execution
+
+    @property
+    def result(self) -> Result | None:
+        """How it ended."""
+        return self.life.result
+
+
+@dataclass(frozen=True)
+class Thread:
+    """All that is known of one thread, and the way to ask for more."""
+
+    id: ThreadId
+    repository: str  # owner/name
+    url: str  # of the repository's pages
+    now: datetime
+    is_pull: bool
+    news: bool = False  # some delivery has not been dealt with yet
+    comments: tuple[Comment, ...] = ()
+    said: Mapping[str, Said] = field(default_factory=dict)
+    shown: Mapping[str, Shown] = field(default_factory=dict)  # since this process began
+    # of an issue
+    seal: Preregistration | None = None
+    edits: tuple[Edit, ...] = ()
+    # of a pull request; of an issue, those that name it
+    plans: tuple[PlanRecord, ...] = ()
+    approvals: Mapping[str, Approval] = field(default_factory=dict)
+    executions: tuple[Ran, ...] = ()
+    answers: Mapping[Question, Any] = field(default_factory=dict)
+
+    def issue(self) -> Issue | None:
+        """The issue now; None if it is gone."""
+        return self._ask(Question("issue"))
+
+    def pull(self) -> Pull | None:
+        """The pull request now; None if it is gone."""
+        return self._ask(Question("pull"))
+
+    def role(self, login: str) -> str:
+        """`role_name` of a person in this repository now; "none" for a stranger."""
+        return self._ask(Question("role", (login,)))
+
+    def form(self) -> Form:
+        """The issue form of the default branch."""
+        return self._ask(Question("form"))
+
+    def finding(self, base: str, head: str) -> Finding:
+        """What the commit `head` declares that `base` does not."""
+        return self._ask(Question("finding", (base, head)))
+
+    def _ask(self, question: Question) -> Any:
+        if question not in self.answers:
+            raise Unknown(question)
+        return self.answers[question]
+
+
+# ── What may be wanted ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Say:
+    """A comment on this thread, once."""
+
+    key: str
+    body: str
+    state: str = ""  # of the execution, where the comment follows one
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check run on a commit, once."""
+
+    key: str
+    name: str
+    commit: str
+    conclusion: str | None  # None: in progress
+    title: str
+    summary: str
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class React:
+    """A reaction to a comment. GitHub itself keeps it to one."""
+
+    comment: int
+    content: Literal["eyes", "rocket", "confused"]
+
+    @property
+    def key(self) -> str:
+        """One reaction of a kind on a comment."""
+        return f"react.{self.comment}.{self.content}"
+
+
+@dataclass(frozen=True)
+class Label:
+    """The one label of the lab's that this issue carries, because of `cause`."""
+
+    name: str
+    cause: str
+
+    @property
+    def key(self) -> str:
+        """A label is set once for each thing that causes it."""
+        return f"label.{self.cause}"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG kept in the repository, outside every branch, and linked by its commit."""
+
+    key: str
+    name: str
+    draw: Callable[[], bytes] = field(compare=False)
+    at: datetime  # of the commit, so that the same picture is the same commit
+
+
+@dataclass(frozen=True)
+class Show:
+    """The comment (or check run) that `of` said is to look like this now; the last value counts.
+
+    A `final` look is recorded, so that it is not shown again after a restart.
+    """
+
+    of: str
+    body: str
+    state: str
+    final: bool
+    conclusion: str | None = None  # of a check run
+    title: str = ""
+
+    @property
+    def key(self) -> str:
+        """Recorded for the final look only."""
+        return f"{self.of}.final"
+
+
+@dataclass(frozen=True)
+class Write:
+    """A fact for the records, once."""
+
+    path: str
+    record: Record
+
+
+@dataclass(frozen=True)
+class Drive:
+    """The next step of an execution's life."""
+
+    execution: str
+    action: lifecycle.Action
+
+
+Action = Say | Check | React | Label | Picture | Show | Write | Drive

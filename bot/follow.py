@@ -1,0 +1,93 @@
+"""What follows an approval: launch, status comment, check, result, verdict. Pure."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from bot import policy, words
+from bot.facts import Action, Check, Drive, Picture, Ran, Say, Show, Thread, Write
+from runner import charts, lifecycle
+from runner.record import Voided
+
+EDIT_EVERY = timedelta(seconds=30)  # a status comment, while nothing but its figures changes
+CONCLUSIONS = {
+    "done": "success",
+    "failed": "failure",
+    "cancelled": "cancelled",
+    "voided": "cancelled",
+}
+
+
+def rules(thread: Thread) -> Iterator[Action]:
+    """What should exist because of this thread's executions."""
+    for ran in thread.executions:
+        if thread.is_pull:
+            yield from _status(thread, ran)
+            yield from _drive(thread, ran)
+            if ran.result:
+                yield from _result(thread, ran)
+        elif ran.result and ran.result.state in ("done", "failed"):
+            yield Say(f"verdict.{ran.execution.id}", words.verdict(thread, ran))
+
+
+def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
+    """The execution's next step; the first launch only while its approval still holds."""
+    action = lifecycle.decide(ran.life)
+    if action is None:
+        return
+    if action == lifecycle.Submit("t1") and not ran.life.attempts[0].submitted:
+        origin = ran.execution.origin
+        if origin is None:
+            raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")
+        approver = origin.approved_by.login
+        decision = policy.may_launch(origin.commit, thread.pull(), approver, thread.role(approver))
+        if not decision:
+            voided = Voided(at=thread.now, why=decision.why)
+            yield Write(f"executions/{ran.execution.id}/voided", voided)
+            return
+    yield Drive(ran.execution.id, action)
+
+
+def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
+    """One comment and one check run, which follow the execution by edits."""
+    execution = ran.execution
+    origin = execution.origin
+    if origin is None:
+        return
+    state, final = ran.life.state, ran.result is not None
+    status, check = f"status.{execution.id}", f"check.{execution.id}"
+    body, title = words.status(ran), words.status_title(ran)
+    yield Say(status, body, state)
+    yield Check(
+        key=check,
+        name=f"regatta / {execution.id}",
+        commit=origin.commit,
+        conclusion=None,
+        title=title,
+        summary=body,
+        state=state,
+    )
+    shown = thread.shown.get(status)
+    changed = shown is None or shown.state != state
+    if shown is None or (shown.body != body and (changed or thread.now - shown.at >= EDIT_EVERY)):
+        yield Show(of=status, body=body, state=state, final=final)
+    shown = thread.shown.get(check)
+    if shown is None or shown.state != state:
+        yield Show(check, body, state, final, CONCLUSIONS.get(state), title)
+
+
+def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
+    """One new comment with the answer, and the loss curves as a picture in it."""
+    execution, result = ran.execution, ran.result
+    if result is None:
+        return
+    picture = f"picture.{execution.id}"
+    drawn = [run for run in ran.runs if len(run.curve) > 1]
+    if drawn:
+        yield Picture(
+            key=picture,
+            name=f"{execution.id}.png",
+            draw=lambda: charts.png(charts.loss_curves(execution.plan, drawn)),
+            at=result.at,
+        )
+    if not drawn or (picture in thread.said and thread.said[picture].done):
+        yield Say(f"result.{execution.id}", words.result(thread, ran))

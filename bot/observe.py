@@ -1,0 +1,293 @@
+"""Puts a `Thread` together: from the store alone, and from GitHub what a rule asks for."""
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bot.approve import id_of
+from bot.facts import (
+    Comment,
+    Finding,
+    Form,
+    Question,
+    Ran,
+    Said,
+    Shown,
+    Thread,
+    ThreadId,
+)
+from bot.github import GitHub
+from bot.preregister import FORM_PATH
+from runner import drive, graph, record, spec
+from runner.progress import progress
+from runner.record import (
+    Approval,
+    Edit,
+    Person,
+    PlanRecord,
+    Preregistration,
+    Run,
+    run_name,
+)
+from runner.spec import BadExperiment
+from runner.store import LeaseWatch, Store
+
+MOST_BYTES = 5_000_000
+
+
+class Observer:
+    """Looks at store, Ray and GitHub. Changes nothing but a cache of what cannot change."""
+
+    def __init__(
+        self, store: Store, github: GitHub, launcher: drive.Launcher, leases: LeaseWatch
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._launcher = launcher
+        self._leases = leases
+        self._texts: dict[str, Any] = {}
+
+    def thread(
+        self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any]
+    ) -> tuple[Thread, list[str]]:
+        """The thread as it is now, and the deliveries that are in it and not dealt with."""
+        store, repository, number = self._store, id.repository, id.number
+        deliveries = self.unhandled(id)
+        events = [self._delivery(id, name) for name in deliveries]
+        seals = record.names(store, f"preregistrations/{repository}/{number}")
+        plans = record.numbered(store, f"plans/{repository}/{number}", PlanRecord)
+        is_pull = bool(plans) or any(_of_pull(event) for event in events)
+        if not is_pull:
+            plans = self._plans_under(repository, number)
+        approvals = {
+            name: record.require(store, f"approvals/{repository}/{pull}/{name}", Approval)
+            for pull in ([number] if not plans or is_pull else {plan.pull for plan in plans})
+            for name in record.names(store, f"approvals/{repository}/{pull}")
+        }
+        executions = self._executions(approvals, None if is_pull else plans)
+        thread = Thread(
+            id=id,
+            repository=self._github.name,
+            url=self._github.url,
+            now=self._github.now(),
+            is_pull=is_pull,
+            news=bool(deliveries),
+            comments=tuple(filter(None, (_comment(event) for event in events))),
+            said=self._said(id),
+            shown=shown,
+            seal=record.read(store, f"preregistrations/{repository}/{number}/1", Preregistration),
+            edits=tuple(
+                record.require(store, f"preregistrations/{repository}/{number}/{n}", Edit)
+                for n in range(2, len(seals) + 1)
+            ),
+            plans=tuple(plans),
+            approvals=approvals if is_pull else self._refusals(approvals, number),
+            executions=executions,
+            answers=answers,
+        )
+        return thread, deliveries
+
+    def unhandled(self, id: ThreadId) -> list[str]:
+        """Names of the deliveries of a thread that are not dealt with."""
+        place = f"{id.repository}/{id.number}"
+        handled = set(record.names(self._store, f"handled/{place}"))
+        return [name for name in record.names(self._store, f"inbox/{place}") if name not in handled]
+
+    def threads(self) -> list[ThreadId]:
+        """Every thread that the records know."""
+        repository = self._github.id
+        numbers = {
+            int(name)
+            for kind in ("inbox", "plans", "preregistrations")
+            for name in record.names(self._store, f"{kind}/{repository}")
+        }
+        return [ThreadId(repository, number) for number in sorted(numbers)]
+
+    def answer(self, id: ThreadId, question: Question) -> Any:
+        """Look up what a rule asked for."""
+        match question.what:
+            case "issue":
+                return self._github.issue(id.number)
+            case "pull":
+                return self._github.pull(id.number)
+            case "role":
+                return self._github.role(*question.about)
+            case "form":
+                return self._form()
+            case "finding":
+                return self._finding(id.repository, *question.about)
+
+    # ── Records ──────────────────────────────────────────────────────────────────────────────
+
+    def _delivery(self, id: ThreadId, name: str) -> dict[str, Any]:
+        data = self._store.require(f"records/inbox/{id.repository}/{id.number}/{name}.json")
+        return dict(json.loads(data))
+
+    def _said(self, id: ThreadId) -> dict[str, Said]:
+        folder = f"said/{id.repository}/{id.number}"
+        return {key: self._one_said(f"{folder}/{key}") for key in record.names(self._store, folder)}
+
+    def _one_said(self, path: str) -> Said:
+        claim = self._store.read(f"records/{path}/claim.json")
+        done = self._store.read(f"records/{path}/done.json")
+        kind = json.loads(claim)["kind"] if claim else "done"
+        if done is None:
+            return Said(kind=kind, id=None, at=None)
+        found = json.loads(done)
+        at = datetime.fromisoformat(found["at"]) if found.get("at") else None
+        return Said(kind=kind, id=found.get("id"), at=at, note=found.get("note", ""))
+
+    def _plans_under(self, repository: int, issue: int) -> list[PlanRecord]:
+        """The plans, of any pull request, that name this preregistration."""
+        return [
+            plan
+            for pull in record.names(self._store, f"plans/{repository}")
+            for plan in record.numbered(self._store, f"plans/{repository}/{pull}", PlanRecord)
+            if plan.plan and plan.plan.preregistration == issue
+        ]
+
+    def _executions(
+        self, approvals: Mapping[str, Approval], under: list[PlanRecord] | None
+    ) -> tuple[Ran, ...]:
+        named = {(plan.pull, plan.n) for plan in under} if under is not None else None
+        ids = [
+            id_of(approval)
+            for approval in sorted(approvals.values(), key=lambda approval: approval.at)
+            if approval.approved and (named is None or (approval.pull, approval.plan) in named)
+        ]
+        return tuple(
+            self._ran(id)
+            for id in ids
+            if self._store.read(f"records/executions/{id}/execution.json")
+        )
+
+    def _ran(self, id: str) -> Ran:
+        life = drive.observe(self._store, self._launcher, self._leases, id)
+        runs = [
+            record.read(self._store, f"runs/{id}.{run_name(arm, seed)}", Run)
+            for arm, seed in (life.execution.plan.runs() if life.result else ())
+        ]
+        return Ran(
+            life=life,
+            progress=progress(self._store, life) if life.of("t") else None,
+            runs=tuple(filter(None, runs)),
+        )
+
+    @staticmethod
+    def _refusals(approvals: Mapping[str, Approval], issue: int) -> dict[str, Approval]:
+        """Of an issue's thread: only what was commanded on the issue itself."""
+        return {key: approval for key, approval in approvals.items() if approval.pull == issue}
+
+    # ── GitHub ───────────────────────────────────────────────────────────────────────────────
+
+    def _form(self) -> Form:
+        content = self._github.file(FORM_PATH)
+        try:
+            form = yaml.safe_load(content or b"")
+            fields = form["body"] if isinstance(form, dict) else []
+            labels = {
+                field["id"]: field["attributes"]["label"] for field in fields if "id" in field
+            }
+        except (yaml.YAMLError, KeyError, TypeError):
+            labels = {}
+        return Form(labels)
+
+    def _finding(self, repository: int, base: str, head: str) -> Finding:
+        """What a commit declares. Its files are read as data, at exactly this commit."""
+        changed = self._github.changed(base, head)
+        parts = [file.path.split("/") for file in changed if not file.removed]
+        names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
+        if not names:
+            return Finding(None)
+        if len(names) > 1:
+            listed = ", ".join(f"`{name}`" for name in names[:5])
+            words = f"One pull request declares one experiment; this one touches {listed}."
+            return Finding(None, problems=(words,))
+        folder = f"experiments/{names[0]}"
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", names[0]):
+            words = (
+                f"The folder's name may have letters, digits, `.`, `_` and `-` only ({folder!r})."
+            )
+            return Finding(None, problems=(words,))
+        try:
+            return Finding(folder, plan=self._plan(repository, folder, head))
+        except BadExperiment as error:
+            return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
+
+    def _plan(self, repository: int, folder: str, head: str) -> record.Plan:
+        files = {
+            entry.path.removeprefix(f"{folder}/"): entry
+            for entry in self._github.tree(head)
+            if entry.path.startswith(f"{folder}/")
+        }
+        file = f"{folder}/{spec.FILE_NAME}"
+        declaration = self._blob(files, spec.FILE_NAME, file)
+        experiment = spec.parse(declaration, file)
+        sealed = None
+        if experiment.preregistration is not None:
+            number = experiment.preregistration
+            path = f"preregistrations/{repository}/{number}/1"
+            sealed = record.read(self._store, path, Preregistration)
+            if sealed is None:
+                words = (
+                    f"#{number} is no sealed preregistration of this repository; open one with "
+                    "the experiment form, wait for its seal, then push to this branch again"
+                )
+                raise BadExperiment([experiment.problem(("preregistration",), words)])
+        source = experiment.data.source
+        if source == "stdlib":
+            if source not in self._texts:
+                self._texts[source] = graph.the_text(experiment, None)
+            text = self._texts[source]
+        else:
+            with tempfile.TemporaryDirectory() as there:
+                if source in files:
+                    target = Path(there) / source
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(self._github.blob(self._regular(files[source], file).sha))
+                text = graph.the_text(experiment, Path(there))
+            graph.keep_text(self._store, text)
+        return graph.make_plan(experiment, folder, text, sealed)
+
+    def _blob(self, files: Mapping[str, Any], name: str, file: str) -> str:
+        if name not in files:
+            words = "there is no such file; an experiment is declared in it"
+            raise BadExperiment([spec.Problem(file, 1, "", words)])
+        try:
+            return self._github.blob(self._regular(files[name], file).sha).decode()
+        except UnicodeDecodeError as error:
+            words = "it is not UTF-8 text"
+            raise BadExperiment([spec.Problem(file, 1, "", words)]) from error
+
+    @staticmethod
+    def _regular(entry: Any, file: str) -> Any:
+        if entry.mode not in ("100644", "100755"):
+            words = f"{entry.path} is a link or a submodule; add the file itself"
+            raise BadExperiment([spec.Problem(file, 1, "", words)])
+        if entry.size > MOST_BYTES:
+            words = f"{entry.path} is larger than {MOST_BYTES:,} bytes"
+            raise BadExperiment([spec.Problem(file, 1, "", words)])
+        return entry
+
+
+def _of_pull(event: Mapping[str, Any]) -> bool:
+    payload = event["payload"]
+    return "pull_request" in payload or "pull_request" in payload.get("issue", {})
+
+
+def _comment(event: Mapping[str, Any]) -> Comment | None:
+    if event["event"] != "issue_comment" or event["payload"]["action"] != "created":
+        return None
+    comment = event["payload"]["comment"]
+    return Comment(
+        id=comment["id"],
+        author=Person(login=comment["user"]["login"], id=comment["user"]["id"]),
+        at=datetime.fromisoformat(comment["created_at"].replace("Z", "+00:00")),
+        body=comment["body"] or "",
+    )

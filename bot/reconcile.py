@@ -1,0 +1,156 @@
+"""The loop: look at a thread, decide, act, until nothing is due. Webhooks are hints to look.
+
+One thread at a time, one process at a time (a lease says who leads). After a start every thread
+that the records know is looked at once; from then on a delivery wakes its thread, and a thread
+with something due wakes itself.
+"""
+
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Callable, Container
+from datetime import timedelta
+from typing import Any
+
+from bot.act import Actor
+from bot.decide import decide
+from bot.facts import Drive, Question, Thread, ThreadId
+from bot.github import GitHub, Later
+from bot.observe import Observer
+from runner import drive, lifecycle
+from runner.store import Leadership, LeaseWatch, Store
+
+MOST_ROUNDS = 100  # of one look; more means that two rules disagree
+RETRY = timedelta(seconds=10)
+LONGEST_RETRY = timedelta(minutes=5)
+
+log = logging.getLogger("regatta.reconcile")
+
+
+class Reconciler:
+    """Makes GitHub and the records agree."""
+
+    def __init__(
+        self,
+        store: Store,
+        github: GitHub,
+        launcher: drive.Launcher,
+        *,
+        on_result: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_result` is called after every execution that ended, to redraw what is derived."""
+        self._store = store
+        self._github = github
+        self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic))
+        self._actor = Actor(store, github, launcher)
+        self._leadership = Leadership(store, "bot", monotonic)
+        self._on_result = on_result
+        self._monotonic = monotonic
+        self._queue: list[tuple[float, ThreadId]] = []
+        self._failures: dict[ThreadId, int] = {}
+        self._woken = threading.Condition()
+        self._recorded = _Recorded(store)
+        for id in self._observer.threads():
+            self.wake(id)
+
+    def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
+        """Look at a thread, now or a while from now."""
+        with self._woken:
+            heapq.heappush(self._queue, (self._monotonic() + after.total_seconds(), id))
+            self._woken.notify()
+
+    def work(self) -> float | None:
+        """Look at every thread that is due; seconds until the next one is, None if none will be."""
+        if not self._leadership.held():
+            return 1.0
+        while (id := self._next()) is not None:
+            self._look_safely(id)
+            if not self._leadership.held():
+                return 1.0
+        with self._woken:
+            return max(0.0, self._queue[0][0] - self._monotonic()) if self._queue else None
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set, then let the next one lead."""
+        while not stop.is_set():
+            wait = self.work()
+            with self._woken:
+                self._woken.wait(timeout=min(wait if wait is not None else 1.0, 1.0))
+        self._leadership.release()
+
+    def _next(self) -> ThreadId | None:
+        """A thread that is due; further entries of it that are due as well are dropped."""
+        with self._woken:
+            now = self._monotonic()
+            if not self._queue or self._queue[0][0] > now:
+                return None
+            _, id = heapq.heappop(self._queue)
+            self._queue = [(at, other) for at, other in self._queue if other != id or at > now]
+            heapq.heapify(self._queue)
+            return id
+
+    def _look_safely(self, id: ThreadId) -> None:
+        try:
+            again = self._look(id)
+            self._failures.pop(id, None)
+        except Later as error:
+            log.info("thread %s: GitHub says later: %s", id.number, error)
+            again = RETRY
+        except Exception:
+            times = self._failures[id] = self._failures.get(id, 0) + 1
+            log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
+            again = min(RETRY * 2 ** (times - 1), LONGEST_RETRY)
+        if again is not None:
+            self.wake(id, again)
+
+    def _look(self, id: ThreadId) -> timedelta | None:
+        again = self._actor.finish(id)
+        if again is not None:
+            return again
+        for _ in range(MOST_ROUNDS):
+            thread, deliveries, actions, again = self._decide(id)
+            for action in actions:
+                self._actor.act(thread, action)
+                if isinstance(action, Drive) and isinstance(action.action, lifecycle.Conclude):
+                    self._on_result()
+            if not actions:
+                for delivery in deliveries:
+                    path = f"records/handled/{id.repository}/{id.number}/{delivery}.json"
+                    self._store.create(path, b"{}\n")
+                break
+            self._wake_named(thread)
+        else:
+            raise AssertionError(f"thread {id.number} does not come to rest")
+        later = [wait for wait in (again, self._actor.weed(id)) if wait is not None]
+        return min(later) if later else None
+
+    def _decide(self, id: ThreadId) -> tuple[Thread, list[str], tuple[Any, ...], timedelta | None]:
+        """Decide on facts that were all looked up for this one decision."""
+        answers: dict[Question, Any] = {}
+        while True:
+            shown = self._actor.shown.get(id, {})
+            thread, deliveries = self._observer.thread(id, shown, answers)
+            decision = decide(thread, self._recorded)
+            if not decision.questions:
+                return thread, deliveries, decision.actions, decision.look_again
+            for question in decision.questions:
+                answers[question] = self._observer.answer(id, question)
+
+    def _wake_named(self, thread: Thread) -> None:
+        """A thread writes only to itself; the issues that its plans name look for themselves."""
+        if thread.is_pull:
+            for issue in {plan.plan.preregistration for plan in thread.plans if plan.plan}:
+                if issue is not None:
+                    self.wake(ThreadId(thread.id.repository, issue))
+
+
+class _Recorded(Container[str]):
+    """Which records exist, for `in`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __contains__(self, path: object) -> bool:
+        return self._store.read(f"records/{path}.json") is not None

@@ -1,0 +1,105 @@
+"""The REST API under /api/v3: who am I, who is that, the repository; and 501 for all the rest.
+
+Threads are in `api_threads.py`, code and checks in `api_code.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from bot.sandbox import api_code, api_threads, shapes
+from bot.sandbox.errors import Refused, forbidden, not_found
+from bot.sandbox.rest import Answer, Person, known_repository, known_token
+from bot.sandbox.sandbox import Sandbox
+from bot.sandbox.state import User
+
+Anyone = Annotated[User | None, Depends(known_token)]
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+def routes(sandbox: Sandbox) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(known_token)])
+    router.include_router(_people(sandbox))
+    for part in (_repository, api_threads.routes, api_code.routes):
+        router.include_router(
+            part(sandbox),
+            prefix="/repos/{owner}/{repo}",
+            dependencies=[Depends(known_repository)],
+        )
+
+    @router.api_route("/{operation:path}", methods=METHODS)
+    def not_implemented(operation: str, request: Request) -> Response:
+        raise Refused(501, f"the sandbox does not implement {request.method} /{operation}")
+
+    return router
+
+
+def _people(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    router = APIRouter()
+
+    @router.get("/user")
+    def get_authenticated_user(who: Person) -> Response:
+        if sandbox.is_app(who):
+            raise forbidden("Resource not accessible by integration")
+        return Answer(shapes.public_user(world, who))
+
+    @router.get("/users/{login}")
+    def get_user(login: str) -> Response:
+        return Answer(shapes.public_user(world, sandbox.user(login)))
+
+    @router.get("/rate_limit")
+    def get_rate_limit(request: Request) -> Response:
+        rate = sandbox.rates.count(request.headers.get("authorization", ""), 0)
+        return Answer({"resources": {"core": rate, "search": rate}, "rate": rate})
+
+    @router.get("/installation/repositories")
+    def list_installation_repositories(who: Person) -> Response:
+        if not sandbox.is_app(who):
+            raise forbidden("You must authenticate with an installation access token")
+        listed = {"total_count": 1, "repositories": [shapes.repository(world)]}
+        return Answer(listed)
+
+    return router
+
+
+def _repository(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    router = APIRouter()
+
+    @router.get("")
+    def get_repository() -> Response:
+        return Answer(shapes.full_repository(world))
+
+    @router.get("/installation")
+    def get_repository_installation(who: Person) -> Response:
+        if not sandbox.is_app(who):
+            raise Refused(401, "A JSON web token could not be decoded")
+        return Answer(shapes.installation(world))
+
+    @router.get("/collaborators/{login}/permission")
+    def get_permission(login: str, who: Person) -> Response:
+        """On a public repository a stranger reads; what is no person is a 404."""
+        if not sandbox.may(who, "write"):
+            raise forbidden("Must have push access to view collaborator permission.")
+        try:
+            person = sandbox.user(login)
+        except Refused:
+            person = world.owner
+        if person.type != "User":
+            raise not_found(f"{login} is not a user")
+        role = person.role or "read"
+        collapsed = {"maintain": "write", "triage": "read"}.get(role, role)
+        shape = shapes.user(world, person) | {"role_name": role, "permissions": _flags(role)}
+        return Answer({"permission": collapsed, "role_name": role, "user": shape})
+
+    return router
+
+
+def _flags(role: str) -> dict[str, bool]:
+    order = ["pull", "triage", "push", "maintain", "admin"]
+    named = {"read": "pull", "write": "push"}.get(role, role)
+    return {flag: order.index(flag) <= order.index(named) for flag in order}

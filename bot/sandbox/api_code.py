@@ -1,0 +1,310 @@
+"""REST operations on commits, trees, blobs, refs, files, pull requests and check runs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from bot.sandbox import shapes_code as shapes
+from bot.sandbox import shapes_thread
+from bot.sandbox.errors import invalid, not_found, unprocessable
+from bot.sandbox.git import GitRefusal, Signature
+from bot.sandbox.rest import Answer, Person, Sent, fields, listing, text
+from bot.sandbox.sandbox import Sandbox
+from bot.sandbox.shapes import repo_api
+from bot.sandbox.state import CheckRun, User, moment
+
+CHECK_TEXTS = (
+    "name", "head_sha", "status", "conclusion", "external_id", "details_url", "started_at",
+    "completed_at",
+)  # fmt: skip
+
+
+def routes(sandbox: Sandbox) -> APIRouter:
+    router = APIRouter()
+    for part in (_checks, _pulls, _commits, _reading_objects, _writing_objects, _refs):
+        router.include_router(part(sandbox))
+    return router
+
+
+def _commit_named(sandbox: Sandbox, name: str) -> str:
+    sha = sandbox.world.git.resolve(name)
+    if sha is None:
+        raise not_found()
+    return sha
+
+
+def _commits(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    router = APIRouter()
+
+    @router.get("/commits/{ref:path}")
+    def get_commit(ref: str) -> Response:
+        sha = world.git.resolve(ref)
+        if sha is None:
+            raise unprocessable(f"No commit found for SHA: {ref}")
+        return Answer(shapes.commit(world, sha, whole=True))
+
+    @router.get("/compare/{basehead:path}")
+    def compare(basehead: str) -> Response:
+        base, dots, head = basehead.partition("...")
+        if not dots:
+            raise not_found()
+        ours = f"{world.owner.login}:"
+        old = _commit_named(sandbox, base.removeprefix(ours))
+        new = _commit_named(sandbox, head.removeprefix(ours))
+        merge_base = world.git.merge_base(old, new)
+        if merge_base is None:
+            raise not_found(f"No common ancestor between {base} and {head}.")
+        return Answer(shapes.comparison(world, old, new, merge_base, basehead))
+
+    @router.get("/contents/{path:path}")
+    def get_contents(path: str, request: Request) -> Response:
+        ref = request.query_params.get("ref") or world.default_branch
+        sha, path = _commit_named(sandbox, ref), path.strip("/")
+        entry = world.git.entry(sha, path) if path else None
+        if path and entry is None:
+            raise not_found()
+        if entry and entry.type == "blob":
+            if "raw" in request.headers.get("accept", ""):
+                media_type = "application/vnd.github.raw+json"
+                return Response(world.git.blob(entry.sha), media_type=media_type)
+            return Answer(shapes.content(world, entry, path, ref, whole=True))
+        inside = world.git.tree(sha, path=path)
+        under = f"{path}/" if path else ""
+        items = [shapes.content(world, e, under + e.path, ref, whole=False) for e in inside]
+        return Answer(items)
+
+    return router
+
+
+def _reading_objects(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    router = APIRouter()
+
+    def need(sha: str, kind: str) -> str:
+        if world.git.kind(sha) != kind:
+            raise not_found()
+        return sha
+
+    @router.get("/git/commits/{sha}")
+    def get_git_commit(sha: str) -> Response:
+        return Answer(shapes.git_commit(world, need(sha, "commit")))
+
+    @router.get("/git/blobs/{sha}")
+    def get_blob(sha: str) -> Response:
+        return Answer(shapes.git_blob(world, need(sha, "blob")))
+
+    @router.get("/git/trees/{name:path}")
+    def get_tree(name: str, request: Request) -> Response:
+        """Of a tree's SHA, a commit's, or a branch; `recursive` with any value goes all the way."""
+        sha = name
+        if world.git.kind(name) != "tree":
+            sha = world.git.commit(_commit_named(sandbox, name)).tree
+        entries = world.git.tree(sha, recursive="recursive" in request.query_params)
+        return Answer(shapes.git_tree(world, sha, entries))
+
+    return router
+
+
+def _writing_objects(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    git = world.git
+    router = APIRouter()
+
+    @router.post("/git/blobs")
+    def create_blob(sent: Sent, who: Person) -> Response:
+        sandbox.need_push(who)
+        content = text(sent, "content", "Blob") or ""
+        try:
+            raw = content.encode()
+            if text(sent, "encoding", "Blob", "utf-8") == "base64":
+                raw = base64.b64decode(content)
+        except (binascii.Error, ValueError):
+            raise unprocessable("content is not valid Base64") from None
+        with sandbox.changing():
+            sha = git.write_blob(raw)
+        url = f"{repo_api(world)}/git/blobs/{sha}"
+        return Answer({"url": url, "sha": sha}, status_code=201)
+
+    @router.post("/git/trees")
+    def create_tree(sent: Sent, who: Person) -> Response:
+        sandbox.need_push(who)
+        listed, base = fields(sent).get("tree"), text(sent, "base_tree", "Tree")
+        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+            raise unprocessable("Invalid tree info")
+        if base and git.kind(base) not in ("tree", "commit"):
+            raise unprocessable("base_tree is not a valid tree oid")
+        with sandbox.changing():
+            entries = []
+            for each in listed:
+                sha = each.get("sha")
+                if "content" in each:
+                    sha = git.write_blob(str(each["content"]).encode())
+                if sha is not None and git.kind(sha) is None:
+                    raise unprocessable(f"tree.sha {sha} does not exist")
+                entries.append((str(each.get("path", "")), str(each.get("mode", "100644")), sha))
+            try:
+                made = git.write_tree(base, entries)
+            except GitRefusal as refusal:
+                raise unprocessable(str(refusal)) from None
+        return Answer(shapes.git_tree(world, made, git.tree(made)), status_code=201)
+
+    @router.post("/git/commits")
+    def create_git_commit(sent: Sent, who: Person) -> Response:
+        sandbox.need_push(who)
+        tree, parents = text(sent, "tree", "Commit") or "", fields(sent).get("parents", [])
+        if git.kind(tree) != "tree":
+            raise unprocessable("Tree SHA does not exist")
+        if not all(isinstance(sha, str) and git.kind(sha) == "commit" for sha in parents):
+            raise unprocessable("Parent SHA does not exist or is not a commit object")
+        author = _signature(sandbox, who, fields(sent).get("author"))
+        committer = _signature(sandbox, who, fields(sent).get("committer"), author)
+        with sandbox.changing():
+            message = text(sent, "message", "Commit") or ""
+            sha = git.write_commit(tree, parents, message, author, committer)
+        return Answer(shapes.git_commit(world, sha), status_code=201)
+
+    return router
+
+
+def _signature(
+    sandbox: Sandbox, who: User, given: Any, default: Signature | None = None
+) -> Signature:
+    """Who wrote a commit and when: as given, so that the same bytes get the same SHA."""
+    default = default or sandbox.signature(who)
+    if not given:
+        return default
+    try:
+        date = moment(given["date"]) if given.get("date") else default.date
+        return Signature(str(given["name"]), str(given["email"]), date)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise invalid("Commit", "author", "invalid") from None
+
+
+def _refs(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    router = APIRouter()
+
+    def get_ref(ref: str) -> Response:
+        sha = world.git.ref(f"refs/{ref}")
+        if sha is None:
+            raise not_found()
+        return Answer(shapes.git_ref(world, f"refs/{ref}", sha))
+
+    router.get("/git/ref/{ref:path}")(get_ref)
+    router.get("/git/refs/{ref:path}")(get_ref)  # a ref's own `url`
+
+    @router.post("/git/refs")
+    def create_ref(sent: Sent, who: Person) -> Response:
+        ref, sha = text(sent, "ref", "Reference") or "", text(sent, "sha", "Reference") or ""
+        sandbox.create_ref(who.login, ref, sha)
+        return Answer(shapes.git_ref(world, ref, sha), status_code=201)
+
+    @router.patch("/git/refs/{ref:path}")
+    def update_ref(ref: str, sent: Sent, who: Person) -> Response:
+        sha, force = text(sent, "sha", "Reference") or "", fields(sent).get("force") is True
+        sandbox.update_ref(who.login, f"refs/{ref}", sha, force=force)
+        return Answer(shapes.git_ref(world, f"refs/{ref}", sha))
+
+    return router
+
+
+def _pulls(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    router = APIRouter()
+
+    @router.get("/pulls")
+    def list_pulls(request: Request) -> Response:
+        asked = request.query_params
+        state, base = asked.get("state", "open"), asked.get("base", "")
+        head = asked.get("head", "").removeprefix(f"{world.owner.login}:")
+        found = []
+        for one in list(world.issues.values()):
+            pull = one.pull
+            if pull is None or state not in ("all", one.state):
+                continue
+            if head in ("", pull.head) and base in ("", pull.base):
+                found.append(one)
+        key = "updated_at" if asked.get("sort") == "updated" else "created_at"
+        default = "asc" if asked.get("sort", "created") != "created" else "desc"
+        backwards = asked.get("direction", default) == "desc"
+        found.sort(key=lambda one: (getattr(one, key), one.id), reverse=backwards)
+        return listing(request, found, lambda one: shapes_thread.pull_simple(world, one))
+
+    @router.post("/pulls")
+    def create_pull(sent: Sent, who: Person) -> Response:
+        title, body, head, base = (
+            text(sent, key, "PullRequest") for key in ("title", "body", "head", "base")
+        )
+        made = sandbox.open_pull(who.login, title or "", body, head or "", base)
+        return Answer(shapes_thread.pull(world, made), status_code=201)
+
+    @router.get("/pulls/{number}")
+    def get_pull(number: int) -> Response:
+        return Answer(shapes_thread.pull(world, sandbox.pull(number)))
+
+    @router.patch("/pulls/{number}")
+    def update_pull(number: int, sent: Sent, who: Person) -> Response:
+        sandbox.pull(number)
+        given = {key: text(sent, key, "PullRequest") for key in ("title", "body", "state")}
+        return Answer(shapes_thread.pull(world, sandbox.edit_issue(who.login, number, **given)))
+
+    @router.get("/pulls/{number}/files")
+    def list_pull_files(number: int, request: Request) -> Response:
+        one = sandbox.pull(number)
+        assert one.pull is not None
+        head, changes = one.pull.head_sha, shapes.pull_changes(world, one)
+        return listing(request, changes, lambda change: shapes.diff_entry(world, head, change))
+
+    @router.get("/pulls/{number}/commits")
+    def list_pull_commits(number: int, request: Request) -> Response:
+        pull = sandbox.pull(number).pull
+        assert pull is not None
+        shas = world.git.log(pull.base_sha, pull.head_sha)
+        return listing(request, shas, lambda sha: shapes.commit(world, sha))
+
+    return router
+
+
+def _checks(sandbox: Sandbox) -> APIRouter:
+    world = sandbox.world
+    router = APIRouter()
+
+    def shape(run: CheckRun) -> dict[str, Any]:
+        return shapes.check_run(world, run)
+
+    def given(sent: Any) -> dict[str, Any]:
+        """The fields of a check run, their types checked."""
+        found: dict[str, Any] = {key: text(sent, key, "CheckRun") for key in CHECK_TEXTS}
+        found["output"] = fields(fields(sent).get("output") or {})
+        return {key: value for key, value in found.items() if value}
+
+    @router.post("/check-runs")
+    def create_check_run(sent: Sent, who: Person) -> Response:
+        return Answer(shape(sandbox.create_check_run(who.login, **given(sent))), status_code=201)
+
+    @router.get("/check-runs/{run_id}")
+    def get_check_run(run_id: int) -> Response:
+        return Answer(shape(sandbox.check_run(run_id)))
+
+    @router.patch("/check-runs/{run_id}")
+    def update_check_run(run_id: int, sent: Sent, who: Person) -> Response:
+        return Answer(shape(sandbox.update_check_run(who.login, run_id, **given(sent))))
+
+    @router.get("/commits/{ref:path}/check-runs")
+    def list_check_runs(ref: str, request: Request) -> Response:
+        sha = world.git.resolve(ref)
+        if sha is None:
+            raise unprocessable(f"No commit found for SHA: {ref}")
+        asked = request.query_params
+        runs = sandbox.check_runs(sha, every=asked.get("filter") == "all")
+        name, status = asked.get("check_name"), asked.get("status")
+        runs = [run for run in runs if name in (None, run.name) and status in (None, run.status)]
+        return listing(request, runs, shape, inside="check_runs")
+
+    return router

@@ -1,0 +1,41 @@
+"""What the sandbox says no with: a status and GitHub's shape of an error."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):
+    def __init__(
+        self, status: int, message: str, errors: list[dict[str, str]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.errors = errors
+
+    def as_json(self) -> dict[str, object]:
+        body: dict[str, object] = {"message": self.message}
+        if self.errors is not None:
+            body["errors"] = self.errors
+        return body | {
+            "documentation_url": "https://docs.github.com/rest",
+            "status": str(self.status),
+        }
+
+
+def not_found(message: str = "Not Found") -> Refused:
+    return Refused(404, message)
+
+
+def forbidden(message: str) -> Refused:
+    return Refused(403, message)
+
+
+def invalid(resource: str, field: str, code: str, message: str = "") -> Refused:
+    """422 "Validation Failed", naming the field, as GitHub does."""
+    error = {"resource": resource, "field": field, "code": code}
+    return Refused(422, "Validation Failed", [error | ({"message": message} if message else {})])
+
+
+def unprocessable(message: str) -> Refused:
+    """422 with a sentence of its own, as the git database answers."""
+    return Refused(422, message)

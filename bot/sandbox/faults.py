@@ -1,0 +1,63 @@
+"""Switches that make the next requests go wrong the way GitHub and the network do.
+
+| kind          | what happens                                             | did it take effect? |
+| ------------- | -------------------------------------------------------- | ------------------- |
+| status_before | answers `status` instead of doing it                     | no                  |
+| status_after  | does it, then answers `status`                           | yes                 |
+| drop_before   | closes the connection without a word                     | no                  |
+| drop_after    | does it, then closes the connection: outcome unknown     | yes                 |
+| stale         | a list leaves out what is younger than `seconds`         | (reads only)        |
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+
+KINDS = ("status_before", "status_after", "drop_before", "drop_after", "stale")
+
+
+@dataclass
+class Fault:
+    kind: str
+    method: str = "*"
+    path: str = ""  # a regular expression, searched for in the path after /api/v3
+    times: int = 1
+    status: int = 502
+    body: str = '{"message": "Server Error"}'
+    headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 60.0  # for stale: how young is too young
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"no such fault: {self.kind!r}; there are {', '.join(KINDS)}")
+
+    def matches(self, method: str, path: str) -> bool:
+        return self.method in ("*", method) and re.search(self.path, path) is not None
+
+
+class Faults:
+    """The faults that are set, in order; each request meets at most the first that matches."""
+
+    def __init__(self) -> None:
+        self._set: list[Fault] = []
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> None:
+        with self._lock:
+            self._set.append(fault)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._set.clear()
+
+    def take(self, method: str, path: str) -> Fault | None:
+        with self._lock:
+            for fault in self._set:
+                if fault.matches(method, path):
+                    fault.times -= 1
+                    if fault.times <= 0:
+                        self._set.remove(fault)
+                    return fault
+        return None

@@ -1,0 +1,85 @@
+"""A sandbox: one repository with its people, bot, webhooks and faults, and how to make one."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.sandbox.code import Code
+from bot.sandbox.faults import Faults
+from bot.sandbox.gate import Logged, Rates
+from bot.sandbox.git import Git, Signature
+from bot.sandbox.state import Clock, Role, User, World
+from bot.sandbox.webhooks import Deliver, Webhooks
+
+
+@dataclass(frozen=True)
+class Persona:
+    login: str
+    name: str
+    role: Role
+    about: str
+
+
+PERSONAS = (
+    Persona("ada", "Ada", "write", "write"),
+    Persona("sam", "Sam", "", "no role"),
+    Persona("grace", "Grace", "maintain", "maintain"),
+)
+BOT = "regatta-lab[bot]"
+
+
+class Sandbox(Code):
+    """The stand-in for GitHub. Its methods are in `threads.py` and `code.py`."""
+
+    def __init__(self, world: World, webhooks: Webhooks) -> None:
+        super().__init__(world, webhooks)
+        self.faults = Faults()
+        self.requests: deque[Logged] = deque(maxlen=10_000)
+        self.rates = Rates(world.clock)
+
+    @property
+    def url(self) -> str:
+        return self.world.url
+
+    def set_role(self, login: str, role: Role) -> None:
+        """Change what somebody may do; "" makes them a stranger."""
+        self.user(login).role = role
+
+
+def make_sandbox(
+    root: Path,
+    *,
+    files: Mapping[str, bytes],
+    bot_token: str,
+    persona_tokens: Mapping[str, str],
+    webhook_secret: str,
+    webhook_url: str | None = None,
+    owner: str = "regatta-lab",
+    repo: str = "lab",
+    leaderboard_url: str | None = None,
+    clock: Clock | None = None,
+    deliver: Deliver | None = None,
+) -> Sandbox:
+    """A sandbox whose `main` has one commit with `files`; its git repository is under `root`."""
+    clock = clock or Clock()
+    path = root / "repository.git"
+    if (path / "HEAD").exists():  # the rest of the world was in memory and is gone
+        shutil.rmtree(path)
+    lab = User(1, owner, owner, role="admin", type="Organization")
+    bot = User(2, BOT, "Regatta Lab", type="Bot", email=f"{BOT}@users.noreply.localhost")
+    world = World(lab, repo, bot, Git(path), clock, clock.now(), leaderboard_url=leaderboard_url)
+    for number, one in enumerate(PERSONAS, start=11):
+        email = f"{one.login}@users.noreply.localhost"
+        person = User(number, one.login, one.name, one.role, email=email)
+        world.users[one.login] = person
+        if one.login in persona_tokens:
+            world.tokens[persona_tokens[one.login]] = person
+    world.users |= {owner.lower(): lab, BOT.lower(): bot}
+    world.tokens[bot_token] = bot
+    by = Signature(owner, f"{owner}@users.noreply.localhost", clock.now())
+    world.git.add_commit(world.default_branch, files, "A new lab", by, None)
+    return Sandbox(world, Webhooks(webhook_url, webhook_secret, deliver))

@@ -1,0 +1,129 @@
+"""Webhooks as GitHub sends them: signed, in order, each tried once.
+
+A mutation only puts its delivery in the queue; it is sent after the world's lock is released, so
+that who receives it can ask the sandbox back. By default a thread posts to `url`; a `deliver`
+function of one's own is called in the thread that made the change.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import hmac
+import json
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+log = logging.getLogger(__name__)
+Deliver = Callable[[Mapping[str, str], bytes], int]
+
+
+@dataclass
+class Delivery:
+    id: str
+    event: str
+    action: str | None
+    headers: dict[str, str]
+    body: bytes
+    status: int | None = None  # None until it was tried; 0 when nobody answered
+
+
+def sign(secret: str, body: bytes) -> str:
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+class Webhooks:
+    def __init__(
+        self, url: str | None, secret: str, deliver: Deliver | None = None, *, hook_id: int = 1
+    ) -> None:
+        self.deliveries: list[Delivery] = []
+        self._secret = secret
+        self._hook_id = hook_id
+        self._waiting: collections.deque[Delivery] = collections.deque()
+        self._sending = threading.Lock()
+        self._posts: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._idle = threading.Condition()
+        self._unsent = 0
+        self._thread: threading.Thread | None = None
+        self._deliver = deliver or (self._poster(url) if url else None)
+        self._in_background = deliver is None
+
+    def emit(self, event: str, payload: Mapping[str, Any]) -> None:
+        """Put an event in the queue; `flush` sends it."""
+        body = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+        delivery_id = str(uuid.uuid4())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "GitHub-Hookshot/sandbox",
+            "X-GitHub-Delivery": delivery_id,
+            "X-GitHub-Event": event,
+            "X-GitHub-Hook-ID": str(self._hook_id),
+            "X-GitHub-Hook-Installation-Target-Type": "integration",
+            "X-Hub-Signature-256": sign(self._secret, body),
+        }
+        made = Delivery(delivery_id, event, payload.get("action"), headers, body)
+        self.deliveries.append(made)
+        self._waiting.append(made)
+
+    def flush(self) -> None:
+        """Send what waits, in order; whoever is sending already takes the new ones along."""
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            while self._waiting:
+                self._send(self._waiting.popleft())
+        finally:
+            self._sending.release()
+        if self._waiting:  # put there between the last look and the release
+            self.flush()
+
+    def redeliver(self, delivery: Delivery) -> None:
+        """Send the same body under the same id again, as GitHub's button does."""
+        self._send(delivery)
+
+    def drain(self, timeout: float = 10) -> bool:
+        """Wait until everything queued was tried; False if time ran out."""
+        with self._idle:
+            return self._idle.wait_for(lambda: self._unsent == 0, timeout)
+
+    def _send(self, delivery: Delivery) -> None:
+        if self._deliver is None:
+            return
+        if not self._in_background:
+            delivery.status = self._deliver(delivery.headers, delivery.body)
+            return
+        with self._idle:
+            self._unsent += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._post_all, name="hooks", daemon=True)
+                self._thread.start()
+        self._posts.put(delivery)
+
+    def _post_all(self) -> None:
+        while True:
+            delivery = self._posts.get()
+            try:
+                assert self._deliver is not None
+                delivery.status = self._deliver(delivery.headers, delivery.body)
+            except httpx.HTTPError as error:
+                delivery.status = 0
+                log.warning("%s %s was not delivered: %s", delivery.event, delivery.id, error)
+            with self._idle:
+                self._unsent -= 1
+                self._idle.notify_all()
+
+    @staticmethod
+    def _poster(url: str) -> Deliver:
+        client = httpx.Client(timeout=10, trust_env=False)
+
+        def post(headers: Mapping[str, str], body: bytes) -> int:
+            return client.post(url, content=body, headers=dict(headers)).status_code
+
+        return post

@@ -1,0 +1,82 @@
+"""The bot as a server: webhooks in, the reconciler in a thread beside them, the site out."""
+
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+
+from bot import site, webhook
+from bot.github import GitHub
+from bot.reconcile import Reconciler
+from runner.launch import RayJobs
+from runner.store import Store
+
+log = logging.getLogger("regatta.serve")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an operator says, by options or environment."""
+
+    store: Path
+    repository: str  # owner/name
+    webhook_secret: str
+    credentials: Callable[[], str]
+    ray_address: str
+    ray_token_file: Path
+    github_api: str = "https://api.github.com"
+    bot: str = "regatta-lab[bot]"
+    seconds_between_writes: float = 1.0
+    host: str = "127.0.0.1"
+    port: int = 8080
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The whole bot as one application; its reconciler lives as long as the application."""
+    store = Store(settings.store)
+    github = GitHub(
+        settings.repository,
+        settings.credentials,
+        api=settings.github_api,
+        bot=settings.bot,
+        seconds_between_writes=settings.seconds_between_writes,
+    )
+    pages = settings.store / "site"
+
+    def rebuild() -> None:
+        try:
+            host = github.url.removesuffix(f"/{github.name}")
+            site.build(store, pages, lab=github.name, repository_url=host)
+        except Exception:  # a page can be drawn again; an experiment must not wait for it
+            log.exception("the site could not be built")
+
+    rebuild()
+    reconciler = Reconciler(
+        store, github, RayJobs(settings.ray_address, settings.ray_token_file), on_result=rebuild
+    )
+    stop = threading.Event()
+    loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        loop.start()
+        yield
+        stop.set()
+        loop.join(timeout=30)
+
+    app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
+    gate = webhook.Gate(store, settings.webhook_secret, github.id, reconciler.wake)
+    app.include_router(webhook.routes(gate))
+    app.mount("/", StaticFiles(directory=pages, html=True))
+    return app
+
+
+def serve(settings: Settings) -> None:
+    """Serve until the process is told to end."""
+    uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning")

@@ -1,0 +1,243 @@
+"""What the site shows, as facts: executions read from the records, and the rows they rank as.
+
+A row is an arm of an execution. Rows are compared only within a group, which is one validation
+text (by digest) scored over one number of tokens. A rank counts the rows that are better beyond
+both spreads, so that what cannot be told apart shares a rank; one seed has no spread and no rank.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from runner import record
+from runner.analysis import verdicts
+from runner.analysis.verdicts import ArmSummary
+from runner.store import Store
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One execution with everything the records say about it."""
+
+    execution: record.Execution
+    state: record.State
+    result: record.Result | None
+    runs: tuple[record.Run, ...]  # in the plan's order
+    seal: record.Preregistration | None = None
+    edits: int = 0  # of the issue, after the seal
+    approval: record.Approval | None = None
+    ends: dict[str, record.Ended] = field(default_factory=dict)  # by attempt
+
+    @property
+    def plan(self) -> record.Plan:
+        """The plan that was executed."""
+        return self.execution.plan
+
+    @cached_property
+    def figures(self) -> dict[tuple[str, int], float | None]:
+        """The lab's own figure of each run."""
+        return verdicts.figures_of(self.runs)
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether at least one run was scored."""
+        return any(figure is not None for figure in self.figures.values())
+
+    def summary(self, arm: str) -> ArmSummary:
+        """Mean and spread of an arm over its seeds."""
+        return verdicts.arm_summary(self.plan, self.figures, arm)
+
+    @property
+    def receipt(self) -> dict[str, str]:
+        """What the training attempt that counted said it ran on."""
+        trained = [end for name, end in self.ends.items() if name.startswith("t")]
+        return trained[-1].receipt if trained else {}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm of an execution on the board."""
+
+    entry: Entry
+    arm: str
+    summary: ArmSummary
+    rank: int | None = None  # None: one seed cannot be ranked
+    shared: bool = False
+
+    @property
+    def mean(self) -> float:
+        """Bits per byte; there is no row without."""
+        if self.summary.mean is None:
+            raise AssertionError(f"{self.entry.execution.id} {self.arm} has no figure")
+        return self.summary.mean
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Mean ± spread."""
+        around = self.summary.spread or 0.0
+        return self.mean - around, self.mean + around
+
+    @property
+    def planned(self) -> record.PlannedArm:
+        """What one run of the arm is and costs."""
+        return self.entry.plan.arms[self.arm]
+
+    @property
+    def verdicts(self) -> list[record.Verdict]:
+        """The verdicts that are about this arm."""
+        found = self.entry.result.verdicts if self.entry.result else ()
+        return [v for v in found if self.arm in (v.prediction.arm, v.prediction.versus)]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that may be compared, best first."""
+
+    data: record.PlannedData
+    eval_tokens: int
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest figure that a row's spread reaches."""
+        return min(row.band[0] for row in self.rows), max(row.band[1] for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Everything the site shows."""
+
+    entries: tuple[Entry, ...]  # newest first
+    groups: tuple[Group, ...]  # most rows first
+    wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
+    repositories: dict[int, str]  # names by id, as far as executions tell them
+
+    @property
+    def running(self) -> list[Entry]:
+        """Executions that have no result yet."""
+        return [entry for entry in self.entries if entry.result is None]
+
+    @property
+    def without_figures(self) -> list[Entry]:
+        """Executions that ended and left nothing to compare."""
+        return [entry for entry in self.entries if entry.result and not entry.has_figures]
+
+
+# ── From records to facts ────────────────────────────────────────────────────────────────────
+
+
+def read_lab(store: Store) -> Lab:
+    """The lab as its records tell it."""
+    entries = [_entry(store, name) for name in record.names(store, "executions")]
+    entries.sort(key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True)
+    origins = [entry.execution.origin for entry in entries if entry.execution.origin]
+    asked = {
+        (entry.execution.origin.repository, entry.plan.preregistration)
+        for entry in entries
+        if entry.execution.origin
+    }
+    seals = [
+        seal
+        for repository in record.names(store, "preregistrations")
+        for issue in record.names(store, f"preregistrations/{repository}")
+        if (seal := _seal(store, int(repository), int(issue)))
+    ]
+    return Lab(
+        entries=tuple(entries),
+        groups=groups(entries),
+        wishlist=tuple(
+            sorted(
+                (seal for seal in seals if (seal.repository, seal.issue) not in asked),
+                key=lambda seal: (seal.at, seal.issue),
+                reverse=True,
+            )
+        ),
+        # Entries begin with the newest, and the newest name of a repository counts.
+        repositories={origin.repository: origin.repository_name for origin in reversed(origins)},
+    )
+
+
+def _entry(store: Store, name: str) -> Entry:
+    folder = f"executions/{name}"
+    execution = record.require(store, f"{folder}/execution", record.Execution)
+    events = record.names(store, folder)
+    result = record.read(store, f"{folder}/result", record.Result)
+    runs = [
+        record.read(store, f"runs/{name}.{record.run_name(arm, seed)}", record.Run)
+        for arm, seed in execution.plan.runs()
+    ]
+    origin, issue = execution.origin, execution.plan.preregistration
+    seal = _seal(store, origin.repository, issue) if origin and issue else None
+    approval = None
+    if origin:
+        command = origin.approval.rpartition("/")[2]
+        path = f"approvals/{origin.repository}/{origin.pull}/{command}"
+        approval = record.read(store, path, record.Approval)
+    return Entry(
+        execution=execution,
+        state=result.state if result else _state(events),
+        result=result,
+        runs=tuple(run for run in runs if run),
+        seal=seal,
+        edits=_edits(store, seal) if seal else 0,
+        approval=approval,
+        ends={
+            event.partition(".")[0]: record.require(store, f"{folder}/{event}", record.Ended)
+            for event in events
+            if event.endswith(".ended")
+        },
+    )
+
+
+def _state(events: list[str]) -> record.State:
+    """The state of an execution that has no result, as far as records alone tell it."""
+    if any(event.startswith("e") and event.endswith(".claimed") for event in events):
+        return "evaluating"
+    return "running" if any(event.endswith(".submitted") for event in events) else "queued"
+
+
+def _seal(store: Store, repository: int, issue: int) -> record.Preregistration | None:
+    path = f"preregistrations/{repository}/{issue}/1"
+    return record.read(store, path, record.Preregistration)
+
+
+def _edits(store: Store, seal: record.Preregistration) -> int:
+    return len(record.names(store, f"preregistrations/{seal.repository}/{seal.issue}")) - 1
+
+
+# ── From facts to rows ───────────────────────────────────────────────────────────────────────
+
+
+def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
+    """The arms that have a figure, ranked among those scored on the same text."""
+    comparable: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for entry in entries:
+        if entry.state not in ("done", "failed"):
+            continue
+        key = (entry.plan.data.validation_sha256, entry.plan.eval.tokens)
+        for arm in entry.plan.arms:
+            summary = entry.summary(arm)
+            if summary.mean is not None:
+                comparable[key].append(Row(entry, arm, summary))
+    found = [
+        Group(rows[0].entry.plan.data, tokens, ranked(rows))
+        for (_, tokens), rows in comparable.items()
+    ]
+    return tuple(
+        sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.eval_tokens))
+    )
+
+
+def ranked(rows: list[Row]) -> tuple[Row, ...]:
+    """Best first. A rank is one more than the rows whose whole band is better than this one's."""
+    ordered = sorted(rows, key=lambda row: (row.mean, row.entry.execution.at, row.arm))
+    certain = [row for row in ordered if row.summary.spread is not None]
+    highs = sorted(row.band[1] for row in certain)
+    ranks = [bisect_left(highs, row.band[0]) + 1 for row in certain]
+    sharing = Counter(ranks)
+    by_row = {id(row): (rank, sharing[rank] > 1) for row, rank in zip(certain, ranks, strict=True)}
+    return tuple(
+        Row(row.entry, row.arm, row.summary, *by_row.get(id(row), (None, False))) for row in ordered
+    )

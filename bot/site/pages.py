@@ -1,0 +1,276 @@
+"""The static site, drawn from the records alone: equal records give equal pages.
+
+It is built beside the old one and put in its place when it is whole. Links are relative and
+nothing is asked of another host, so it works from file:// and below any path.
+"""
+
+import hashlib
+import math
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import jinja2
+
+from bot.site.board import Entry, Group, Lab, Row, read_lab
+from bot.words import duration, flops
+from runner import charts, record
+from runner.analysis import verdicts
+from runner.store import Store, to_json
+
+HERE = Path(__file__).parent
+ABANDONED = 3600.0  # seconds after which a half-built site beside ours is nobody's any more
+MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
+
+
+class SiteError(Exception):
+    """The site cannot be built as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """What was built."""
+
+    path: Path
+    executions: int
+    rows: int
+    charts_drawn: int  # the rest was taken over from the site that stood there
+
+
+def build(
+    store: Store, out: Path, *, lab: str = "Regatta", repository_url: str | None = None
+) -> SiteSummary:
+    """Build the whole site into the folder `out`.
+
+    `repository_url` is the host's web address (https://github.com); without it the pages name
+    issues and pull requests and do not link them. Raises SiteError where `out` holds something
+    that is no site. A reader finds the old site until the new one is complete; between the two
+    renames that exchange them there is a moment without either.
+    """
+    out = out.resolve()
+    _check(out, repository_url)
+    facts = read_lab(store)
+    new = out.parent / f".{out.name}.{secrets.token_hex(6)}.new"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(out)
+    try:
+        drawn = _write(facts, new, out, _environment(lab, repository_url))
+        old = new.with_suffix(".old")
+        if out.exists():
+            out.rename(old)
+        new.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    rows = sum(len(group.rows) for group in facts.groups)
+    return SiteSummary(out, len(facts.entries), rows, drawn)
+
+
+def _check(out: Path, repository_url: str | None) -> None:
+    if out.exists() and not out.is_dir():
+        raise SiteError(f"{out} is a file; name a folder for the site.")
+    if out.is_dir() and any(out.iterdir()) and not (out / "api" / "leaderboard.json").is_file():
+        raise SiteError(
+            f"{out} holds something that is no site of this lab, and building would replace it; "
+            "name a folder that is empty or does not exist."
+        )
+    if repository_url is not None and urlsplit(repository_url).scheme not in ("http", "https"):
+        raise SiteError(f"{repository_url!r} is no web address; write https://….")
+
+
+def _sweep(out: Path) -> None:
+    """Remove what builds that were killed have left beside the site."""
+    for left in out.parent.glob(f".{out.name}.*"):
+        if left.suffix in (".new", ".old") and time.time() - left.stat().st_mtime > ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
+    """Write every file of the site into `new`; how many charts had to be drawn."""
+    shutil.copytree(HERE / "static", new)
+    index = pages.get_template("index.html").render(root="", facts=facts)
+    (new / "index.html").write_text(index, encoding="utf-8")
+    (new / "api").mkdir()
+    (new / "api" / "leaderboard.json").write_bytes(to_json(leaderboard(facts)))
+    page, drawn = pages.get_template("execution.html"), 0
+    for entry in facts.entries:
+        folder = Path("executions") / entry.execution.id
+        (new / folder).mkdir(parents=True)
+        chart = _chart_name(entry) if any(run.curve for run in entry.runs) else None
+        if chart:
+            drawn += _draw(entry, new / folder / chart, old / folder / chart)
+        text = page.render(root="../../", entry=entry, chart=chart, repositories=facts.repositories)
+        (new / folder / "index.html").write_text(text, encoding="utf-8")
+    return drawn
+
+
+# ── Charts ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _chart_name(entry: Entry) -> str:
+    """A name that is another one whenever the drawing would be: by what it is made from."""
+    digest = hashlib.sha256(Path(charts.__file__).read_bytes())
+    digest.update(version("vl-convert-python").encode())
+    for fact in (entry.plan, *entry.runs):
+        digest.update(fact.canonical())
+    return f"loss-{digest.hexdigest()[:16]}.svg"
+
+
+def _draw(entry: Entry, new: Path, old: Path) -> bool:
+    """Put the entry's chart at `new`, from the `old` site if it is there. True if drawn."""
+    if old.is_file():
+        shutil.copyfile(old, new)
+        return False
+    new.write_text(charts.svg(charts.loss_curves(entry.plan, entry.runs)), encoding="utf-8")
+    return True
+
+
+# ── The twin for machines ────────────────────────────────────────────────────────────────────
+
+
+def leaderboard(facts: Lab) -> dict[str, Any]:
+    """What the front page shows, as plain data."""
+    return {
+        "groups": [
+            {
+                "source": group.data.source,
+                "tokenizer": group.data.tokenizer,
+                "validation_sha256": group.data.validation_sha256,
+                "eval_tokens": group.eval_tokens,
+                "rows": [_row(row) for row in group.rows],
+            }
+            for group in facts.groups
+        ],
+        "running": [
+            {"execution": e.execution.id, "title": e.plan.title, "state": e.state}
+            for e in facts.running
+        ],
+        "wishlist": [
+            {"repository": s.repository, "issue": s.issue, "title": s.title, "seal": s.seal}
+            for s in facts.wishlist
+        ],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    entry, origin = row.entry, row.entry.execution.origin
+    return {
+        "rank": row.rank,
+        "rank_shared": row.shared,
+        "execution": entry.execution.id,
+        "page": f"executions/{entry.execution.id}/index.html",
+        "title": entry.plan.title,
+        "arm": row.arm,
+        "eval/bpb": row.mean,
+        "spread": row.summary.spread,
+        "seeds": row.summary.n,
+        "seeds_planned": row.summary.of,
+        "figures": {str(seed): entry.figures.get((row.arm, seed)) for seed in entry.plan.seeds},
+        "parameters": row.planned.parameters,
+        "tokens": row.planned.tokens,
+        "model_flops": row.planned.model_flops,
+        "execution_seconds": entry.result.seconds if entry.result else None,
+        "at": entry.execution.at.isoformat(),
+        "repository": origin.repository_name if origin else None,
+        "pull": origin.pull if origin else None,
+        "commit": origin.commit if origin else None,
+        "fingerprint": entry.plan.fingerprint,
+        "verdicts": [
+            {
+                "prediction": verdict.prediction.sentence,
+                "confidence": verdict.prediction.confidence,
+                "outcome": verdict.outcome,
+                "why": verdict.why,
+            }
+            for verdict in row.verdicts
+        ],
+    }
+
+
+# ── What templates are given ─────────────────────────────────────────────────────────────────
+
+
+def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
+    """The templates, with figures as people read them. Strangers' words are escaped."""
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    host = repository_url.rstrip("/") if repository_url else None
+
+    def thread(repository: str | None, kind: str, number: int) -> str | None:
+        return f"{host}/{quote(repository)}/{kind}/{number}" if host and repository else None
+
+    def commit(origin: record.Origin) -> str | None:
+        return f"{host}/{quote(origin.repository_name)}/commit/{origin.commit}" if host else None
+
+    pages.globals.update(
+        lab=lab,
+        marks=MARKS,
+        thread=thread,
+        commit=commit,
+        whisker=whisker,
+        strip=strip,
+        knobs=knobs,
+    )
+    pages.filters.update(
+        duration=duration,
+        flops=flops,
+        count=lambda value: f"{value:,}",
+        bpb=lambda value: verdicts.figure(value, 4),
+        percent=lambda share: f"{share * 100:.3g} %",
+        minus=lambda text: text.replace("-", "−"),
+        day=lambda at: at.strftime("%Y-%m-%d"),
+        minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    return pages
+
+
+def whisker(row: Row, group: Group) -> str:
+    """Where a row's mean and spread lie on its group's common scale, as CSS."""
+    low, high = group.ends
+    width = (high - low) or 1.0
+    begin, end = ((end - low) / width * 100 for end in row.band)
+    middle = (row.mean - low) / width * 100
+    return f"--a:{begin:.1f}%;--b:{end - begin:.1f}%;--m:{middle:.1f}%"
+
+
+def strip(verdict: record.Verdict) -> dict[str, float] | None:
+    """Interval and expected set on a common scale, in percent; None without an interval."""
+    if verdict.interval is None or verdict.estimate is None:
+        return None
+    expected = verdicts.parse_expect(verdict.prediction.expect)
+    bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
+    marks = [*verdict.interval, *bounds]
+    room = (max(marks) - min(marks)) * 0.25 or 1.0
+    low, width = min(marks) - room, max(marks) - min(marks) + 2 * room
+
+    def at(value: float) -> float:
+        return round(min(max((value - low) / width, 0.0), 1.0) * 100, 2)
+
+    return {
+        "set_from": at(expected.lower),
+        "set_to": at(expected.upper),
+        "from": at(verdict.interval[0]),
+        "to": at(verdict.interval[1]),
+        "at": at(verdict.estimate),
+    }
+
+
+def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Model and train keys: those all arms share, and by arm those that differ."""
+    by_arm = {
+        name: arm.model.model_dump() | arm.train.model_dump() for name, arm in plan.arms.items()
+    }
+    first = next(iter(by_arm.values()))
+    differ = [key for key in first if any(arm[key] != first[key] for arm in by_arm.values())]
+    shared = {key: value for key, value in first.items() if key not in differ}
+    return shared, {name: {key: arm[key] for key in differ} for name, arm in by_arm.items()}

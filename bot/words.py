@@ -1,0 +1,312 @@
+"""Every sentence the bot says on GitHub, short ones here, long ones in `templates/`. Pure.
+
+Facts in, Markdown out. Answers come first, tables after, details folded. What people wrote
+(titles, hypotheses, reasons) passes through `text`, `prose` or `code`, so that it is shown as they
+wrote it and can neither mention anybody nor break a table, a fence or a marker.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from bot.commands import Reading
+from bot.facts import Ran, Thread
+from runner.analysis import verdicts
+from runner.hardware import KINDS
+from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
+
+MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
+MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
+
+
+# ── Words of strangers, figures for people ───────────────────────────────────────────────────
+
+
+def text(value: object, limit: int = 300) -> str:
+    """Somebody's words on one line of Markdown, shown literally: no mention, link or markup."""
+    line = " ".join(str(value).split())
+    return _literal(line if len(line) <= limit else line[: limit - 1] + "…")
+
+
+def prose(value: str, limit: int = 600) -> str:
+    """A sentence of the lab's with people's words in it: `code spans` stay, the rest is literal."""
+    line = " ".join(value.split())[:limit]
+    parts = re.split(r"(`[^`]*`)", line)
+    return "".join(part if index % 2 else _literal(part) for index, part in enumerate(parts))
+
+
+def _literal(line: str) -> str:
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"([\\`*_{}\[\]#+!|~])", r"\\\1", line)
+    # A mention, a reference or a link is made of a sign and what follows; keep them apart.
+    for sign in ("@", "\\#", "://", "www"):
+        line = line.replace(sign, f"{sign}\u200b")
+    return line
+
+
+def code(value: object, limit: int = 120) -> str:
+    """Somebody's word for the inside of a code span."""
+    line = " ".join(str(value).split()).replace("`", "ʼ").replace("|", "¦")
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def flops(value: float) -> str:
+    """2.6e12, as the field writes it."""
+    return f"{value:.2e}".replace("e+", "e").replace("e0", "e")
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 34 s, 2 min 5 s, 3 h 10 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+_jinja = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+    autoescape=False,  # Markdown, not HTML: strangers' words pass `text` or `code`
+)
+_jinja.filters.update(
+    text=text,
+    code=code,
+    prose=prose,
+    flops=flops,
+    duration=duration,
+    count=lambda value: f"{value:,}",
+    percent=lambda share: f"{share * 100:.3g} %",
+)
+
+
+def _say(template: str, **facts: Any) -> str:
+    body = _jinja.get_template(f"{template}.md.j2").render(**facts).strip()
+    if len(body) > MOST_BODY:
+        body = body[:MOST_BODY].rsplit("\n", 1)[0] + "\n\n…cut here; the records hold the rest."
+    return body
+
+
+# ── Preregistration ──────────────────────────────────────────────────────────────────────────
+
+
+def sealed(seal: Preregistration) -> str:
+    """What the lab understood, and the seal."""
+    return _say("sealed", seal=seal, sentence=sentence)
+
+
+def not_sealed(problems: tuple[str, ...]) -> str:
+    """Why an issue from the form is not sealed."""
+    return _say("not-sealed", problems=problems)
+
+
+def edited(seal: Preregistration, edit: Edit) -> str:
+    """A sealed issue was edited."""
+    return (
+        f"This issue was edited after it was sealed ({edit.at:%Y-%m-%d %H:%M:%S} UTC). The seal "
+        f"`{seal.seal[:16]}` stands, and the verdict will be about it; the edit is on record."
+    )
+
+
+def sentence(prediction: Any) -> str:
+    """A prediction in words; its arms are strangers' words until a plan has resolved them."""
+    minus = f" minus `{code(prediction.versus)}`" if prediction.versus else ""
+    return f"`{prediction.metric}` of `{code(prediction.arm)}`{minus} is **{prediction.expect}**"
+
+
+# ── Plan ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan(record: PlanRecord) -> str:
+    """What would run at a commit, or what is wrong there."""
+    if record.plan is None:
+        return _say("plan-problems", record=record)
+    return _say(
+        "plan",
+        record=record,
+        plan=record.plan,
+        differing=_differing(record.plan),
+        value=_value,
+        sentence=sentence,
+        peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
+        flow=_flow,
+    )
+
+
+def plan_title(record: PlanRecord) -> str:
+    """The plan in one line, for a check."""
+    if record.plan is None:
+        number = len(record.problems)
+        return "1 problem" if number == 1 else f"{number} problems"
+    cost = record.plan.cost
+    return f"{cost.runs} runs, {flops(cost.model_flops)} model FLOPs: waiting for /run"
+
+
+def _differing(plan: Plan) -> list[str]:
+    """The keys in which the arms differ, as `train.learning_rate`."""
+    arms = list(plan.arms.values())
+    keys = [f"model.{key}" for key in type(arms[0].model).model_fields]
+    keys += [f"train.{key}" for key in type(arms[0].train).model_fields]
+    return [key for key in keys if len({_value(arm, key) for arm in arms}) > 1]
+
+
+def _value(arm: Any, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(arm, section), name)
+
+
+def _flow(config: Any) -> str:
+    values = config.model_dump(mode="json", exclude_none=True)
+    return "{" + ", ".join(f"{key}: {_plain(value)}" for key, value in values.items()) + "}"
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ── Commands ─────────────────────────────────────────────────────────────────────────────────
+
+
+def refused(approval: Approval) -> str:
+    """Why a `/run` started nothing."""
+    return cannot(approval.by.login, "/run", approval.why)
+
+
+def cannot(login: str, command: str, why: str) -> str:
+    """A command that was refused, to whom, and why."""
+    refusal = f"**Not done:** `{command}` by {text(login)}. {prose(why)}"
+    return f"{refusal}\n\nNothing was started or stopped."
+
+
+def hint(reading: Reading) -> str:
+    """Somebody seems to have meant a command."""
+    lines = [
+        f"`/{typed}` is no command here; did you mean `/{meant}`?"
+        for typed, meant in reading.near_misses
+    ]
+    if reading.swallowed:
+        lines.append(
+            "A command inside a quote, a list or a table does not count; Markdown also draws the "
+            "line after a quote into it. Leave an empty line before the command."
+        )
+    return "\n".join([*lines, "", "Nothing was done. `/help` lists the commands."])
+
+
+def help_text(is_pull: bool) -> str:
+    """The commands."""
+    return _say("help", is_pull=is_pull)
+
+
+def status_of(thread: Thread) -> str:
+    """What runs on a thread."""
+    return _say("status-of", executions=thread.executions, plans=thread.plans)
+
+
+# ── Execution ────────────────────────────────────────────────────────────────────────────────
+
+
+_HEADLINES = {
+    "queued": ("🕓", "Queued"),
+    "running": ("🏃", "Training"),
+    "evaluating": ("🔎", "Evaluating the checkpoints"),
+    "done": ("🏁", "Done"),
+    "failed": ("⚠️", "Failed"),
+    "cancelled": ("🛑", "Cancelled"),
+    "voided": ("🛑", "Not started"),
+}
+
+
+def status(ran: Ran) -> str:
+    """How far an execution is; edited as it goes."""
+    icon, headline = _HEADLINES[ran.life.state]
+    if ran.result and ran.result.why:
+        headline += f": {prose(ran.result.why)}"
+    fraction = ran.progress.fraction if ran.progress else 0.0
+    return _say(
+        "status",
+        icon=icon,
+        headline=headline,
+        state=ran.life.state,
+        execution=ran.execution,
+        origin=ran.execution.origin,
+        progress=ran.progress,
+        bar="█" * round(20 * fraction) + "░" * (20 - round(20 * fraction)),
+        lost=[a for a in ran.life.attempts if a.ended and a.ended.how == "lost"],
+        result=ran.result,
+    )
+
+
+def status_title(ran: Ran) -> str:
+    """An execution's state in one line, for a check."""
+    if ran.result and ran.result.verdicts:
+        return _tally(ran.result.verdicts)
+    return _HEADLINES[ran.life.state][1]
+
+
+def result(thread: Thread, ran: Ran) -> str:
+    """The answer: verdicts first, then figures, curves and the receipt."""
+    if ran.result is None:
+        raise AssertionError(f"{ran.execution.id} has no result yet")
+    plan, result = ran.execution.plan, ran.result
+    said = thread.said.get(f"picture.{ran.execution.id}")
+    failed_picture = said is None or said.id is None
+    figures = verdicts.figures_of(ran.runs)
+    summaries = {arm: verdicts.arm_summary(plan, figures, arm) for arm in plan.arms}
+    training = [a.ended for a in ran.life.of("t") if a.ended and a.ended.how == "finished"]
+    return _say(
+        "result",
+        state=result.state,
+        result=result,
+        tally=_tally(result.verdicts),
+        marks=MARKS,
+        sentence=sentence,
+        failed=[run for run in ran.runs if run.state == "failed"],
+        scored=[run for run in ran.runs if run.evaluated],
+        plan=plan,
+        summary=lambda arm: str(summaries[arm]),
+        seeds=lambda arm: _seeds(ran.runs, arm),
+        picture=None
+        if failed_picture or said is None
+        else f"{thread.url}/raw/{said.note}/{ran.execution.id}.png",
+        execution=ran.execution,
+        origin=ran.execution.origin,
+        receipt=training[-1].receipt if training else {},
+    )
+
+
+def verdict(thread: Thread, ran: Ran) -> str:
+    """How the predictions came out, for the issue that made them."""
+    if ran.result is None or thread.seal is None:
+        raise AssertionError(f"{ran.execution.id} has no result or no seal")
+    return _say(
+        "verdict",
+        tally=_tally(ran.result.verdicts),
+        headline=_HEADLINES[ran.life.state][1],
+        verdicts=ran.result.verdicts,
+        marks=MARKS,
+        sentence=sentence,
+        why=ran.result.why,
+        origin=ran.execution.origin,
+        execution=ran.execution,
+        seal=thread.seal.seal[:16],
+    )
+
+
+def _tally(found: tuple[Verdict, ...]) -> str:
+    parts = []
+    for outcome, mark in MARKS.items():
+        number = sum(verdict.outcome == outcome for verdict in found)
+        if number:
+            parts.append(f"{mark} {number} {outcome}")
+    return " · ".join(parts)
+
+
+def _seeds(runs: tuple[Run, ...], arm: str) -> str:
+    return ", ".join(
+        f"{run.evaluated.bpb:.4f}" if run.evaluated else "failed" for run in runs if run.arm == arm
+    )

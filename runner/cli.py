@@ -1,0 +1,265 @@
+"""`plan` and `run`: the lab's own code on one's own machine, without GitHub.
+
+A local execution has no approval and is unsigned; everything else is what the bot does. Exit
+codes: 0 done, 1 failed, 2 bad input. What is asked for goes to stdout, all else to stderr.
+"""
+
+import itertools
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from runner import drive, graph, launch, lifecycle, record, terminal
+from runner.hardware import KINDS
+from runner.launch import LocalRay, RayAddress, RayError, RayJobs
+from runner.lifecycle import Facts
+from runner.progress import progress
+from runner.spec import BadExperiment
+from runner.store import LeaseWatch, Store, StoreError
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+POLL = 0.5  # seconds between two looks
+STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to come to its end
+
+app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
+
+ThePath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="An experiment's folder or its experiment.yaml.")
+]
+TheStore = Annotated[
+    Path, typer.Option("--store", envvar="REGATTA_STORE", help="Where records and work lie.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+@app.command()
+def plan(
+    path: ThePath,
+    store: TheStore = Path("store"),
+    as_json: AsJson = False,
+) -> None:
+    """Say what an experiment would run and what it would cost. Runs nothing."""
+    planned = _planned(path, None)
+    if as_json:
+        print(json.dumps(planned.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        return
+    out = Console()
+    out.print(terminal.plan_view(planned))
+    if store.is_dir():
+        for execution, result in _earlier(_open(store), planned):
+            state = result.state if result else "unfinished"
+            out.print(f"it has run here as {execution.id}: {state}", highlight=False)
+
+
+@app.command()
+def run(
+    path: ThePath,
+    store: TheStore = Path("store"),
+    as_json: AsJson = False,
+    ray_address: Annotated[
+        str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
+    ] = "",
+    ray_token_file: Annotated[Path | None, typer.Option(help="The file with its token.")] = None,
+) -> None:
+    """Train and evaluate an experiment, here or on a Ray of yours. Unsigned, without approval."""
+    if bool(ray_address) != bool(ray_token_file):
+        _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
+    opened = _open(store)
+    planned = _planned(path, opened)
+    console = Console(stderr=True)
+    with ExitStack() as stack:
+        try:
+            ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
+            if ray is None:
+                _check_devices(planned)
+            execution = _begin(opened, planned, console)
+            if ray is None:
+                ray = stack.enter_context(_started(opened, console))
+            facts = _turn(opened, ray, execution, stack.enter_context(terminal.Watching(console)))
+        except RayError as error:
+            _stop(FAILED, str(error))
+    _tell(opened, facts, as_json)
+    sys.exit(DONE if facts.state == "done" else FAILED)
+
+
+# ── Beginning ────────────────────────────────────────────────────────────────────────────────
+
+
+def _planned(path: Path, store: Store | None) -> record.Plan:
+    try:
+        return graph.plan_folder(path, store)
+    except BadExperiment as error:
+        _stop(BAD_INPUT, str(error))
+
+
+def _open(store: Path) -> Store:
+    try:
+        return Store(store)
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
+
+
+def _check_devices(planned: record.Plan) -> None:
+    """A local Ray would let a job wait for ever for what the machine does not have."""
+    kind, count = KINDS[planned.resources.kind], planned.resources.count
+    gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    for name, needed, here in (
+        ("cores", kind.ray_cpus * count, launch.local_cpus()),
+        ("GPUs", kind.ray_gpus * count, gpus),
+    ):
+        if needed > here:
+            _stop(
+                BAD_INPUT,
+                f"{planned.experiment}, `resources`: {planned.cost.device} needs {needed:.0f} "
+                f"{name} and this machine has {here}; ask for less, or name a cluster with "
+                "--ray-address and --ray-token-file.",
+            )
+
+
+def _earlier(
+    store: Store, planned: record.Plan
+) -> Iterator[tuple[record.Execution, record.Result | None]]:
+    """Local executions of this plan in this store, oldest first."""
+    for counter in itertools.count(1):
+        name = record.execution_id(f"{store.id}/{planned.fingerprint}/{counter}")
+        execution = record.read(store, f"executions/{name}/execution", record.Execution)
+        if execution is None:
+            return
+        yield execution, record.read(store, f"executions/{name}/result", record.Result)
+
+
+def _begin(store: Store, planned: record.Plan, console: Console) -> str:
+    """Begin an execution of the plan, or go on with one that was left unfinished."""
+    known = 0
+    for execution, result in _earlier(store, planned):
+        known += 1
+        cancelled = f"executions/{execution.id}/cancelled"
+        if result is None and record.read(store, cancelled, record.Cancelled) is None:
+            console.print(f"going on with {execution.id}, which was left unfinished")
+            return execution.id
+    name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
+    now = datetime.now(UTC)
+    drive.begin(store, record.Execution(id=name, at=now, plan=planned, origin=None))
+    console.print(f"{name}: unsigned, no approval")
+    return name
+
+
+@contextmanager
+def _started(store: Store, console: Console) -> Iterator[LocalRay]:
+    with console.status("starting a local Ray"):
+        stack = ExitStack()
+        ray = stack.enter_context(launch.local_ray(store.path("ray")))
+    with stack:
+        yield ray
+
+
+# ── Turning the wheel ────────────────────────────────────────────────────────────────────────
+
+
+def _turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watching) -> Facts:
+    """Look, decide, act, until there is a result. Ctrl-C cancels; a second one leaves."""
+    jobs, leases = RayJobs(ray), LeaseWatch(store)
+    show_at, stop_by = 0.0, float("inf")
+    with _interrupts() as interrupted:
+        while True:
+            facts = drive.observe(store, jobs, leases, execution)
+            if facts.result:
+                return facts
+            if interrupted() and not facts.cancelled:
+                watching.say("cancelling; Ctrl-C once more to leave at once")
+                said = record.Cancelled(at=datetime.now(UTC), by="you")
+                record.write(store, f"executions/{execution}/cancelled", said)
+                stop_by = time.monotonic() + STOP_MAY_TAKE
+                continue
+            if time.monotonic() > stop_by:
+                raise RayError(f"{execution} was cancelled; its job has not ended yet.")
+            if isinstance(ray, LocalRay) and not ray.alive:
+                raise RayError(
+                    f"The local Ray ended; {store.path('ray')}/ray.log may say why. The same "
+                    "command goes on from the last checkpoints."
+                )
+            if action := lifecycle.decide(facts):
+                drive.act(store, jobs, facts, action, datetime.now(UTC))
+                _say(watching, action)
+                continue
+            if (began := time.monotonic()) >= show_at:
+                watching.show(facts, progress(store, facts))
+                # Reading long curves takes time; no more than a tenth of it is spent on that.
+                show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
+            time.sleep(POLL)
+
+
+def _say(watching: terminal.Watching, action: lifecycle.Action) -> None:
+    if isinstance(action, lifecycle.End) and action.how != "finished":
+        watching.say(f"{action.attempt} {action.how}: {action.why}")
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], int]]:
+    """Count Ctrl-Cs in the `with` body, so that the first one breaks nothing in the middle."""
+    count = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: count
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+# ── Telling ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _tell(store: Store, facts: Facts, as_json: bool) -> None:
+    execution, result = facts.execution, facts.result
+    runs = [
+        run
+        for arm, seed in execution.plan.runs()
+        if (run := _run_record(store, execution.id, arm, seed))
+    ]
+    if as_json:
+        answer = {
+            "execution": execution.id,
+            "approval": "none",
+            "plan": execution.plan.fingerprint,
+            "result": result.model_dump(mode="json") if result else None,
+            "runs": [run.model_dump(mode="json") for run in runs],
+            "receipts": {
+                attempt.name: attempt.ended.receipt for attempt in facts.attempts if attempt.ended
+            },
+        }
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        return
+    out = Console()
+    took = f" after {terminal.duration(result.seconds)}" if result and result.seconds else ""
+    why = f": {result.why}" if result and result.why else ""
+    out.print(f"{execution.id} {facts.state}{took}{why}", highlight=False)
+    out.print(terminal.result_view(facts, runs))
+    out.print("unsigned, no approval", style="dim")
+
+
+def _run_record(store: Store, execution: str, arm: str, seed: int) -> record.Run | None:
+    return record.read(store, f"runs/{execution}.{record.run_name(arm, seed)}", record.Run)
+
+
+def _stop(code: int, words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    app(prog_name="regatta")

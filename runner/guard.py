@@ -1,0 +1,111 @@
+"""Keeps one command and everything it starts, and ends all of it when its own parent is gone.
+
+Ray starts some twenty processes, several of them in sessions of their own. Whoever wants Ray runs
+`python -m runner.guard <scratch folder> <command> …` and holds its standard input open. When that
+closes (the holder ended, in whatever way), on SIGTERM, or when the command ends by itself, the
+guard ends the command, then whatever is left of its descendants, and removes the scratch folder.
+It is a pipe and not a parent-death signal because such a signal is tied to a thread.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's prctl.h
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send this process `number` when the thread that started it ends."""
+    _prctl(PR_SET_PDEATHSIG, number)
+
+
+def descendants(of: int) -> list[int]:
+    """The process ids of all living descendants of `of`; [] where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for process, parent, state in _processes():
+        if state != "Z":
+            children.setdefault(parent, []).append(process)
+    found = list(children.get(of, []))
+    for process in found:  # which grows while we walk it
+        found.extend(children.get(process, []))
+    return found
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """(process, parent, state) of each process of this machine."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The second field is a name in parentheses that may hold anything.
+            state, parent, *_ = entry.read_text(errors="replace").rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue  # it ended while we looked
+        yield int(entry.parent.name), int(parent), state
+
+
+def main(scratch: Path, command: list[str]) -> int:
+    """Run `command` until it ends or nobody holds our standard input any more."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children, so that we find them
+    stop, stopped = os.pipe()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.write(stopped, b"!"))
+    kept = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    )
+    try:
+        while kept.poll() is None and not select.select([0, stop], [], [], 1.0)[0]:
+            _reap(kept.pid)
+        return kept.poll() or 0
+    finally:
+        _end(kept)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _end(kept: subprocess.Popen[bytes]) -> None:
+    kept.terminate()
+    try:
+        kept.wait(COMMAND_MAY_TAKE)
+    except subprocess.TimeoutExpired:
+        kept.kill()
+    for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        until = time.monotonic() + patience
+        left = descendants(os.getpid())
+        for process in left:
+            _signal(process, number)
+        while left and time.monotonic() < until:
+            time.sleep(0.05)
+            _reap(kept.pid)
+            left = descendants(os.getpid())
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _reap(kept: int) -> None:
+    """Take leave of orphans that ended; the command itself is `Popen`'s to wait for."""
+    for process, parent, state in _processes():
+        if parent == os.getpid() and process != kept and state == "Z":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process, os.WNOHANG)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

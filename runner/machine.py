@@ -1,0 +1,99 @@
+"""What figures depend on besides the code: cores, threads and flags. Fixed, and named in a receipt.
+
+Equal parameters, bit for bit, are promised for the same devices, versions, flags and number of
+threads. `settle` comes before JAX is imported, `receipt` afterwards.
+"""
+
+import hashlib
+import os
+import platform
+import socket
+from importlib.metadata import version
+from pathlib import Path
+
+from runner.hardware import CORES_OF_A_CPU
+from runner.record import Plan
+
+PACKAGES = ("jax", "jaxlib", "flax", "numpy")
+
+_held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
+
+
+class WrongDevice(Exception):
+    """The machine is not what the plan asks for."""
+
+
+def settle(plan: Plan) -> None:
+    """Fix cores, threads and flags for this process. Raises WrongDevice."""
+    if plan.resources.kind == "cpu":
+        cores = _take_cores(CORES_OF_A_CPU * plan.resources.count)
+        os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        return
+    flags = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_exclude_nondeterministic_ops=true"
+    os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
+    import jax
+
+    if jax.default_backend() == "cpu":
+        raise WrongDevice(f"the plan asks for {plan.cost.device}, and JAX finds a CPU only")
+
+
+def _take_cores(wanted: int) -> int:
+    """Pin this process to `wanted` cores that no other worker of this machine holds, if it has so
+    many. Returns how many it may use."""
+    if not hasattr(os, "sched_setaffinity"):
+        return wanted
+    allowed = sorted(os.sched_getaffinity(0))
+    free = [core for core in allowed if len(_held) < wanted and _hold(core)]
+    others = [core for core in allowed if core not in free]
+    cores = (free + others)[:wanted]
+    os.sched_setaffinity(0, cores)
+    return len(cores)
+
+
+def _hold(core: int) -> bool:
+    """Bind a name that needs no file and that the kernel frees when its holder ends."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0regatta-core-{core}")
+    except OSError:
+        name.close()
+        return False
+    _held.append(name)
+    return True
+
+
+def receipt() -> dict[str, str]:
+    """What equality of figures rests on, in words."""
+    import jax
+
+    device = jax.devices()[0]
+    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+        "platform": device.platform,
+        "device": f"{jax.device_count()} × {device.device_kind}",
+        "cpu": _cpu_model(),
+        "threads": os.environ.get("NPROC", ""),
+        "affinity": ",".join(map(str, affinity))[:500],
+        "xla_flags": os.environ.get("XLA_FLAGS", "")[:500],
+        "code_sha256": _code_sha256(),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(": ")[2] for line in lines if "model name" in line), "unknown")
+
+
+def _code_sha256() -> str:
+    """SHA-256 over the lab's code that makes the figures: the engine, the worker and this file."""
+    here, whole = Path(__file__).parent, hashlib.sha256()
+    engine = sorted((here.parent / "engine").glob("*.py"))
+    for path in (*engine, here / "machine.py", here / "worker.py"):
+        whole.update(f"{path.name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()

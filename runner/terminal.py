@@ -1,0 +1,184 @@
+"""What the terminal shows of plans, running executions and results."""
+
+import math
+import time
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from runner import record
+from runner.analysis.verdicts import arm_summary, figures_of
+from runner.lifecycle import Facts
+from runner.progress import Progress as Advance
+from runner.progress import RunProgress
+
+LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
+OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
+STATES = {
+    "queued": "waits for its devices",
+    "running": "training",
+    "evaluating": "evaluating",
+}
+
+
+# ── Plans ────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_view(plan: record.Plan) -> Group:
+    """Arms, cost and fingerprint of a plan."""
+    table = Table(title=escape(plan.title), title_justify="left", title_style="bold")
+    for name, justify in (
+        ("arm", "left"),
+        ("parameters", "right"),
+        ("tokens a run", "right"),
+        ("forward FLOPs/token", "right"),
+        ("model FLOPs a run", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name, arm in plan.arms.items():
+        table.add_row(
+            name,
+            f"{arm.parameters:,}",
+            f"{arm.tokens:,}",
+            f"{arm.forward_flops_per_token:,}",
+            flops(arm.model_flops),
+        )
+    return Group(table, *(Text(line) for line in (*_cost(plan), f"fingerprint {plan.fingerprint}")))
+
+
+def _cost(plan: record.Plan) -> list[str]:
+    cost = plan.cost
+    runs = f"{len(plan.arms)} arms × {len(plan.seeds)} seeds = {cost.runs} runs"
+    hardware = " to ".join(flops(value) for value in cost.hardware_flops)
+    times = " to ".join(duration(value) for value in cost.seconds)
+    price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""
+    return [
+        f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs",
+        f"at 50 % to 20 % utilisation: {hardware} hardware FLOPs, {times} on {cost.device}{price}",
+    ]
+
+
+# ── Results ──────────────────────────────────────────────────────────────────────────────────
+
+
+def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
+    """How an execution came out: verdicts, arms, what was refused, the receipt."""
+    plan, result = facts.execution.plan, facts.result
+    parts: list[RenderableType] = []
+    for verdict in result.verdicts if result else ():
+        words = Text(f"{verdict.outcome}: ", style=OUTCOMES[verdict.outcome])
+        parts.append(words.append(f"{verdict.prediction.sentence} ({verdict.why})", style="none"))
+    table = Table("arm", "eval/bpb", "seeds", "tokens/s")
+    for arm in plan.arms:
+        mine = [run for run in runs if run.arm == arm]
+        summary = arm_summary(plan, figures_of(mine), arm)
+        speeds = [run.tokens_per_second for run in mine if run.tokens_per_second]
+        speed = f"{sum(speeds) / len(speeds):,.0f}" if speeds else "–"
+        table.add_row(arm, str(summary), f"{summary.n} of {summary.of}", speed)
+    parts.append(table)
+    parts += [
+        Text(f"{record.run_name(run.arm, run.seed)}: {run.state}, {run.why}", style="red")
+        for run in runs
+        if run.why
+    ]
+    refused = result.refused if result else ()
+    parts += [Text(f"refused: {line}", style="yellow") for line in refused]
+    parts.append(Text(_receipt(facts), style="dim"))
+    return Group(*parts)
+
+
+def _receipt(facts: Facts) -> str:
+    ends = [attempt.ended.receipt for attempt in facts.attempts if attempt.ended]
+    receipt = next((found for found in reversed(ends) if found), {})
+    short = {name: value[:16] if "sha256" in name else value for name, value in receipt.items()}
+    words = [f"{name} {value}" for name, value in short.items() if value]
+    return " · ".join([*words, f"plan {facts.execution.plan.fingerprint[:16]}"])
+
+
+# ── While it runs ────────────────────────────────────────────────────────────────────────────
+
+
+class Watching:
+    """Shows an execution while it runs: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[words]}"),
+            console=console,
+        )
+        self._task: TaskID = self._bar.add_task("", total=1.0, words="")
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._said, self._line_at = "", -math.inf
+
+    def __enter__(self) -> "Watching":
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, words: str) -> None:
+        """A line that stays."""
+        self._console.print(escape(words), highlight=False)
+
+    def show(self, facts: Facts, advance: Advance) -> None:
+        """The present state."""
+        last = facts.attempts[-1].name if facts.attempts else ""
+        state = STATES.get(facts.state, facts.state) + (f" ({last})" if last else "")
+        words = _words(advance) if facts.state == "running" else ""
+        if self._console.is_terminal:
+            self._bar.update(self._task, completed=advance.fraction, description=state, words=words)
+            self._live.update(Group(self._bar, _losses(advance.runs)))
+            return
+        if state != self._said:
+            self.say(state)
+            self._said, self._line_at = state, time.monotonic()
+        elif words and time.monotonic() - self._line_at >= LINE_EVERY:
+            self.say(f"{advance.fraction:4.0%}  {words}")
+            self._line_at = time.monotonic()
+
+
+def _words(advance: Advance) -> str:
+    run = next((run for run in reversed(advance.runs) if run.step), None)
+    if run is None:
+        return ""
+    words = [f"{run.name} step {run.step}/{run.steps}"]
+    if run.loss is not None:
+        words.append(f"loss {run.loss:.3f}")
+    if advance.tokens_per_second:
+        words.append(f"{advance.tokens_per_second:,.0f} tokens/s")
+    if advance.seconds_left is not None:
+        words.append(f"{duration(advance.seconds_left)} left")
+    return " · ".join(words)
+
+
+def _losses(runs: Sequence[RunProgress]) -> Text:
+    """The newest loss of each run that has one."""
+    words = [f"{run.name} {run.loss:.3f}" for run in runs if run.loss is not None]
+    return Text("   ".join(words), style="dim")
+
+
+# ── Figures ──────────────────────────────────────────────────────────────────────────────────
+
+
+def flops(value: float) -> str:
+    """`1.23e15`, as the field writes FLOPs."""
+    return f"{value:.2e}".replace("e+", "e")
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3 min`, `2 h 05 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -1,0 +1,310 @@
+"""What runs inside a job: `python -m runner.worker <attempt's folder>`.
+
+It obeys the folder's `spec.json`, talks to nobody, and leaves claims (`runner.claims`) below `out/`
+for the lab to read. It writes nowhere else but to its lease, the shared steps and the cache. Its
+first act is to begin its lease: of two workers on one attempt, the second leaves at once.
+"""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.tokenize import BadText, Text, read_text
+from runner import claims, guard, machine
+from runner.claims import (
+    ANOTHER_WORKER,
+    AttemptClaim,
+    AttemptSpec,
+    EvaluationClaim,
+    Refused,
+    RunClaim,
+    StepMetrics,
+)
+from runner.graph import text_folder
+from runner.record import Evaluated, PlannedArm, PlannedData, run_name
+from runner.store import BEAT_EVERY, AttemptLease, Store, StoreError, to_json
+
+if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
+    from engine.data import TokenStore
+
+FLUSH_EVERY = 2.0  # seconds between two chunks of metrics
+MOST_CHUNK = claims.MOST_BYTES // 2
+MOST_WHY = 500
+
+
+class Refusal(Exception):
+    """The worker will not do it; the message is the whole sentence."""
+
+
+# ── The attempt ──────────────────────────────────────────────────────────────────────────────
+
+
+def main(folder: Path) -> int:
+    """Do the attempt in `folder`, and return the exit code."""
+    guard.die_with_parent(signal.SIGKILL)  # a job does not outlive its Ray
+    os.umask(0o022)
+    folder = folder.resolve()
+    store = Store(folder.parents[1])
+    lease = AttemptLease(store, folder.name)
+    if not lease.start({"pid": os.getpid(), "host": socket.gethostname(), "job": folder.name}):
+        print(f"{folder.name} was begun by another worker, or withdrawn; leaving it alone.")
+        return ANOTHER_WORKER
+    with _beating(lease):
+        code = _attempt(store, folder)
+    lease.release()
+    return code
+
+
+@contextmanager
+def _beating(lease: AttemptLease) -> Iterator[None]:
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT_EVERY):
+            try:
+                lease.beat()
+            except OSError as error:  # a full disk, say; the next one may come through
+                print(f"heartbeat: {error}", file=sys.stderr)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _attempt(store: Store, folder: Path) -> int:
+    out, nonce = folder / "out", folder.name.rpartition("-")[2]
+    try:
+        spec = AttemptSpec.model_validate_json((folder / "spec.json").read_bytes())
+        if spec.folder != folder.name:
+            raise Refusal(f"spec.json is of {spec.folder} and lies in {folder.name}")
+        machine.settle(spec.plan)
+        if spec.kind == "train":
+            _train(store, spec, out)
+        else:
+            _evaluate(store, spec, out)
+        done = AttemptClaim(nonce=nonce, receipt=machine.receipt())
+    except Exception as error:
+        traceback.print_exc()
+        write_claim(out / "failed.json", AttemptClaim(nonce=nonce, why=_sentence(error)))
+        return 1
+    write_claim(out / "finished.json", done)
+    return 0
+
+
+def _sentence(error: Exception) -> str:
+    """One sentence: as it is where the exception's words are meant for people."""
+    meant = isinstance(error, (Refusal, Refused, StoreError, BadText, machine.WrongDevice))
+    meant = meant or type(error).__module__.startswith("engine.")
+    return " ".join((str(error) if meant else f"{type(error).__name__}: {error}").split())[
+        :MOST_WHY
+    ]
+
+
+def write_claim(path: Path, claim: claims.Claim) -> None:
+    """Write a claim's file, whole or not at all."""
+    _write(path, to_json(claim.model_dump(mode="json")))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.tmp")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+# ── Training ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
+    import jax
+
+    from engine.heap import keep_heap
+
+    keep_heap()
+    jax.config.update("jax_compilation_cache_dir", str(store.path("cache/xla")))
+    tokens = _tokens(store, spec)
+    for arm, seed in spec.plan.runs():
+        run = run_name(arm, seed)
+        earlier = [store.path(f"work/{name}/out/checkpoints/{run}") for name in spec.earlier]
+        claim = _run(spec, spec.plan.arms[arm], seed, run, tokens, out, earlier)
+        write_claim(out / "runs" / f"{run}.json", claim)
+
+
+def _run(
+    spec: AttemptSpec,
+    arm: PlannedArm,
+    seed: int,
+    run: str,
+    tokens: "TokenStore",
+    out: Path,
+    earlier: list[Path],
+) -> RunClaim:
+    """Train one run. One that diverges has failed, and the next one goes on."""
+    from engine.train import NonFiniteLoss, train
+
+    checkpoints = out / "checkpoints" / run
+    chunks = MetricsChunks(out / "metrics" / run)
+    try:
+        for line in train(arm.model, arm.train, tokens.train, seed, checkpoints, earlier):
+            chunks.add(StepMetrics(**line._asdict()))
+            # Before a checkpoint, so that who resumes from it finds the curve up to there.
+            if line.step % arm.train.checkpoint_every == 0:
+                chunks.flush()
+    except NonFiniteLoss as error:
+        return RunClaim(
+            nonce=spec.nonce, state="failed", step=error.step, why=str(error)[:MOST_WHY]
+        )
+    finally:
+        chunks.flush()
+    return RunClaim(nonce=spec.nonce, state="finished", step=arm.train.num_train_steps)
+
+
+class MetricsChunks:
+    """A run's metrics as numbered files, each written once and whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+        self._lines = b""
+        self._flushed_at = time.monotonic()
+
+    def add(self, line: StepMetrics) -> None:
+        """Keep a line; write a chunk when it is time."""
+        self._lines += to_json(line.model_dump(mode="json"))
+        if time.monotonic() - self._flushed_at >= FLUSH_EVERY or len(self._lines) > MOST_CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has not been written."""
+        if self._lines:
+            _write(self._folder / f"{self._number:06d}.jsonl", self._lines)
+            self._number, self._lines = self._number + 1, b""
+        self._flushed_at = time.monotonic()
+
+
+# ── The text ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
+    """The tokens of the planned text: a step that is made once and checked by all who use it."""
+    from engine.data import TokenStore, WrongTokens
+
+    data = spec.plan.data
+    digests = data.train_sha256, data.validation_sha256
+    key = {"tokenizer": data.tokenizer, "train": digests[0], "validation": digests[1]}
+    fingerprint = hashlib.sha256(to_json(key)).hexdigest()
+    step = f"steps/tokens/{fingerprint[:16]}"
+    if manifest := store.read(f"{step}/manifest.json"):
+        try:
+            return TokenStore.open(_made(store, step, fingerprint, manifest), *digests)
+        except (WrongTokens, Refusal, StoreError) as error:
+            print(f"{error}\nBuilding our own.", file=sys.stderr)
+    mine = store.path(f"{step}/{spec.folder}")
+    TokenStore.build(_text(store, data), mine)
+    tokens = TokenStore.open(mine, *digests)
+    made = {"generation": spec.folder, "fingerprint": fingerprint, **key}
+    store.create(f"{step}/manifest.json", to_json(made))
+    return tokens
+
+
+def _made(store: Store, step: str, fingerprint: str, manifest: bytes) -> Path:
+    """The folder that a manifest names. It is a claim by whoever made it."""
+    try:
+        made = json.loads(manifest)
+        generation, of = str(made["generation"]), made["fingerprint"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refusal(f"{step}/manifest.json cannot be read: {error!r}") from error
+    if of != fingerprint:
+        raise Refusal(f"{step}/manifest.json is of {of} and not of {fingerprint}")
+    return store.path(f"{step}/{generation}")
+
+
+def _text(store: Store, data: PlannedData) -> Text:
+    """The planned text, from this machine's library or from the store. Raises Refusal where it is
+    another one."""
+    if data.source == "stdlib":
+        text = read_text("stdlib", None)
+    else:
+        folder = text_folder(data.train_sha256, data.validation_sha256)
+        train, validation = (store.require(f"{folder}/{x}") for x in ("train", "validation"))
+        text = Text(data.source, train, validation)
+    for split, found, planned in (
+        ("train", text.train_sha256, data.train_sha256),
+        ("validation", text.validation_sha256, data.validation_sha256),
+    ):
+        if found != planned:
+            raise Refusal(
+                f"the {split} split of {data.source} has SHA-256 {found[:16]}… on this machine "
+                f"(Python {platform.python_version()}) and {planned[:16]}… in the plan; use the "
+                "plan's Python, or plan again here"
+            )
+    return text
+
+
+# ── Evaluation ───────────────────────────────────────────────────────────────────────────────
+
+
+def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
+    """Score each checkpoint, from a copy that has the recorded digest. Training's compilation
+    cache and token store are not used: a job wrote them."""
+    import numpy as np
+
+    from engine.checkpoint import params_sha256
+    from engine.evaluate import bits_per_byte, load_params
+
+    validation = np.frombuffer(_text(store, spec.plan.data).validation, np.uint8)
+    models = {run_name(arm, seed): spec.plan.arms[arm].model for arm, seed in spec.plan.runs()}
+    for run, wanted in spec.evaluate.items():
+        copy = out / "copies" / run
+        _copy(store.path(f"work/{wanted.path}"), copy, run, wanted.sha256)
+        params = load_params(copy, models[run])
+        bpb, loss, targets = bits_per_byte(models[run], params, validation, spec.plan.eval.tokens)
+        if math.isfinite(bpb):
+            evaluated = Evaluated(
+                bpb=bpb, loss=loss, targets=targets, params_sha256=params_sha256(params)
+            )
+            claim = EvaluationClaim(nonce=spec.nonce, evaluated=evaluated)
+            write_claim(out / "evaluated" / f"{run}.json", claim)
+        else:  # no figure is written, and the lab says so; the other runs have theirs
+            print(f"{run}: {bpb} bits per byte is no figure", file=sys.stderr)
+        shutil.rmtree(copy)
+
+
+def _copy(checkpoint: Path, copy: Path, run: str, wanted: str) -> None:
+    """Take the parameters out of the reach of whoever wrote them, if they are those recorded."""
+    try:
+        shutil.copytree(checkpoint / "params", copy / "params", symlinks=True)
+        found = f"SHA-256 {claims.checkpoint_sha256(copy)}"
+    except OSError as error:
+        found = f"unreadable ({' '.join(str(error).split())[:150]})"
+    except Refused as error:
+        found = str(error)
+    if found != f"SHA-256 {wanted}":
+        raise Refusal(
+            f"the checkpoint of {run} is not the one recorded ({found} instead of SHA-256 "
+            f"{wanted}); nothing was scored"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,35 @@
+import jax
+import pytest
+
+from engine.config import ModelConfig
+from engine.flops import forward_flops_per_token, model_flops, parameters
+from engine.model import init
+
+# The public worked example of Marin's speedrun.
+MARIN = ModelConfig(
+    hidden_dim=512,
+    intermediate_dim=1792,
+    num_layers=6,
+    num_heads=8,
+    seq_len=4096,
+    vocab_size=128_256,
+)
+
+
+def test_the_count_agrees_with_the_public_example() -> None:
+    assert parameters(MARIN) == 154_147_328
+    assert forward_flops_per_token(MARIN) == 227_868_672
+    assert model_flops(MARIN, 3_114_270_720) == 2_128_934_199_644_651_520
+
+
+def test_fewer_key_value_heads_cost_less() -> None:
+    grouped = ModelConfig(**{**MARIN.model_dump(), "num_kv_heads": 2})
+    saved = 6 * 2 * 512 * 2 * (8 - 2) * 64
+    assert forward_flops_per_token(MARIN) - forward_flops_per_token(grouped) == saved
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_kv_heads": 4}])
+def test_the_count_is_the_size_of_the_real_model(tiny: ModelConfig, changes: dict) -> None:
+    model = ModelConfig(**{**tiny.model_dump(), **changes})
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: init(model, jax.random.key(0))))
+    assert parameters(model) == sum(leaf.size for leaf in leaves)

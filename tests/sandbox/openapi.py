@@ -1,0 +1,152 @@
+"""Checks every answer of the sandbox's REST API against GitHub's own OpenAPI description.
+
+`REGATTA_TEST_OPENAPI` names the description's file (JSON, OpenAPI 3.0). A `Recorder` is an ASGI
+middleware: put it around an app with `running(sandbox, wrap=Recorder(...))`, and `complaints` has
+what did not fit. Operations the description does not know are left alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from openapi_schema_validator import OAS30Validator, oas30_format_checker
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT4
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+VARIABLE = "REGATTA_TEST_OPENAPI"
+ROOT = "https://api.github.com/openapi.json"
+
+
+class Description:
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        _as_meant(document)
+        self._document = document
+        self._registry: Registry[Any] = Registry().with_resource(
+            ROOT, Resource(contents=document, specification=DRAFT4)
+        )
+        # The longest fixed text first: /issues/comments/{id} before /issues/{number}/comments.
+        self._paths = sorted(document["paths"], key=lambda path: (path.count("{"), -len(path)))
+        self._patterns = {path: re.compile(_pattern(path)) for path in self._paths}
+        self._validators: dict[str, OAS30Validator] = {}
+
+    def operation(self, method: str, path: str) -> dict[str, Any] | None:
+        for template in self._paths:
+            if self._patterns[template].fullmatch(path):
+                found = self._document["paths"][template].get(method.lower())
+                if found:
+                    return found
+        return None
+
+    def complaint(self, method: str, path: str, status: int, body: bytes) -> str | None:
+        """What is wrong with an answer, or None."""
+        operation = self.operation(method, path)
+        if operation is None or status in (401, 304):
+            return None
+        said = f"{method} {path} answered {status}"
+        response = operation["responses"].get(str(status))
+        if response is None:
+            known = ", ".join(operation["responses"])
+            return None if status in (403, 404, 422) else f"{said}; GitHub answers {known}"
+        if "$ref" in response:
+            response = functools.reduce(
+                lambda at, key: at[key], response["$ref"][2:].split("/"), self._document
+            )
+        schema = response.get("content", {}).get("application/json", {}).get("schema")
+        if schema is None:
+            return f"{said} with a body; GitHub has none" if body and status == 204 else None
+        errors = list(self._validator(schema).iter_errors(json.loads(body)))
+        if not errors:
+            return None
+        return f"{said}: " + "; ".join(f"{e.json_path}: {e.message[:300]}" for e in errors[:5])
+
+    def _validator(self, schema: dict[str, Any]) -> OAS30Validator:
+        key = json.dumps(schema, sort_keys=True)
+        if key not in self._validators:
+            absolute = json.loads(key.replace('"#/', f'"{ROOT}#/'))
+            self._validators[key] = OAS30Validator(
+                absolute, registry=self._registry, format_checker=oas30_format_checker
+            )
+        return self._validators[key]
+
+
+def _as_meant(node: Any) -> None:
+    """GitHub writes `nullable` beside an `enum` without null, and answers null; and it tells an
+    array from an object by a `discriminator`, which only objects can have."""
+    if isinstance(node, dict):
+        if isinstance(node.get("discriminator"), dict):
+            del node["discriminator"]
+        if node.get("nullable") is True and isinstance(node.get("enum"), list):
+            node["enum"] = [*node["enum"], None]
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            _as_meant(child)
+
+
+def _pattern(template: str) -> str:
+    """A path's regular expression; refs, names and file paths may hold slashes."""
+    deep = ("ref", "path", "basehead", "name", "tree_sha")
+    parts = re.split(r"\{(\w+)\}", template)
+    for at in range(1, len(parts), 2):
+        parts[at] = ".+" if parts[at] in deep else "[^/]+"
+    parts[::2] = [re.escape(part) for part in parts[::2]]
+    return "".join(parts)
+
+
+@functools.cache
+def description() -> Description | None:
+    """GitHub's description; None when the variable is not set."""
+    name = os.environ.get(VARIABLE)
+    if not name:
+        return None
+    with open(name, encoding="utf-8") as file:  # noqa: PTH123
+        return Description(json.load(file))
+
+
+class Recorder:
+    def __init__(self, prefix: str = "/api/v3") -> None:
+        self.prefix = prefix
+        self.checked: dict[tuple[str, str], int] = {}
+        self.complaints: list[str] = []
+
+    def __call__(self, app: ASGIApp) -> ASGIApp:
+        known = description()
+        if known is None:
+            return app
+
+        async def recorded(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http" or not scope["path"].startswith(self.prefix):
+                await app(scope, receive, send)
+                return
+            got: dict[str, Any] = {"status": 0, "json": False, "body": b""}
+
+            async def keep(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    got["status"] = message["status"]
+                    types = [v for k, v in message["headers"] if k.lower() == b"content-type"]
+                    got["fault"] = any(k == b"x-sandbox-fault" for k, _ in message["headers"])
+                    got["json"] = any(v.startswith(b"application/json") for v in types)
+                else:
+                    got["body"] += message.get("body", b"")
+                await send(message)
+
+            await app(scope, receive, keep)
+            method, path = scope["method"], scope["path"].removeprefix(self.prefix)
+            if got.get("fault"):
+                return
+            if got["status"] in range(200, 500) and (got["json"] or got["status"] == 204):
+                complaint = known.complaint(method, path, got["status"], got["body"])
+                operation = known.operation(method, path)
+                if operation:
+                    key = (operation["operationId"], str(got["status"]))
+                    self.checked[key] = self.checked.get(key, 0) + 1
+                if complaint:
+                    self.complaints.append(complaint)
+
+        return recorded

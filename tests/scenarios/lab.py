@@ -1,0 +1,211 @@
+"""A whole lab in one process, for stories: sandbox, bot and a stub trainer, on one virtual clock.
+
+People act through the sandbox (`lab.sandbox.comment("grace", 2, "/run")`); the bot hears of it by
+signed deliveries and works until nothing is due (`lab.settle()`). Its life can end at any fault
+point (`dies_at`), and `restart` begins the next one on the same store.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bot import webhook
+from bot.github import GitHub
+from bot.reconcile import Reconciler
+from bot.sandbox.sandbox import Sandbox, make_sandbox
+from bot.sandbox.server import running
+from bot.sandbox.state import Clock
+from runner import faults
+from runner.store import Store
+from tests.stub_trainer import StubRay
+
+ROOT = Path(__file__).parents[2]
+SECRET = "a-secret-of-the-tests"
+TOKENS = {"ada": "ada-token", "sam": "sam-token", "grace": "grace-token"}
+
+HYPOTHESIS = "A tenfold warmer learning rate learns more in 16 steps."
+PREDICTIONS = """\
+- metric: eval/bpb
+  arm: fast
+  versus: slow
+  expect: "< -0.05"
+  confidence: 80 %
+- metric: eval/bpb
+  arm: fast
+  expect: "1.0 ± 0.2"
+  confidence: 0.6
+"""
+EXPERIMENT = """\
+title: Does a warmer learning rate pay off in 16 steps?
+preregistration: 1
+data: {source: text.txt, tokenizer: byte}
+model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 2, num_heads: 2, seq_len: 32}
+train: {train_batch_size: 2, num_train_steps: 16, learning_rate: 0.003, warmup: 0.1, decay: 0.2}
+eval: {tokens: 64}
+resources: {kind: cpu, count: 1}
+seeds: [0, 1, 2]
+arms:
+  slow: {train: {learning_rate: 0.0003}}
+  fast: {}
+"""
+TEXT = "".join(f"Line {n} of a small text to train on.\n" for n in range(400))
+
+
+def form_body(hypothesis: str = HYPOTHESIS, predictions: str = PREDICTIONS) -> str:
+    """An issue's body as the experiment form renders it."""
+    fenced = f"```yaml\n{predictions}\n```" if predictions else "_No response_"
+    return (
+        f"### Hypothesis\n\n{hypothesis or '_No response_'}\n\n### Predictions\n\n{fenced}\n\n"
+        "### Notes\n\n_No response_"
+    )
+
+
+class Lab:
+    """Sandbox, bot and stub trainer."""
+
+    def __init__(self, root: Path, trainer: StubRay | None = None) -> None:
+        self.root = root
+        self.clock = Clock()
+        self.trainer = trainer or StubRay()
+        files = {
+            path.relative_to(ROOT).as_posix(): path.read_bytes()
+            for path in (ROOT / ".github").rglob("*")
+            if path.is_file()
+        }
+        self.undelivered: list[tuple[Mapping[str, str], bytes]] = []
+        self.answers: list[int] = []
+        self.sandbox: Sandbox = make_sandbox(
+            root / "sandbox",
+            files=files,
+            bot_token="installation-token",
+            persona_tokens=TOKENS,
+            webhook_secret=SECRET,
+            clock=self.clock,
+            deliver=self.deliver,
+        )
+        self.bot: Reconciler | None = None
+        self.gate: webhook.Gate | None = None
+
+    # ── The bot's life ──
+
+    def start(self) -> None:
+        """Begin a life of the bot; GitHub then redelivers what nobody took."""
+        store = Store(self.root / "store")
+        github = GitHub(
+            "regatta-lab/lab",
+            lambda: "installation-token",
+            api=f"{self.sandbox.url}/api/v3",
+            seconds_between_writes=0,
+            monotonic=self.monotonic,
+            sleep=self.sleep,
+        )
+        self.store = store
+        self.bot = Reconciler(store, github, self.trainer, monotonic=self.monotonic)
+        self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)
+        again, self.undelivered = self.undelivered, []
+        for headers, body in again:
+            self.deliver(headers, body)
+
+    def die(self) -> None:
+        """The process is gone; nothing is cleaned up."""
+        self.bot = self.gate = None
+
+    def deliver(self, headers: Mapping[str, str], body: bytes) -> int:
+        """What the sandbox does with a webhook."""
+        status = 0
+        if self.gate is not None:
+            try:
+                status, _ = self.gate.receive(headers, body)
+            except faults.Ended:
+                self.die()
+        if status // 100 != 2:
+            self.undelivered.append((headers, body))
+        self.answers.append(status)
+        return status
+
+    def settle(self, most: int = 400) -> None:
+        """Let the bot work, and time pass, until nothing is due any more.
+
+        A bot that dies on the way is started again.
+        """
+        for _ in range(most):
+            try:
+                if self.bot is None:
+                    self.start()
+                    continue
+                wait = self.bot.work()
+            except faults.Ended:
+                self.die()
+                continue
+            if wait is None:
+                return
+            self.sleep(max(wait, 0.01))
+        raise AssertionError("the bot does not come to rest")
+
+    def monotonic(self) -> float:
+        return self.clock.now().timestamp()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    # ── What is visible ──
+
+    def comments(self, number: int) -> list[str]:
+        """The bot's comments on a thread."""
+        issue = self.sandbox.issue(number)
+        return [c.body for c in issue.comments if self.sandbox.is_app(c.user)]
+
+    def last(self, number: int) -> str:
+        """The bot's newest comment on a thread."""
+        return self.comments(number)[-1]
+
+    def labels(self, number: int) -> list[str]:
+        return sorted(label.name for label in self.sandbox.issue(number).labels)
+
+    def records(self, folder: str) -> dict[str, Any]:
+        """Every record below `records/<folder>`, by path."""
+        root = self.root / "store" / "records" / folder
+        return {
+            path.relative_to(root).as_posix(): json.loads(path.read_bytes())
+            for path in sorted(root.rglob("*.json"))
+        }
+
+    # ── What people do ──
+
+    def preregister(self, body: str | None = None) -> int:
+        """Ada opens an issue from the form."""
+        body = form_body() if body is None else body
+        issue = self.sandbox.open_issue("ada", "Experiment: warmer is better", body)
+        self.settle()
+        return issue.number
+
+    def propose(
+        self, declaration: str = EXPERIMENT, *, path: str = "experiments/warm/experiment.yaml"
+    ) -> int:
+        """Ada opens a pull request with a declaration and its text."""
+        files = {path: declaration.encode(), "experiments/warm/text.txt": TEXT.encode()}
+        self.sandbox.commit("ada", "warm", files, "Declare an experiment")
+        pull = self.sandbox.open_pull("ada", "Warmer learning rate", "Tests #1.", "warm")
+        self.settle()
+        return pull.number
+
+    def say(self, who: str, number: int, body: str) -> None:
+        """Somebody comments, a second after what came before; the bot does what follows."""
+        self.clock.advance(1)
+        self.sandbox.comment(who, number, body)
+        self.settle()
+
+
+@contextmanager
+def a_lab(
+    root: Path,
+    trainer: StubRay | None = None,
+    wrap: Callable[[Any], Any] = lambda app: app,
+) -> Iterator[Lab]:
+    """A lab whose sandbox listens on loopback for the length of the block."""
+    lab = Lab(root, trainer)
+    with running(lab.sandbox, wrap=wrap):
+        lab.start()
+        yield lab

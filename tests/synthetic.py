@@ -1,0 +1,267 @@
+"""Records made by hand, for tests that read records: small plans, runs and whole stores."""
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from engine import flops
+from engine.config import EvalConfig, ModelConfig, TrainConfig
+from runner import record
+from runner.analysis import verdicts
+from runner.store import Store
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ADA = record.Person(login="ada", id=11)
+GRACE = record.Person(login="grace", id=12)
+REPOSITORY, REPOSITORY_NAME = 7, "regatta/lab"
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def prediction(
+    expect: str = "< -0.05",
+    *,
+    arm: str = "fast",
+    versus: str | None = "slow",
+    confidence: float = 0.8,
+) -> record.Prediction:
+    return record.Prediction(
+        metric="eval/bpb", arm=arm, versus=versus, expect=expect, confidence=confidence
+    )
+
+
+def planned_arm(*, steps: int = 16, hidden_dim: int = 128, rate: float = 3e-3) -> record.PlannedArm:
+    model = ModelConfig(
+        hidden_dim=hidden_dim, intermediate_dim=352, num_layers=4, num_heads=4, seq_len=256
+    )
+    tokens = steps * 16 * model.seq_len
+    return record.PlannedArm(
+        model=model,
+        train=TrainConfig(train_batch_size=16, num_train_steps=steps, learning_rate=rate),
+        parameters=flops.parameters(model),
+        tokens=tokens,
+        forward_flops_per_token=flops.forward_flops_per_token(model),
+        model_flops=flops.model_flops(model, tokens),
+    )
+
+
+def plan(
+    *,
+    arms: Mapping[str, record.PlannedArm] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    predictions: Sequence[record.Prediction] = (),
+    title: str = "Does a warmer learning rate pay off in 16 steps?",
+    preregistration: int | None = None,
+    text: str = "stdlib",
+    eval_tokens: int = 16_384,
+) -> record.Plan:
+    arms = dict(arms or {"slow": planned_arm(rate=3e-4), "fast": planned_arm()})
+    tokens = sum(arm.tokens for arm in arms.values()) * len(seeds)
+    model_flops = sum(arm.model_flops for arm in arms.values()) * len(seeds)
+    return record.Plan(
+        experiment="experiments/warm-rate",
+        title=title,
+        preregistration=preregistration,
+        seal=sha("seal") if preregistration else None,
+        predictions=tuple(predictions),
+        data=record.PlannedData(
+            source=text,
+            tokenizer="byte",
+            train_tokens=20_000_000,
+            train_sha256=sha(f"train {text}"),
+            validation_tokens=600_000,
+            validation_sha256=sha(f"validation {text}"),
+        ),
+        eval=EvalConfig(tokens=eval_tokens),
+        resources=record.Resources(kind="cpu"),
+        seeds=tuple(seeds),
+        arms=arms,
+        cost=record.Cost(
+            runs=len(arms) * len(seeds),
+            tokens=tokens,
+            model_flops=model_flops,
+            hardware_flops=(model_flops / 0.5, model_flops / 0.2),
+            seconds=(40.0, 100.0),
+            price=None,
+            device="CPU, 2 cores",
+        ),
+        fingerprint=sha(f"plan {title} {sorted(arms)} {seeds}"),
+    )
+
+
+def run(
+    of: record.Plan,
+    arm: str,
+    seed: int,
+    bpb: float | None,
+    *,
+    execution: str = "x0123456789abcdef",
+    curve: Sequence[tuple[int, float]] | None = None,
+    state: str = "finished",
+    why: str = "",
+) -> record.Run:
+    """A run that ended at `bpb` (None: it has no figure), with a curve that falls towards it."""
+    planned = of.arms[arm]
+    steps = planned.train.num_train_steps
+    if curve is None:
+        end, noise = (bpb or 4.0) * 0.693, random.Random(f"{arm} {seed}")
+        curve = [
+            (step, end + (5.6 - end) * 0.75 ** (step - 1) + noise.gauss(0, 0.03))
+            for step in range(1, steps + 1)
+        ]
+    done = curve[-1][0] if curve else 0
+    return record.Run(
+        execution=execution,
+        arm=arm,
+        seed=seed,
+        state=state,
+        why=why,
+        steps=done,
+        tokens=done * planned.tokens // steps,
+        model_flops=done * planned.model_flops // steps,
+        evaluated=None
+        if bpb is None
+        else record.Evaluated(
+            bpb=bpb,
+            loss=bpb * 0.693,
+            targets=of.eval.tokens,
+            params_sha256=sha(f"{execution} {arm} {seed}"),
+        ),
+        checkpoint_sha256=None if bpb is None else sha(f"checkpoint {execution} {arm} {seed}"),
+        curve=tuple(curve),
+        tokens_per_second=9_000.0,
+    )
+
+
+def execution(
+    of: record.Plan, name: str = "1", *, pull: int | None = 2, at: datetime = START
+) -> record.Execution:
+    """An execution approved by Grace on pull request `pull`, or a local one."""
+    origin = None
+    if pull is not None:
+        origin = record.Origin(
+            repository=REPOSITORY,
+            repository_name=REPOSITORY_NAME,
+            pull=pull,
+            plan=1,
+            commit=sha(f"commit {name}")[:40],
+            approved_by=GRACE,
+            approval=f"{REPOSITORY}/{9000 + pull}-0",
+        )
+    return record.Execution(id=record.execution_id(name), at=at, plan=of, origin=origin)
+
+
+def begin(store: Store, of: record.Execution, *events: str) -> None:
+    """Record an execution, and of its attempts what `events` name (`t1.claimed`, …)."""
+    folder = f"executions/{of.id}"
+    record.write(store, f"{folder}/execution", of)
+    for event in events:
+        what: record.Record
+        if event.endswith(".claimed"):
+            what = record.Claimed(at=of.at, nonce="a" * 16, spec_sha256=sha(event))
+        elif event.endswith(".submitted"):
+            what = record.Submitted(at=of.at)
+        else:
+            what = record.Ended(
+                at=of.at,
+                how="finished",
+                receipt={"jax": "0.10.2", "device": "cpu"} if event.startswith("t") else {},
+            )
+        record.write(store, f"{folder}/{event}", what)
+
+
+def finish(
+    store: Store,
+    of: record.Execution,
+    figures: Mapping[tuple[str, int], float | None],
+    *,
+    state: str = "done",
+    why: str = "",
+    refused: Sequence[str] = (),
+    runs: Sequence[record.Run] | None = None,
+) -> list[record.Run]:
+    """Record an execution whole, with the runs and the verdicts that follow from `figures`."""
+    begin(store, of, "t1.claimed", "t1.submitted", "t1.ended", "e1.claimed", "e1.ended")
+    if runs is None:
+        runs = [
+            run(of.plan, arm, seed, figures.get((arm, seed)), execution=of.id)
+            for arm, seed in of.plan.runs()
+        ]
+    for each in runs:
+        record.write(store, f"runs/{of.id}.{record.run_name(each.arm, each.seed)}", each)
+    judged = verdicts.judge(of.plan, figures) if state in ("done", "failed") else ()
+    result = record.Result(
+        at=of.at + timedelta(seconds=71),
+        state=state,
+        why=why,
+        verdicts=judged,
+        refused=tuple(refused),
+        seconds=71.0,
+    )
+    record.write(store, f"executions/{of.id}/result", result)
+    return list(runs)
+
+
+def preregister(
+    store: Store,
+    issue: int,
+    *,
+    title: str = "A warmer learning rate pays off in 16 steps",
+    hypothesis: str = "Ten times the rate learns more from 65,536 tokens.",
+    predictions: Sequence[record.Prediction] = (),
+    edits: int = 0,
+) -> record.Preregistration:
+    """Seal an issue, and record `edits` later edits of it."""
+    seal = record.Preregistration(
+        repository=REPOSITORY,
+        issue=issue,
+        title=title,
+        hypothesis=hypothesis,
+        predictions=tuple(predictions) or (prediction(),),
+        author=ADA,
+        at=START - timedelta(hours=1),
+        body_sha256=sha(f"body {title}"),
+    )
+    folder = f"preregistrations/{REPOSITORY}/{issue}"
+    record.write(store, f"{folder}/1", seal)
+    for n in range(edits):
+        edit = record.Edit(at=START + timedelta(hours=n), body_sha256=sha(f"edit {n}"))
+        record.write(store, f"{folder}/{n + 2}", edit)
+    return seal
+
+
+def figures(
+    slow: Sequence[float | None], fast: Sequence[float | None]
+) -> dict[tuple[str, int], float | None]:
+    """Figures of the arms `slow` and `fast`, by seed."""
+    return {
+        (arm, seed): value
+        for arm, values in (("slow", slow), ("fast", fast))
+        for seed, value in enumerate(values)
+    }
+
+
+PLAIN = figures([3.41, 3.47, 3.38], [2.58, 2.66, 2.62])
+
+
+def board(store: Store, executions: int, *, seed: int = 0) -> None:
+    """Fill a store with finished executions of two arms and three seeds."""
+    rng = random.Random(seed)
+    for n in range(executions):
+        of = plan(
+            title=f"Question {n}: is a larger batch worth its tokens?",
+            predictions=[prediction(), prediction("2.6 ± 0.1", versus=None)],
+            text=("stdlib", "wiki")[n % 5 == 0],
+        )
+        level = rng.uniform(2.2, 3.6)
+        finish(
+            store,
+            execution(of, str(n), pull=n + 1, at=START + timedelta(minutes=n)),
+            figures(
+                [level + 0.4 + rng.gauss(0, 0.03) for _ in range(3)],
+                [level + rng.gauss(0, 0.03) for _ in range(3)],
+            ),
+        )
