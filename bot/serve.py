@@ -11,10 +11,11 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from bot import site, webhook
+from bot import webhook
 from bot.github import GitHub
 from bot.reconcile import Reconciler
-from runner.launch import RayJobs
+from bot.site.pages import build
+from runner.launch import RayAddress, RayJobs
 from runner.store import Store
 
 log = logging.getLogger("regatta.serve")
@@ -28,8 +29,7 @@ class Settings:
     repository: str  # owner/name
     webhook_secret: str
     credentials: Callable[[], str]
-    ray_address: str
-    ray_token_file: Path
+    ray: RayAddress
     github_api: str = "https://api.github.com"
     bot: str = "regatta-lab[bot]"
     seconds_between_writes: float = 1.0
@@ -52,14 +52,12 @@ def create_app(settings: Settings) -> FastAPI:
     def rebuild() -> None:
         try:
             host = github.url.removesuffix(f"/{github.name}")
-            site.build(store, pages, lab=github.name, repository_url=host)
+            build(store, pages, lab=github.name, repository_url=host)
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
 
     rebuild()
-    reconciler = Reconciler(
-        store, github, RayJobs(settings.ray_address, settings.ray_token_file), on_result=rebuild
-    )
+    reconciler = Reconciler(store, github, RayJobs(settings.ray), on_result=rebuild)
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")
 

@@ -27,6 +27,7 @@ from runner.store import to_json
 
 MOST_BYTES = 1 << 20  # of one file of claims
 MOST_LINE = 2_000
+MOST_REASON = 300  # characters of why something was refused; keys and values are the job's words
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
 
 Word = Annotated[str, StringConstraints(max_length=500)]
@@ -134,7 +135,10 @@ def read_claim(path: Path, kind: type[C], nonce: str | None = None) -> C | None:
 
 
 def read_metrics(folder: Path, refused: list[str]) -> Iterator[StepMetrics]:
-    """The metrics in the numbered chunks of `folder`, in order; bad lines go to `refused`."""
+    """The metrics in the numbered chunks of `folder`, in order.
+
+    A chunk is read up to its first bad line, which goes to `refused`: a flood of them is one.
+    """
     for path in sorted(folder.glob("[0-9]*.jsonl")):
         try:
             data = _read_regular(path, MOST_BYTES) or b""
@@ -144,11 +148,13 @@ def read_metrics(folder: Path, refused: list[str]) -> Iterator[StepMetrics]:
         for number, line in enumerate(data.splitlines(), 1):
             if len(line) > MOST_LINE:
                 refused.append(f"{_short(path)}, line {number}: longer than {MOST_LINE} bytes")
-                continue
+                break
             try:
-                yield StepMetrics.model_validate_json(line)
+                metrics = StepMetrics.model_validate_json(line)
             except ValueError as error:
                 refused.append(f"{_short(path)}, line {number}: {_first_reason(error)}")
+                break
+            yield metrics
 
 
 def _read_regular(path: Path, limit: int) -> bytes | None:
@@ -160,9 +166,10 @@ def _read_regular(path: Path, limit: int) -> bytes | None:
         return None
     except OSError as error:
         raise Refused(f"{_short(path)}: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Refused(f"{_short(path)}: not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Refused(f"{_short(path)}: not a regular file")
         data = file.read(limit + 1)
     if len(data) > limit:
         raise Refused(f"{_short(path)}: larger than {limit} bytes")
@@ -171,8 +178,8 @@ def _read_regular(path: Path, limit: int) -> bytes | None:
 
 def _short(path: Path) -> str:
     """The path from the attempt's folder on, which is what a reader can place."""
-    parts = path.parts
-    return "/".join(parts[parts.index("work") + 1 :]) if "work" in parts else path.name
+    _, work, after = path.as_posix().rpartition("/work/")
+    return after if work else path.name
 
 
 def _first_reason(error: ValueError) -> str:
@@ -180,7 +187,7 @@ def _first_reason(error: ValueError) -> str:
         return "not JSON"
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    return f"{where}: {first['msg']}"[:MOST_REASON] if where else first["msg"][:MOST_REASON]
 
 
 def checkpoint_sha256(step: Path) -> str:

@@ -209,6 +209,8 @@ def _run_end(
         )
         if claim is None:
             return RunEnd(state="failed", why="the job left no word of it", step=0, checkpoint=None)
+        if claim.step > steps:
+            raise Refused(f"{attempt.folder}/out/runs/{run}.json: step {claim.step} of {steps}")
         if claim.state == "failed":
             return RunEnd(state="failed", why=claim.why, step=claim.step, checkpoint=None)
         # A run that an earlier attempt had finished left its checkpoint there.

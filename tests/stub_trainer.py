@@ -35,6 +35,7 @@ class StubJob:
     folder: Path  # `<store>/work/<attempt>-<nonce>`
     status: Job = "pending"
     steps: int = 0  # taken by this job, over all its runs
+    beats: int = 0
     unwritten: dict[str, list[claims.StepMetrics]] = field(default_factory=dict)
     work: Iterator[None] = field(default_factory=lambda: iter(()))
 
@@ -53,6 +54,12 @@ class StubJob:
     def lease(self, name: str) -> None:
         """Write a file of the lease. Not through the store: its fault points are the bot's."""
         put(self.root / "leases" / self.folder.name / f"{name}.json", b"{}\n")
+
+    def beat(self) -> None:
+        """A heartbeat of its lease."""
+        self.lease(f"beat-{self.beats + 1:09d}")
+        (self.root / "leases" / self.folder.name / f"beat-{self.beats:09d}.json").unlink(True)
+        self.beats += 1
 
     def flush(self) -> None:
         """Write the metrics that were made since the last time."""
@@ -104,9 +111,11 @@ class StubRay:
     # ── drive.Launcher ──
 
     def look(self, folder: str) -> Job:
+        job = self._job(folder)
+        if job and job.status == "running":
+            job.beat()
         if not self.reachable:
             return "unreachable"
-        job = self._job(folder)
         if job is None:
             return "unknown"
         if self.pace != 0:
@@ -287,6 +296,13 @@ def wrong_nonce(job: StubJob) -> None:
     for run in _runs(job):
         path = job.out / "runs" / f"{run}.json"
         put(path, to_json({**json.loads(path.read_bytes()), "nonce": "0" * 16}))
+
+
+def boast(job: StubJob) -> None:
+    """A failed run that took a billion steps, whose FLOPs would count."""
+    for run in _runs(job):
+        said = claims.RunClaim(nonce=job.spec.nonce, state="failed", step=10**9, why="so many")
+        put_claim(job.out / "runs" / f"{run}.json", said)
 
 
 def linked_files(job: StubJob) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from bot.sandbox import shapes_code
 from bot.sandbox.errors import forbidden, invalid, not_found, unprocessable
 from bot.sandbox.git import ZERO, GitRefusal, Signature
-from bot.sandbox.state import CheckRun, Event, Issue, Pull, User, moment
+from bot.sandbox.state import CheckRun, Issue, Pull, User, moment
 from bot.sandbox.threads import Threads
 
 STATUSES = ("queued", "in_progress", "completed")
@@ -97,7 +97,7 @@ class Code(Threads):
                 now = self.world.clock.now()
                 moved = {"before": pull.head_sha, "after": after}
                 pull.head_sha, issue.updated_at = after, now
-                issue.events.append(Event("pushed", user, now, after))
+                self._note(issue, "pushed", user, after)
                 self._tell_issue("synchronize", user, issue, **moved)
 
     # Pull requests
@@ -125,6 +125,7 @@ class Code(Threads):
                 raise invalid("PullRequest", "head", "custom", message)
             made = self._new_thread(user, title, body)
             made.pull = Pull(self.world.new_id(), head, base, shas[0], shas[1])
+            self._note(made, "pushed", user, shas[0])
             self._tell_issue("opened", user, made)
             return made
 

@@ -137,13 +137,13 @@ def _number(request: Request, name: str, default: int) -> int:
     return int(given) if given.isascii() and given.isdigit() else default
 
 
-def answer_errors(app: FastAPI) -> None:
-    """Errors in GitHub's shape under /api/v3, and in plain words on pages."""
+def answer_errors(app: FastAPI, page: Callable[[Request, Refused], Response]) -> None:
+    """Errors in GitHub's shape under /api/v3, and as a page elsewhere."""
 
     def refuse(request: Request, refused: Refused) -> Response:
         if request.url.path.startswith(f"{API}/"):
             return Answer(refused.as_json(), status_code=refused.status)
-        return Response(f"{refused}\n", status_code=refused.status, media_type="text/plain")
+        return page(request, refused)
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:

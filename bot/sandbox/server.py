@@ -11,9 +11,10 @@ from typing import Any
 
 import uvicorn
 from fastapi import APIRouter, Body, FastAPI
+from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from bot.sandbox import api
+from bot.sandbox import api, pages, pages_files, pages_write
 from bot.sandbox.errors import Refused
 from bot.sandbox.faults import Fault
 from bot.sandbox.gate import API, Gate
@@ -29,9 +30,13 @@ HOST = "127.0.0.1"
 def create_app(sandbox: Sandbox) -> ASGIApp:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sandbox = sandbox
-    answer_errors(app)
+    site = pages.Pages(sandbox)
+    answer_errors(app, site.refusal)
     app.include_router(api.routes(sandbox), prefix=API)
     app.include_router(_switches(sandbox), prefix="/_sandbox")
+    app.mount("/_sandbox/static", StaticFiles(directory=pages.HERE / "static"))
+    for part in (pages_write, pages, pages_files):
+        app.include_router(part.routes(site))
     return Gate(app, sandbox)
 
 

@@ -87,6 +87,7 @@ class Comment:
 class Event:
     """Something the page's timeline tells between two comments."""
 
+    id: int  # from the same counter as comments, so that their order is the order of things
     kind: str  # "labeled", "unlabeled", "closed", "reopened", "renamed", "pushed"
     user: User
     at: datetime

@@ -19,12 +19,15 @@ class Threads(Actions):
     # Issues
 
     def open_issue(
-        self, login: str, title: str, body: str | None = None, labels: Sequence[str] = ()
-    ) -> Issue:
+        self, login: str, title: str, body: str | None = None, labels: Sequence[str] = (),
+        *, by_form: bool = False,
+    ) -> Issue:  # fmt: skip
+        """Open an issue. Labels are the form's, or those of somebody who may triage; a
+        stranger's own are dropped without a word."""
         with self.changing():
             user = self.user(login)
             issue = self._new_thread(user, title, body)
-            if self.may(user, "triage"):  # a stranger's labels are dropped without a word
+            if by_form or self.may(user, "triage"):
                 issue.labels = self._named(labels)
             self._tell_issue("opened", user, issue)
             for label in issue.labels:
@@ -64,7 +67,7 @@ class Threads(Actions):
             if title is not None and title.strip() != issue.title:
                 changes["title"] = {"from": issue.title}
                 detail = f"{issue.title} → {title.strip()}"
-                issue.events.append(Event("renamed", user, now, detail))
+                self._note(issue, "renamed", user, detail)
                 issue.title = title.strip()
             if body is not None and body != (issue.body or ""):
                 changes["body"] = {"from": issue.body}
@@ -87,8 +90,13 @@ class Threads(Actions):
         issue.closed_at = now if closing else None
         issue.closed_by = user if closing else None
         action = "closed" if closing else "reopened"
-        issue.events.append(Event(action, user, now))
+        self._note(issue, action, user)
         self._tell_issue(action, user, issue)
+
+    def _note(self, issue: Issue, kind: str, user: User, detail: str = "") -> None:
+        """Remember an event for the page's timeline."""
+        now = self.world.clock.now()
+        issue.events.append(Event(self.world.new_id(), kind, user, now, detail))
 
     def _tell_issue(self, action: str, user: User, issue: Issue, **more: Any) -> None:
         """The webhook of a thread: `issues`, or `pull_request` with the pull request's number."""
@@ -217,7 +225,7 @@ class Threads(Actions):
             new = [("labeled", label) for label in issue.labels if label not in before]
             for action, label in gone + new:
                 issue.updated_at = now
-                issue.events.append(Event(action, user, now, label.name))
+                self._note(issue, action, user, label.name)
                 self._tell_issue(action, user, issue, label=shapes_thread.label(self.world, label))
             return issue.labels
 

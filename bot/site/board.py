@@ -2,7 +2,8 @@
 
 A row is an arm of an execution. Rows are compared only within a group, which is one validation
 text (by digest) scored over one number of tokens. A rank counts the rows that are better beyond
-both spreads, so that what cannot be told apart shares a rank; one seed has no spread and no rank.
+both spreads, so that what cannot be told apart shares a rank. One seed has no spread, and runs that
+are missing may be the bad ones: neither has a rank.
 """
 
 from bisect import bisect_left
@@ -63,7 +64,7 @@ class Row:
     entry: Entry
     arm: str
     summary: ArmSummary
-    rank: int | None = None  # None: one seed cannot be ranked
+    rank: int | None = None  # None: of one seed, or with runs missing
     shared: bool = False
 
     @property
@@ -185,7 +186,8 @@ def _entry(store: Store, name: str) -> Entry:
         approval=approval,
         ends={
             event.partition(".")[0]: record.require(store, f"{folder}/{event}", record.Ended)
-            for event in events
+            # `t` before `e`, each in the order of its number.
+            for event in sorted(events, key=lambda event: (event.startswith("e"), event))
             if event.endswith(".ended")
         },
     )
@@ -233,7 +235,9 @@ def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
 def ranked(rows: list[Row]) -> tuple[Row, ...]:
     """Best first. A rank is one more than the rows whose whole band is better than this one's."""
     ordered = sorted(rows, key=lambda row: (row.mean, row.entry.execution.at, row.arm))
-    certain = [row for row in ordered if row.summary.spread is not None]
+    certain = [
+        row for row in ordered if row.summary.spread is not None and row.summary.n == row.summary.of
+    ]
     highs = sorted(row.band[1] for row in certain)
     ranks = [bisect_left(highs, row.band[0]) + 1 for row in certain]
     sharing = Counter(ranks)

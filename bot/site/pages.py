@@ -227,7 +227,7 @@ def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
         count=lambda value: f"{value:,}",
         bpb=lambda value: verdicts.figure(value, 4),
         percent=lambda share: f"{share * 100:.3g} %",
-        minus=lambda text: text.replace("-", "−"),
+        expected=lambda expect: verdicts.parse_expect(expect).words,
         day=lambda at: at.strftime("%Y-%m-%d"),
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
     )

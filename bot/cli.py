@@ -1,0 +1,143 @@
+"""`regatta`: the bot's commands, with runner's mounted beside them."""
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from runner.cli import TheStore, app
+
+ROOT = Path(__file__).parents[1]
+
+site_app = typer.Typer(help="The static site.", no_args_is_help=True)
+app.add_typer(site_app, name="site")
+errors = Console(stderr=True)
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="End after the story.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write each beat with its time and link to this file.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Of the sandbox; 0 takes a free one.")] = 0,
+) -> None:
+    """Play the lab's whole story on this machine: sandbox, bot, Ray, training, verdict."""
+    from bot.demo import play
+
+    sys.exit(play(ROOT, once=once, report=report, port=port))
+
+
+@app.command()
+def serve(
+    repository: Annotated[str, typer.Option(envvar="REGATTA_REPOSITORY", help="owner/name")],
+    ray_address: Annotated[str, typer.Option(envvar="REGATTA_RAY_ADDRESS", help="Its dashboard.")],
+    ray_token_file: Annotated[Path, typer.Option(envvar="REGATTA_RAY_TOKEN_FILE")],
+    store: TheStore = Path("store"),
+    github_api: Annotated[
+        str, typer.Option(envvar="REGATTA_GITHUB_API")
+    ] = "https://api.github.com",
+    bot: Annotated[
+        str, typer.Option(envvar="REGATTA_BOT", help="The login the bot speaks with.")
+    ] = "regatta-lab[bot]",
+    seconds_between_writes: Annotated[
+        float, typer.Option(envvar="REGATTA_SECONDS_BETWEEN_WRITES")
+    ] = 1.0,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+) -> None:
+    """Run the bot. Secrets come from REGATTA_GITHUB_TOKEN and REGATTA_WEBHOOK_SECRET alone."""
+    from bot import serve as server
+    from runner.launch import RayAddress
+
+    secret, _ = _secret("REGATTA_WEBHOOK_SECRET"), _secret("REGATTA_GITHUB_TOKEN")
+    server.serve(
+        server.Settings(
+            store=store,
+            repository=repository,
+            webhook_secret=secret,
+            credentials=lambda: os.environ["REGATTA_GITHUB_TOKEN"],
+            ray=RayAddress(ray_address, ray_token_file),
+            github_api=github_api,
+            bot=bot,
+            seconds_between_writes=seconds_between_writes,
+            host=host,
+            port=port,
+        )
+    )
+
+
+@app.command()
+def sandbox(
+    root: Annotated[Path, typer.Option(help="Where its git repository is made.")] = Path("sandbox"),
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8081,
+    webhook_url: Annotated[str, typer.Option(help="Where deliveries go.")] = "",
+    leaderboard_url: Annotated[str, typer.Option(help="What its pages link to.")] = "",
+) -> None:
+    """Run the sandbox: a small stand-in for GitHub on 127.0.0.1. For playing and testing only."""
+    from bot.sandbox.sandbox import PERSONAS, make_sandbox
+    from bot.sandbox.server import serve as serve_sandbox
+
+    made = make_sandbox(
+        root,
+        files=seed_files(ROOT),
+        bot_token=os.environ.get("REGATTA_GITHUB_TOKEN", secrets.token_hex(16)),
+        persona_tokens={one.login: f"{one.login}-token" for one in PERSONAS},
+        webhook_secret=os.environ.get("REGATTA_WEBHOOK_SECRET", secrets.token_hex(16)),
+        webhook_url=webhook_url or None,
+        leaderboard_url=leaderboard_url or None,
+    )
+    serve_sandbox(made, port=port, ready=lambda url: print(url, flush=True))
+
+
+@site_app.command()
+def build(
+    out: Annotated[Path, typer.Option(help="The folder to write; replaced as a whole.")] = Path(
+        "site"
+    ),
+    store: TheStore = Path("store"),
+    lab: Annotated[str, typer.Option(help="The lab's name on the pages.")] = "Regatta",
+    repository_url: Annotated[
+        str, typer.Option(help="Where links to threads begin, as https://github.com.")
+    ] = "https://github.com",
+) -> None:
+    """Draw the leaderboard and its pages from the records."""
+    from bot.site import pages
+    from runner.store import Store, StoreError
+
+    if not (store / "store.json").is_file():
+        _stop(f"There is no store at {store}; name one with --store or REGATTA_STORE.")
+    try:
+        pages.build(Store(store), out, lab=lab, repository_url=repository_url)
+    except StoreError as error:
+        _stop(str(error))
+    print(out / "index.html")
+
+
+def seed_files(root: Path) -> dict[str, bytes]:
+    """What a lab's repository begins with: its README, its form and template."""
+    paths = [root / "README.md", *sorted((root / ".github").rglob("*"))]
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()
+    }
+
+
+def _secret(name: str) -> str:
+    value = os.environ.get(name, "")
+    if not value:
+        _stop(f"{name} is not set; the bot does not start without it.")
+    return value
+
+
+def _stop(words: str) -> None:
+    errors.print(words, style="red", highlight=False)
+    sys.exit(2)
+
+
+def main() -> None:
+    """The command line."""
+    app()

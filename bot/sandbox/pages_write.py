@@ -1,0 +1,129 @@
+"""What the pages' forms send: each does, as the chosen persona, what the REST API would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import RedirectResponse, Response
+
+from bot.sandbox import forms
+from bot.sandbox.errors import Refused, not_found
+from bot.sandbox.pages import Pages
+from bot.sandbox.state import Issue
+
+
+class Sent:
+    """A form's fields; texts keep the line ends that browsers send, as GitHub keeps them."""
+
+    def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
+        self.values = values
+
+    def __getitem__(self, name: str) -> str:
+        return next(iter(self.values.get(name, ())), "")
+
+    def unix(self, name: str) -> str:
+        """A text with plain line ends, for files."""
+        return self[name].replace("\r\n", "\n")
+
+
+async def sent_form(request: Request) -> Sent:
+    return Sent(parse_qs((await request.body()).decode(), keep_blank_values=True))
+
+
+Form = Annotated[Sent, Depends(sent_form)]
+
+
+def routes(pages: Pages) -> APIRouter:
+    sandbox, root = pages.sandbox, pages.root
+    router = APIRouter()
+
+    def go_to(sent: Sent, issue: Issue, anchor: str = "") -> Response:
+        answer = RedirectResponse(pages.address(issue) + anchor, status_code=303)
+        answer.set_cookie("persona", sent["persona"], samesite="strict", httponly=True)
+        return answer
+
+    def persona(sent: Sent) -> str:
+        """A page acts as one of the personas, never as the bot."""
+        if sandbox.user(sent["persona"]).type != "User":
+            raise not_found()
+        return sent["persona"]
+
+    @router.post(f"{root}/issues/new")
+    def open_issue(sent: Form, request: Request) -> Response:
+        name = sent["template"]
+        form = pages.form(name) if name else None
+        if form is None:
+            made = sandbox.open_issue(persona(sent), sent["title"], sent["body"])
+            return go_to(sent, made)
+        missing = forms.problems(form, sent.values)
+        if not sent["title"].strip():
+            missing["title"] = "An issue needs a title."
+        if missing:
+            return pages.show(
+                request, "issue_form.html", 422, form=form, name=name, title=sent["title"],
+                answers=sent.values, problems=missing,
+            )  # fmt: skip
+        text = forms.body(form, sent.values)
+        made = sandbox.open_issue(persona(sent), sent["title"], text, form.labels, by_form=True)
+        return go_to(sent, made)
+
+    @router.post(f"{root}/compare")
+    def open_pull(sent: Form, request: Request) -> Response:
+        login, branch = persona(sent), sent["branch"].strip()
+        files = {sent["path"].strip(): sent.unix("content").encode()}
+        message = f"Add {sent['path'].strip()}"
+        try:
+            if sandbox.world.git.ref(f"refs/heads/{branch}"):
+                raise Refused(422, f"the branch {branch} exists already; choose another name")
+            if not sent["title"].strip():
+                raise Refused(422, "a pull request needs a title")
+            sandbox.commit(login, branch, files, message)
+            return go_to(sent, sandbox.open_pull(login, sent["title"], sent["body"], branch))
+        except Refused as refused:
+            problem = str(refused)
+            if refused.status == 403:
+                problem += " On GitHub one would fork the repository; the sandbox has no forks."
+            return pages.show(
+                request, "new_pull.html", refused.status, sent=sent, problem=problem
+            )
+
+    @router.post(f"{root}/pull/{{number}}/push")
+    def push(number: int, sent: Form) -> Response:
+        issue = sandbox.pull(number)
+        assert issue.pull is not None
+        path = sent["path"].strip()
+        message = sent["message"].strip() or f"Change {path}"
+        files = {path: sent.unix("content").encode()}
+        sandbox.commit(persona(sent), issue.pull.head, files, message)
+        return go_to(sent, issue)
+
+    @router.post(f"{root}/issues/{{number}}/comment")
+    def comment(number: int, sent: Form) -> Response:
+        """Comment, and with the other button close or reopen as well."""
+        login, issue, anchor = persona(sent), sandbox.issue(number), ""
+        state = sent["state"]
+        if sent["body"].strip() or not state:
+            made = sandbox.comment(login, number, sent["body"])
+            anchor = f"#issuecomment-{made.id}"
+        if state:
+            sandbox.edit_issue(login, number, state=state)
+        return go_to(sent, issue, anchor)
+
+    @router.post(f"{root}/issues/{{number}}/edit")
+    def edit_issue(number: int, sent: Form) -> Response:
+        changed = {"title": sent["title"], "body": sent["body"]}
+        return go_to(sent, sandbox.edit_issue(persona(sent), number, **changed))
+
+    @router.post(f"{root}/comments/{{comment_id}}/edit")
+    def edit_comment(comment_id: int, sent: Form) -> Response:
+        issue = sandbox.issue(sandbox.issue_comment(comment_id).number)
+        if sent["delete"]:
+            sandbox.delete_comment(persona(sent), comment_id)
+            return go_to(sent, issue)
+        sandbox.edit_comment(persona(sent), comment_id, sent["body"])
+        return go_to(sent, issue, f"#issuecomment-{comment_id}")
+
+    return router

@@ -1,0 +1,165 @@
+"""What is believed of a job's files, and what is refused and why."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from runner import claims
+from runner.claims import AttemptClaim, Refused, RunClaim, checkpoint_sha256, read_claim
+from runner.claims import read_metrics as read
+
+NONCE = "0123456789abcdef"
+GOOD = {"nonce": NONCE, "state": "finished", "step": 16}
+LINE = {"step": 1, "loss": 5.5, "grad_norm": 1.0, "learning_rate": 0.1, "tokens": 64}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "work" / "x.t1-aa" / "out"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def write(path: Path, value: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(value if isinstance(value, bytes) else json.dumps(value).encode())
+    return path
+
+
+def test_a_claim_of_the_attempt_is_read_and_an_absent_one_is_none(out: Path) -> None:
+    path = write(out / "run.json", GOOD)
+    assert read_claim(path, RunClaim, NONCE) == RunClaim(nonce=NONCE, state="finished", step=16)
+    assert read_claim(out / "other.json", RunClaim, NONCE) is None
+    assert read_claim(out / "no" / "such.json", RunClaim, NONCE) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({**GOOD, "bpb": 1.0}, "bpb: Extra inputs"),
+        ({**GOOD, "step": "16"}, "step: "),
+        ({**GOOD, "step": -1}, "step: "),
+        ({**GOOD, "state": "done"}, "state: "),
+        ({**GOOD, "why": "x" * 501}, "why: "),
+        ({**GOOD, "nonce": "f" * 16}, "wrong nonce"),
+        ({"nonce": NONCE}, "Field required"),
+        (b"[" * 100_000, "Invalid JSON"),
+        (b"\xff\xfe", "Invalid JSON"),
+        (b"", "Invalid JSON"),
+        (b'{"nonce":"' + b"x" * claims.MOST_BYTES + b'"}', "larger than"),
+    ],
+)
+def test_a_claim_of_another_form_is_refused_with_its_place_and_reason(
+    out: Path, value: object, why: str
+) -> None:
+    path = write(out / "run.json", value)
+    with pytest.raises(Refused, match=why) as refusal:
+        read_claim(path, RunClaim, NONCE)
+    assert str(refusal.value).startswith("x.t1-aa/out/run.json: ")
+
+
+def test_a_reason_is_short_even_where_a_key_is_long(out: Path) -> None:
+    path = write(out / "run.json", {**GOOD, "k" * 500_000: 1})
+    with pytest.raises(Refused) as refusal:
+        read_claim(path, RunClaim, NONCE)
+    assert len(str(refusal.value)) < 400
+
+
+def test_no_figure_that_is_not_finite_is_read(out: Path) -> None:
+    for value in ("NaN", "Infinity", "-Infinity", "1e999"):
+        text = json.dumps(LINE).replace("5.5", value)
+        refused: list[str] = []
+        write(out / "m" / "000000.jsonl", text.encode())
+        assert list(read(out / "m", refused)) == []
+        assert "line 1" in refused[0]
+
+
+def test_a_link_a_pipe_and_a_folder_are_no_claims(out: Path) -> None:
+    real = write(out / "real.json", GOOD)
+    (out / "link.json").symlink_to(real)
+    os.mkfifo(out / "pipe.json")
+    (out / "folder.json").mkdir()
+    (out / "linked").symlink_to(out)
+    for name in ("link.json", "pipe.json", "folder.json", "linked/real.json"):
+        with pytest.raises(Refused, match=name):
+            read_claim(out / name, RunClaim, NONCE)
+
+
+def test_a_receipt_is_short_words_only(out: Path) -> None:
+    write(out / "finished.json", {"nonce": NONCE, "receipt": {"jax": "x" * 501}})
+    with pytest.raises(Refused, match="receipt"):
+        read_claim(out / "finished.json", AttemptClaim, NONCE)
+
+
+def test_chunks_are_read_in_order_and_each_up_to_its_first_bad_line(out: Path) -> None:
+    def line(step: int) -> str:
+        return json.dumps({**LINE, "step": step})
+
+    write(out / "m" / "000001.jsonl", f"{line(3)}\n{line(4)}\n".encode())
+    write(out / "m" / "000000.jsonl", f"{line(1)}\nno\nno\n{line(2)}\n".encode())
+    write(out / "m" / "000002.jsonl", b'{"step":' + b"9" * claims.MOST_LINE + b"}")
+    write(out / "m" / ".000003.jsonl.tmp", line(5).encode())
+    refused: list[str] = []
+    assert [found.step for found in read(out / "m", refused)] == [1, 3, 4]
+    assert len(refused) == 2
+    assert refused[0].startswith("x.t1-aa/out/m/000000.jsonl, line 2: ")
+    assert "longer than" in refused[1]
+
+
+def test_a_flood_of_bad_lines_is_one_refusal(out: Path) -> None:
+    write(out / "m" / "000000.jsonl", b"\n" * (claims.MOST_BYTES - 1))
+    refused: list[str] = []
+    assert list(read(out / "m", refused)) == []
+    assert len(refused) == 1
+
+
+# ── Checkpoints ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def step(out: Path) -> Path:
+    write(out / "16" / "params" / "a" / "values", b"12")
+    write(out / "16" / "params" / "b", b"3")
+    write(out / "16" / "rest" / "moments", b"4")
+    return out / "16"
+
+
+def test_a_digest_is_over_names_and_bytes_of_the_parameters_alone(step: Path) -> None:
+    before = checkpoint_sha256(step)
+    write(step / "rest" / "moments", b"5")
+    assert checkpoint_sha256(step) == before
+    write(step / "params" / "b", b"4")
+    changed = checkpoint_sha256(step)
+    (step / "params" / "b").rename(step / "params" / "c")
+    renamed = checkpoint_sha256(step)
+    write(step / "params" / "empty", b"")
+    assert len({before, changed, renamed, checkpoint_sha256(step)}) == 4
+
+
+def test_bytes_moved_from_one_file_to_the_next_change_the_digest(step: Path) -> None:
+    before = checkpoint_sha256(step)
+    write(step / "params" / "a" / "values", b"1")
+    write(step / "params" / "b", b"23")
+    assert checkpoint_sha256(step) != before
+
+
+def test_a_missing_folder_is_refused_and_not_hashed(step: Path) -> None:
+    with pytest.raises(Refused, match="there is no checkpoint"):
+        checkpoint_sha256(step.parent / "17")
+
+
+def test_a_checkpoint_with_anything_but_regular_files_is_refused(step: Path) -> None:
+    (step / "params" / "link").symlink_to(step / "params" / "b")
+    with pytest.raises(Refused, match="not a regular file"):
+        checkpoint_sha256(step)
+    (step / "params" / "link").unlink()
+    os.mkfifo(step / "params" / "pipe")
+    with pytest.raises(Refused, match="not a regular file"):
+        checkpoint_sha256(step)
+    (step / "params" / "pipe").unlink()
+    (step / "params").rename(step / "elsewhere")
+    (step / "params").symlink_to(step / "elsewhere")
+    with pytest.raises(Refused, match="there is no checkpoint"):
+        checkpoint_sha256(step)

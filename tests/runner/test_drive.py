@@ -1,0 +1,357 @@
+"""Whole lives of an execution, on a trainer that is a stub: nothing here needs Ray or JAX."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from runner import drive, lifecycle, record
+from runner.lifecycle import Facts
+from runner.store import LeaseWatch, Store
+from tests import stub_trainer, synthetic
+from tests.stub_trainer import StubJob, StubRay, steady_bpb
+
+EFFECT = [synthetic.prediction("< -0.05"), synthetic.prediction("> 0.5")]
+
+
+class Life:
+    """One execution, and what turns it: `turn` is one look and at most one action."""
+
+    def __init__(self, root: Path, ray: StubRay, seeds: tuple[int, ...] = (0, 1, 2)) -> None:
+        self.store = Store(root / "store")
+        self.ray = ray
+        arm = synthetic.planned_arm
+        arms = {"slow": arm(steps=4, rate=3e-4), "fast": arm(steps=4)}
+        plan = synthetic.plan(arms=arms, seeds=seeds, predictions=EFFECT)
+        self.execution = synthetic.execution(plan)
+        drive.begin(self.store, self.execution)
+        self.now = synthetic.START
+        self.monotonic = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """The process that turned the wheel died, and another one takes over."""
+        self.store = Store(self.store.root)
+        self.leases = LeaseWatch(self.store, lambda: self.monotonic)
+
+    def turn(self) -> Facts:
+        self.now += timedelta(seconds=1)
+        self.monotonic += 1
+        facts = drive.observe(self.store, self.ray, self.leases, self.execution.id)
+        if action := lifecycle.decide(facts):
+            drive.act(self.store, self.ray, facts, action, self.now)
+        return facts
+
+    def until(self, reached: Callable[[Facts], object], turns: int = 200) -> Facts:
+        for _ in range(turns):
+            if reached(facts := self.turn()):
+                return facts
+        raise AssertionError(f"not reached in {turns} turns; {self.events()}")
+
+    def to_the_end(self) -> Facts:
+        return self.until(lambda facts: facts.result)
+
+    def events(self) -> list[str]:
+        return record.names(self.store, f"executions/{self.execution.id}")
+
+    def ended(self, attempt: str) -> record.Ended:
+        path = f"executions/{self.execution.id}/{attempt}.ended"
+        return record.require(self.store, path, record.Ended)
+
+    def cancel(self) -> None:
+        cancelled = record.Cancelled(at=self.now, by="grace")
+        record.write(self.store, f"executions/{self.execution.id}/cancelled", cancelled)
+
+    def runs(self) -> dict[str, record.Run]:
+        return {
+            record.run_name(arm, seed): record.require(
+                self.store,
+                f"runs/{self.execution.id}.{record.run_name(arm, seed)}",
+                record.Run,
+            )
+            for arm, seed in self.execution.plan.runs()
+        }
+
+    def figures(self) -> dict[str, float | None]:
+        return {
+            name: run.evaluated.bpb if run.evaluated else None for name, run in self.runs().items()
+        }
+
+
+HONEST = {
+    record.run_name(arm, seed): steady_bpb(arm, seed)
+    for arm in ("slow", "fast")
+    for seed in range(3)
+}
+
+
+# ── The way of it ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_life_ends_with_figures_curves_and_verdicts(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1))
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "done"
+    assert facts.result.refused == ()
+    assert [verdict.outcome for verdict in facts.result.verdicts] == ["confirmed", "refuted"]
+    assert life.figures() == HONEST
+    for run in life.runs().values():
+        assert (run.state, run.steps, run.tokens) == ("finished", 4, 4 * 16 * 256)
+        assert run.model_flops == life.execution.plan.arms[run.arm].model_flops
+        assert [step for step, _ in run.curve] == [1, 2, 3, 4]
+        assert run.tokens_per_second == 50_000
+    assert life.ended("t1").receipt == stub_trainer.RECEIPT
+    assert life.events() == [
+        *("e1.claimed", "e1.ended", "e1.submitted", "execution", "result"),
+        *("t1.claimed", "t1.ended", "t1.submitted"),
+    ]
+
+
+def test_states_follow_each_other_as_people_expect(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1))
+    seen: list[str] = []
+    while not seen or seen[-1] != "done":
+        state = life.turn().state
+        seen += [] if seen[-1:] == [state] else [state]
+    assert seen == ["queued", "running", "evaluating", "done"]
+
+
+def test_a_process_that_dies_after_any_turn_leaves_nothing_that_the_next_cannot_finish(
+    tmp_path: Path,
+) -> None:
+    life = Life(tmp_path, StubRay(pace=3))
+    while not (facts := life.turn()).result:
+        life.restart()
+    assert facts.result.state == "done"
+    assert life.figures() == HONEST
+    assert len(life.ray.submissions) == 2
+
+
+def test_two_processes_that_turn_the_same_execution_have_one_effect(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=2))
+    other_leases = LeaseWatch(life.store)
+    for _ in range(100):
+        # Both look before either acts.
+        look = [
+            drive.observe(Store(life.store.root), life.ray, leases, life.execution.id)
+            for leases in (life.leases, other_leases)
+        ]
+        for facts in look:
+            if action := lifecycle.decide(facts):
+                drive.act(Store(life.store.root), life.ray, facts, action, life.now)
+    assert "result" in life.events()
+    assert life.figures() == HONEST
+    assert [name.partition(".")[2][:2] for name in life.ray.submissions] == ["t1", "e1"]
+
+
+# ── Losses ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_that_dies_is_followed_by_one_that_resumes(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1, die_after={"t1": 6}))
+    life.to_the_end()
+    assert life.ended("t1").how == "lost"
+    assert life.ended("t2").how == "finished"
+    assert life.figures() == HONEST
+    # t1 took 6 of the 24 steps and checkpointed each.
+    assert life.ray.of("t2").steps == 18
+    assert all([step for step, _ in run.curve] == [1, 2, 3, 4] for run in life.runs().values())
+
+
+def test_three_losses_fail_the_execution_and_keep_what_was_seen(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1, die_after={"t1": 1, "t2": 1, "t3": 1}))
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "failed"
+    assert "3 attempts were lost" in facts.result.why
+    assert {name: run.state for name, run in life.runs().items()} == dict.fromkeys(
+        HONEST, "unfinished"
+    )
+    assert sum(run.steps for run in life.runs().values()) == 3
+    assert all(verdict.outcome == "inconclusive" for verdict in facts.result.verdicts)
+
+
+def test_a_head_that_forgets_a_running_job_leaves_an_orphan_that_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    life = Life(tmp_path, StubRay(pace=0))
+    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.ray.advance(3)
+    life.until(lambda facts: facts.state == "running")
+    life.ray.forget()
+    lost_at = life.monotonic
+    life.until(lambda facts: facts.attempts[0].ended)
+    assert life.monotonic - lost_at >= 45
+    assert life.ended("t1").why == "no sign of life for 45 s"
+    life.ray.pace = None
+    assert life.to_the_end().state == "done"
+    assert life.figures() == HONEST
+
+
+def test_a_head_that_forgets_a_job_in_the_queue_is_given_it_again(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay())
+    life.ray.busy = True
+    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.ray.forget()
+    life.until(lambda facts: facts.attempts[0].job == "pending")
+    life.ray.busy = False
+    life.to_the_end()
+    assert life.figures() == HONEST
+    assert len(set(life.ray.submissions)) == 2
+    assert len(life.ray.submissions) == 3
+
+
+def test_nothing_is_decided_while_ray_is_silent(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1))
+    life.until(lambda facts: facts.state == "running")
+    life.ray.reachable = False
+    before = life.events()
+    for _ in range(100):
+        life.turn()
+    assert life.events() == before
+    life.ray.reachable = True
+    life.to_the_end()
+    assert life.figures() == HONEST
+    assert life.ended("t1").how == "finished"
+
+
+def test_a_run_that_diverges_fails_alone_and_says_where(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(diverge={"fast.s1": 3}))
+    facts = life.to_the_end()
+    assert life.figures() == {**HONEST, "fast.s1": None}
+    failed = life.runs()["fast.s1"]
+    assert (failed.state, failed.steps) == ("failed", 3)
+    assert "step 3" in failed.why
+    assert facts.result
+    assert facts.result.state == "done"
+    assert {verdict.outcome for verdict in facts.result.verdicts} == {"inconclusive"}
+    assert all("incomplete" in verdict.why for verdict in facts.result.verdicts)
+
+
+# ── Cancelling ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cancelled_job_is_stopped_and_scores_nothing(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1))
+    life.until(lambda facts: facts.state == "running")
+    life.cancel()
+    facts = life.to_the_end()
+    assert facts.result
+    assert (facts.result.state, facts.result.why) == ("cancelled", "cancelled by grace")
+    assert facts.result.verdicts == ()
+    assert life.ray.of("t1").status == "stopped"
+    assert not any(life.figures().values())
+
+
+def test_a_job_cancelled_in_the_queue_ends_at_once_and_never_begins(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay())
+    life.ray.busy = True
+    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.cancel()
+    assert life.to_the_end().state == "cancelled"
+    life.ray.busy = False
+    life.ray.finish()
+    assert not (life.store.root / "work" / life.ray.submissions[0] / "out").exists()
+
+
+def test_what_finished_before_the_cancellation_is_kept_but_not_scored(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay())
+    life.until(lambda _: "t1.ended" in life.events())
+    life.cancel()
+    assert life.to_the_end().state == "cancelled"
+    assert all(run.state == "finished" for run in life.runs().values())
+    assert not any(life.figures().values())
+
+
+# ── Lies ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("lie", "named"),
+    [
+        (stub_trainer.false_metrics, "does not fit the plan"),
+        (stub_trainer.squat, "it lay there before the attempt began"),
+    ],
+)
+def test_a_lie_beside_honest_claims_is_named_and_changes_nothing(
+    tmp_path: Path, lie: Callable[[StubJob], None], named: str
+) -> None:
+    honest = Life(tmp_path / "honest", StubRay())
+    honest.to_the_end()
+    life = Life(tmp_path / "lying", StubRay(tamper=lie))
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "done"
+    assert any(named in line for line in facts.result.refused), facts.result.refused
+    assert life.figures() == HONEST
+    for name, run in life.runs().items():
+        assert run.curve == honest.runs()[name].curve
+        assert run.model_flops == honest.runs()[name].model_flops
+
+
+@pytest.mark.parametrize(
+    ("lie", "named"),
+    [
+        (stub_trainer.unknown_keys, "bpb: Extra inputs are not permitted"),
+        (stub_trainer.wrong_nonce, "wrong nonce"),
+        (stub_trainer.linked_files, "Too many levels of symbolic links"),
+        (stub_trainer.linked_checkpoints, "there is no checkpoint"),
+        (stub_trainer.pipes, "not a regular file"),
+        (stub_trainer.boast, "step 1000000000"),
+    ],
+)
+def test_a_job_whose_word_is_refused_has_no_figures_at_all(
+    tmp_path: Path, lie: Callable[[StubJob], None], named: str
+) -> None:
+    life = Life(tmp_path, StubRay(tamper=lie))
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "failed"
+    said = [*life.ended("t1").refused, life.ended("t1").why]
+    assert any(named in line for line in said), said
+    assert not any(life.figures().values())
+    assert all(run.steps <= 4 for run in life.runs().values())
+
+
+def test_a_checkpoint_swapped_after_its_digest_was_recorded_is_not_scored(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay())
+    life.until(lambda _: "t1.ended" in life.events())
+    recorded = life.ended("t1")
+    assert stub_trainer.swap_checkpoints(life.store.root, "t1")
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "failed"
+    assert "is not the one recorded" in facts.result.why
+    assert not any(life.figures().values())
+    assert life.ended("t1") == recorded
+
+
+def test_figures_written_into_the_evaluation_by_the_training_job_are_not_its_own(
+    tmp_path: Path,
+) -> None:
+    """Even a job that learns the evaluation's nonce in time writes what evaluation overwrites."""
+    life = Life(tmp_path, StubRay(pace=0))
+    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.ray.finish()
+    life.until(lambda _: "e1.submitted" in life.events())
+    early = life.ray.of("e1").out / "evaluated" / "fast.s0.json"
+    stub_trainer.put(early, json.dumps({"nonce": "guess", "evaluated": {"bpb": 0.1}}).encode())
+    life.ray.finish()
+    life.ray.pace = None
+    life.to_the_end()
+    assert life.figures() == HONEST
+
+
+def test_a_spec_that_was_changed_is_not_submitted(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay())
+    life.until(lambda facts: "t1.claimed" in life.events() and facts.attempts)
+    # Undo the submission as a crash would: the job is unknown, its spec lies there changed.
+    life.ray.forget()
+    spec = next(life.store.path("work").glob("*.t1-*/spec.json"))
+    spec.write_bytes(spec.read_bytes().replace(b'"train"', b'"evaluate"', 1))
+    life.restart()
+    with pytest.raises(drive.StoreError, match="it was changed"):
+        life.until(lambda facts: facts.result, turns=3)

@@ -1,0 +1,270 @@
+"""The rules of one execution, as tables: what is seen → what is done."""
+
+from typing import Any
+
+import pytest
+
+from runner import record
+from runner.lifecycle import (
+    Action,
+    Attempt,
+    Claim,
+    Conclude,
+    Confirm,
+    End,
+    Facts,
+    Job,
+    Stop,
+    Submit,
+    decide,
+)
+from runner.store import STALE_AFTER, LeaseState
+from tests import synthetic
+
+NOW = synthetic.START
+NOBODY = LeaseState()
+BEGUN = LeaseState(started=True, still_for=1)
+STILL = LeaseState(started=True, still_for=STALE_AFTER)
+RELEASED = LeaseState(started=True, released=True, still_for=1)
+LINGERING = LeaseState(started=True, released=True, still_for=11)
+WITHDRAWN = LeaseState(withdrawn=True)
+BY_GRACE = record.Cancelled(at=NOW, by="grace")
+
+CHECKPOINT = record.Checkpoint(path="x.t1-aa/out/checkpoints/fast.s0/16", step=16, sha256="a" * 64)
+TRAINED = {"fast.s0": record.RunEnd(state="finished", step=16, checkpoint=CHECKPOINT)}
+DIVERGED = {"fast.s0": record.RunEnd(state="failed", step=3, why="nan", checkpoint=None)}
+
+
+def attempt(
+    name: str = "t1",
+    job: Job = "running",
+    lease: LeaseState = BEGUN,
+    *,
+    submitted: bool = True,
+    finished: bool = False,
+    failed: str = "",
+    ended: str = "",
+    runs: dict[str, record.RunEnd] | None = None,
+) -> Attempt:
+    end: Any = None
+    if ended:
+        end = record.Ended(at=NOW, how=ended, why=f"why {name}", runs=runs or {})
+    return Attempt(
+        name=name,
+        folder=f"x.{name}-aa",
+        claimed=record.Claimed(at=NOW, nonce="aa", spec_sha256="a" * 64),
+        submitted=submitted,
+        ended=end,
+        job=job,
+        lease=lease,
+        finished=finished,
+        failed=failed,
+    )
+
+
+def facts(*attempts: Attempt, **also: Any) -> Facts:
+    known = {"cancelled": None, "voided": None, "result": None, **also}
+    return Facts(synthetic.execution(synthetic.plan(seeds=[0])), attempts, **known)
+
+
+WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
+    # what is seen, the attempt, what is done, what is done once it was cancelled
+    (
+        "not submitted",
+        attempt(job="unknown", lease=NOBODY, submitted=False),
+        Submit("t1"),
+        Stop("t1"),
+    ),
+    (
+        "just submitted",
+        attempt(job="pending", lease=NOBODY, submitted=False),
+        Confirm("t1"),
+        Stop("t1"),
+    ),
+    ("in the queue, for hours", attempt(job="pending", lease=NOBODY), None, Stop("t1")),
+    ("Ray started it, no word yet", attempt(job="running", lease=NOBODY), None, Stop("t1")),
+    ("it runs", attempt(), None, Stop("t1")),
+    ("it runs and has finished", attempt(lease=RELEASED, finished=True), None, Stop("t1")),
+    ("it will not leave", attempt(lease=LINGERING, finished=True), Stop("t1"), Stop("t1")),
+    ("it runs and stands still", attempt(lease=STILL), Stop("t1"), Stop("t1")),
+    (
+        "it finished",
+        attempt(job="succeeded", lease=RELEASED, finished=True),
+        End("t1", "finished"),
+        End("t1", "finished"),
+    ),
+    (
+        "it was killed after its last word",
+        attempt(job="failed", finished=True),
+        End("t1", "finished"),
+        End("t1", "finished"),
+    ),
+    (
+        "it failed",
+        attempt(job="failed", lease=RELEASED, failed="a digest"),
+        End("t1", "failed", "a digest"),
+        End("t1", "failed", "a digest"),
+    ),
+    (
+        "it was killed",
+        attempt(job="failed"),
+        End("t1", "lost", "its job died"),
+        End("t1", "cancelled", "cancelled by grace"),
+    ),
+    (
+        "it died before it began",
+        attempt(job="failed", lease=NOBODY),
+        End("t1", "lost", "its job died"),
+        End("t1", "cancelled", "cancelled by grace"),
+    ),
+    (
+        "it was stopped",
+        attempt(job="stopped"),
+        End("t1", "lost", "its job was stopped"),
+        End("t1", "cancelled", "cancelled by grace"),
+    ),
+    (
+        "it ended without a word",
+        attempt(job="succeeded", lease=RELEASED),
+        End("t1", "lost", "its job ended without a word"),
+        End("t1", "cancelled", "cancelled by grace"),
+    ),
+    (
+        "the head died before it began",
+        attempt(job="unknown", lease=NOBODY),
+        Submit("t1"),
+        Stop("t1"),
+    ),
+    ("the head died, an orphan beats", attempt(job="unknown"), None, None),
+    (
+        "the head died, the orphan stands still",
+        attempt(job="unknown", lease=STILL),
+        End("t1", "lost", "no sign of life for 45 s"),
+        End("t1", "cancelled", "cancelled by grace"),
+    ),
+    (
+        "the head died, the orphan finished",
+        attempt(job="unknown", lease=RELEASED, finished=True),
+        End("t1", "finished"),
+        End("t1", "finished"),
+    ),
+    ("Ray does not answer", attempt(job="unreachable", lease=STILL), None, None),
+    ("Ray does not answer, nothing began", attempt(job="unreachable", lease=NOBODY), None, None),
+]
+
+
+@pytest.mark.parametrize(("seen", "open_attempt", "due", "_"), WATCHED)
+def test_what_is_done_for_an_open_attempt(
+    seen: str, open_attempt: Attempt, due: Action | None, _: Action | None
+) -> None:
+    assert decide(facts(open_attempt)) == due, seen
+
+
+@pytest.mark.parametrize(("seen", "open_attempt", "_", "due"), WATCHED)
+def test_what_is_done_for_an_open_attempt_once_it_was_cancelled(
+    seen: str, open_attempt: Attempt, _: Action | None, due: Action | None
+) -> None:
+    assert decide(facts(open_attempt, cancelled=BY_GRACE)) == due, seen
+
+
+@pytest.mark.parametrize(
+    ("job", "due"),
+    [
+        ("pending", End("t1", "cancelled", "cancelled by grace")),
+        ("unknown", End("t1", "cancelled", "cancelled by grace")),
+        ("stopped", End("t1", "cancelled", "cancelled by grace")),
+        ("running", None),  # it leaves by itself in a moment
+        ("unreachable", None),
+    ],
+)
+def test_an_attempt_cancelled_in_the_queue_need_not_wait_for_devices(
+    job: Job, due: Action | None
+) -> None:
+    open_attempt = attempt(job=job, lease=WITHDRAWN)
+    assert decide(facts(open_attempt, cancelled=BY_GRACE)) == due
+
+
+LOST = {"ended": "lost"}
+OVER: list[tuple[str, Facts, Action | None]] = [
+    ("nothing yet", facts(), Claim("t1")),
+    (
+        "cancelled before anything",
+        facts(cancelled=BY_GRACE),
+        Conclude("cancelled", "cancelled by grace"),
+    ),
+    (
+        "voided",
+        facts(voided=record.Voided(at=NOW, why="a push")),
+        Conclude("voided", "a push"),
+    ),
+    ("one loss", facts(attempt(**LOST)), Claim("t2")),
+    ("two losses", facts(attempt(**LOST), attempt("t2", **LOST)), Claim("t3")),
+    (
+        "three losses",
+        facts(attempt(**LOST), attempt("t2", **LOST), attempt("t3", **LOST)),
+        Conclude("failed", "3 attempts were lost; of the last one: why t3"),
+    ),
+    (
+        "a loss, then cancelled",
+        facts(attempt(**LOST), cancelled=BY_GRACE),
+        Conclude("cancelled", "cancelled by grace"),
+    ),
+    ("a failure is not retried", facts(attempt(ended="failed")), Conclude("failed", "why t1")),
+    ("trained", facts(attempt(ended="finished", runs=TRAINED)), Claim("e1")),
+    (
+        "trained after a loss",
+        facts(attempt(**LOST), attempt("t2", ended="finished", runs=TRAINED)),
+        Claim("e1"),
+    ),
+    (
+        "trained, then cancelled",
+        facts(attempt(ended="finished", runs=TRAINED), cancelled=BY_GRACE),
+        Conclude("cancelled", "cancelled by grace"),
+    ),
+    (
+        "every run diverged",
+        facts(attempt(ended="finished", runs=DIVERGED)),
+        Conclude("failed", "no run left a checkpoint that could be evaluated"),
+    ),
+    (
+        "an evaluation was lost",
+        facts(attempt(ended="finished", runs=TRAINED), attempt("e1", **LOST)),
+        Claim("e2"),
+    ),
+    (
+        "an evaluation refused a digest",
+        facts(attempt(ended="finished", runs=TRAINED), attempt("e1", ended="failed")),
+        Conclude("failed", "why e1"),
+    ),
+    (
+        "evaluated",
+        facts(attempt(ended="finished", runs=TRAINED), attempt("e1", ended="finished")),
+        Conclude("done"),
+    ),
+    (
+        "there is a result",
+        facts(attempt(), result=record.Result(at=NOW, state="failed")),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("seen", "known", "due"), OVER)
+def test_what_follows_attempts_that_are_over(seen: str, known: Facts, due: Action | None) -> None:
+    assert decide(known) == due, seen
+
+
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        (facts(), "queued"),
+        (facts(attempt(job="pending", lease=NOBODY)), "queued"),
+        (facts(attempt(lease=WITHDRAWN)), "queued"),
+        (facts(attempt()), "running"),
+        (facts(attempt(**LOST), attempt("t2", job="pending", lease=NOBODY)), "running"),
+        (facts(attempt(ended="finished"), attempt("e1", lease=NOBODY)), "evaluating"),
+        (facts(attempt(), result=record.Result(at=NOW, state="cancelled")), "cancelled"),
+    ],
+)
+def test_the_state_is_derived_from_what_is_seen(known: Facts, state: str) -> None:
+    assert known.state == state

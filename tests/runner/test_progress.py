@@ -1,0 +1,94 @@
+"""Curves and progress, from what jobs claim."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.lifecycle import Attempt, Facts
+from runner.progress import curve, progress
+from runner.record import Claimed, PlannedArm
+from runner.store import Store
+from tests import synthetic
+
+ARM = synthetic.planned_arm(steps=16)
+A_STEP = 16 * 256
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def report(
+    store: Store, folder: str, steps: range, loss: float, run: str = "fast.s0", chunk: int = 0
+) -> None:
+    lines = [
+        json.dumps(
+            {
+                "step": step,
+                "loss": loss,
+                "grad_norm": 1.0,
+                "learning_rate": 0.1,
+                "tokens": step * A_STEP,
+                "tokens_per_second": 1000.0,
+            }
+        )
+        for step in steps
+    ]
+    path = store.path(f"work/{folder}/out/metrics/{run}/{chunk:06d}.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines))
+
+
+def losses(store: Store, folders: list[str], arm: PlannedArm, refused: list[str]) -> dict:
+    return {line.step: line.loss for line in curve(store, folders, "fast.s0", arm, refused)}
+
+
+def test_a_curve_is_the_union_by_step_and_the_later_attempt_wins(store: Store) -> None:
+    report(store, "x.t1-aa", range(1, 8), 5.0)
+    report(store, "x.t2-bb", range(5, 12), 4.0)
+    refused: list[str] = []
+    found = losses(store, ["x.t1-aa", "x.t2-bb"], ARM, refused)
+    assert found == {**dict.fromkeys(range(1, 5), 5.0), **dict.fromkeys(range(5, 12), 4.0)}
+    assert refused == []
+
+
+def test_a_line_that_contradicts_the_plan_is_refused(store: Store) -> None:
+    report(store, "x.t1-aa", range(15, 18), 5.0)
+    path = store.path("work/x.t1-aa/out/metrics/fast.s0/000001.jsonl")
+    line = {"step": 1, "loss": 0.1, "grad_norm": 1, "learning_rate": 1, "tokens": A_STEP + 1}
+    path.write_text(json.dumps(line))
+    refused: list[str] = []
+    assert losses(store, ["x.t1-aa"], ARM, refused) == {15: 5.0, 16: 5.0}
+    assert len(refused) == 2
+    assert "step 17" in refused[0]
+    assert f"step 1 with {A_STEP + 1} tokens" in refused[1]
+
+
+def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store) -> None:
+    plan = synthetic.plan(arms={"fast": ARM}, seeds=[0, 1])
+    attempts = tuple(
+        Attempt(
+            name=name,
+            folder=f"x.{name}-aa",
+            claimed=Claimed(at=synthetic.START, nonce="aa", spec_sha256="a" * 64),
+            submitted=True,
+            ended=None,
+        )
+        for name in ("t1", "e1")
+    )
+    facts = Facts(synthetic.execution(plan), attempts, None, None, None)
+    nothing = progress(store, facts)
+    assert (nothing.fraction, nothing.seconds_left) == (0.0, None)
+    report(store, "x.t1-aa", range(1, 17), 3.0)
+    report(store, "x.t1-aa", range(1, 5), 4.0, run="fast.s1")
+    report(store, "x.e1-aa", range(1, 17), 0.1, run="fast.s1")  # an evaluation trains nothing
+    found = progress(store, facts)
+    assert [(run.name, run.step, run.loss) for run in found.runs] == [
+        ("fast.s0", 16, 3.0),
+        ("fast.s1", 4, 4.0),
+    ]
+    assert found.tokens == 20 * A_STEP
+    assert found.fraction == 20 / 32
+    assert found.seconds_left == 12 * A_STEP / 1000.0

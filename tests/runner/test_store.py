@@ -1,0 +1,235 @@
+"""Create-once, leases and who leads."""
+
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner import store as stores
+from runner.store import AttemptLease, Leadership, LeaseWatch, Store, StoreError
+
+
+class Clock:
+    """A monotonic clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def _race(tries: list[Callable[[], bool]]) -> list[int]:
+    """Let all try at the same moment; who succeeded."""
+    begin, won = threading.Barrier(len(tries)), []
+
+    def go(number: int) -> None:
+        begin.wait()
+        if tries[number]():
+            won.append(number)
+
+    threads = [threading.Thread(target=go, args=(number,)) for number in range(len(tries))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return won
+
+
+# ── Create-once ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_many_threads_that_create_a_name_one_succeeds_and_its_bytes_stay(store: Store) -> None:
+    for name in (f"records/r{n}.json" for n in range(20)):
+        won = _race(
+            [
+                lambda writer=writer, name=name: store.create(name, f"{writer}\n".encode() * 1000)
+                for writer in range(8)
+            ]
+        )
+        assert len(won) == 1
+        assert store.require(name) == f"{won[0]}\n".encode() * 1000
+
+
+def _create_all(root: str, writer: int, begin: object, won: object) -> None:
+    store = Store(Path(root))
+    begin.wait()  # type: ignore[attr-defined]
+    mine = [n for n in range(50) if store.create(f"records/r{n}.json", str(writer).encode())]
+    won.put((writer, mine))  # type: ignore[attr-defined]
+
+
+def test_of_many_processes_that_create_a_name_one_succeeds(store: Store) -> None:
+    context = multiprocessing.get_context("fork")
+    begin, won = context.Barrier(4), context.Queue()
+    processes = [
+        context.Process(target=_create_all, args=(str(store.root), writer, begin, won))
+        for writer in range(4)
+    ]
+    for process in processes:
+        process.start()
+    found = dict(won.get(timeout=30) for _ in processes)
+    for process in processes:
+        process.join()
+    assert sorted(n for mine in found.values() for n in mine) == list(range(50))
+    for writer, mine in found.items():
+        assert all(store.require(f"records/r{n}.json") == str(writer).encode() for n in mine)
+
+
+def test_no_draft_is_left_and_none_is_ever_listed(store: Store) -> None:
+    store.create("records/a.json", b"1")
+    store.create("records/a.json", b"2")
+    (store.path("records") / ".b.json.123.tmp").write_bytes(b"half")
+    assert store.list("records") == ["a.json"]
+    assert sorted(x.name for x in store.path("records").iterdir()) == [".b.json.123.tmp", "a.json"]
+
+
+def test_a_link_whose_reply_was_lost_counts_as_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def lossy(source: Path, target: Path) -> None:
+        link(source, target)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "link", lossy)
+    assert store.create("records/a.json", b"ours") is True
+
+
+def test_a_link_that_failed_is_no_success(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "link", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        store.create("records/a.json", b"ours")
+    assert store.list("records") == []
+
+
+def test_a_file_system_without_links_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StoreError, match="without links"):
+        Store(tmp_path / "store")
+
+
+def test_a_store_where_a_file_lies_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("no folder")
+    with pytest.raises(StoreError, match="--store"):
+        Store(tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["../a", "a/../../b", "/etc/passwd", "a//b", "", "a\0b"])
+def test_names_that_leave_the_store_are_refused(store: Store, name: str) -> None:
+    with pytest.raises(StoreError, match="inside the store"):
+        store.path(name)
+
+
+def test_a_store_keeps_its_id_and_two_stores_differ(tmp_path: Path) -> None:
+    assert Store(tmp_path / "a").id == Store(tmp_path / "a").id
+    assert Store(tmp_path / "a").id != Store(tmp_path / "b").id
+
+
+# ── Who leads ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_leads_until_it_stands_still_for_45_seconds_of_the_watchers_clock(
+    store: Store,
+) -> None:
+    mine, theirs = Clock(), Clock()
+    theirs.now = 5.0  # the clocks of two machines have nothing in common
+    first, second = Leadership(store, "bot", mine), Leadership(store, "bot", theirs)
+    assert first.held()
+    assert not second.held()
+    theirs.now += 44.9
+    assert not second.held()
+    theirs.now += 0.1
+    assert second.held()
+    assert not first.held()
+
+
+def test_a_leader_that_renews_is_never_replaced(store: Store) -> None:
+    clock = Clock()
+    first, second = Leadership(store, "bot", clock), Leadership(store, "bot", clock)
+    for _ in range(40):
+        assert first.held()
+        assert not second.held()
+        clock.now += 14.0
+
+
+def test_a_released_lead_is_taken_at_once(store: Store) -> None:
+    first, second = Leadership(store, "bot"), Leadership(store, "bot")
+    assert first.held()
+    assert not second.held()
+    first.release()
+    assert second.held()
+
+
+def test_of_many_that_take_a_stale_lead_at_once_one_gets_it(store: Store) -> None:
+    clock = Clock()
+    assert Leadership(store, "bot", clock).held()
+    rivals = [Leadership(Store(store.root), "bot", clock) for _ in range(8)]
+    assert not any(rival.held() for rival in rivals)
+    clock.now += stores.STALE_AFTER
+    assert len(_race([rival.held for rival in rivals])) == 1
+
+
+def test_superseded_generations_are_removed(store: Store) -> None:
+    clock = Clock()
+    leader = Leadership(store, "bot", clock)
+    for _ in range(50):
+        leader.held()
+        clock.now += stores.RENEW_EVERY
+    assert len(store.list("leases/bot")) <= 3
+
+
+# ── Attempts' leases ─────────────────────────────────────────────────────────────────────────
+
+
+def test_an_attempt_is_begun_once(store: Store) -> None:
+    assert AttemptLease(store, "x.t1-aa").start({"pid": 1})
+    assert not AttemptLease(store, "x.t1-aa").start({"pid": 2})
+    assert json.loads(store.require("leases/x.t1-aa/start.json")) == {"pid": 1}
+
+
+def test_a_beating_attempt_never_stands_still_and_a_silent_one_does(store: Store) -> None:
+    clock = Clock()
+    lease, watch = AttemptLease(store, "x.t1-aa"), LeaseWatch(store, clock)
+    assert watch.look("x.t1-aa") == stores.LeaseState()
+    lease.start({})
+    for _ in range(20):
+        lease.beat()
+        assert watch.look("x.t1-aa").still_for == 0
+        clock.now += 10
+        assert watch.look("x.t1-aa").still_for == 10
+    clock.now += 35
+    seen = watch.look("x.t1-aa")
+    assert seen.started
+    assert not seen.released
+    assert seen.still_for == stores.STALE_AFTER
+    assert len(store.list("leases/x.t1-aa")) == 4  # the start, the first beat and the last two
+
+
+def test_a_withdrawn_attempt_cannot_be_begun_and_a_begun_one_not_withdrawn(store: Store) -> None:
+    watch = LeaseWatch(store)
+    assert AttemptLease(store, "x.t1-aa").withdraw()
+    assert not AttemptLease(store, "x.t1-aa").start({"pid": 1})
+    assert watch.look("x.t1-aa").withdrawn
+    assert not watch.look("x.t1-aa").started
+    AttemptLease(store, "x.t2-bb").start({"pid": 1})
+    assert not AttemptLease(store, "x.t2-bb").withdraw()
+    assert watch.look("x.t2-bb").started
+    assert not watch.look("x.t2-bb").withdrawn
