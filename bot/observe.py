@@ -131,11 +131,17 @@ class Observer:
 
     def _said(self, id: ThreadId) -> dict[str, Said]:
         folder = f"said/{id.repository}/{id.number}"
-        return {key: self._one_said(f"{folder}/{key}") for key in record.names(self._store, folder)}
+        found = {
+            key: self._one_said(f"{folder}/{key}") for key in record.names(self._store, folder)
+        }
+        return {key: said for key, said in found.items() if said}
 
-    def _one_said(self, path: str) -> Said:
+    def _one_said(self, path: str) -> Said | None:
+        """What became of one key; None for a folder in which a death left no claim."""
         claim = self._store.read(f"records/{path}/claim.json")
         done = self._store.read(f"records/{path}/done.json")
+        if claim is None and done is None:
+            return None
         kind = json.loads(claim)["kind"] if claim else "done"
         if done is None:
             return Said(kind=kind, id=None, at=None)

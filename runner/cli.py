@@ -110,19 +110,14 @@ def _open(store: Path) -> Store:
 
 def _check_devices(planned: record.Plan) -> None:
     """A local Ray would let a job wait for ever for what the machine does not have."""
-    kind, count = KINDS[planned.resources.kind], planned.resources.count
-    gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    for name, needed, here in (
-        ("cores", kind.ray_cpus * count, launch.local_cpus()),
-        ("GPUs", kind.ray_gpus * count, gpus),
-    ):
-        if needed > here:
-            _stop(
-                BAD_INPUT,
-                f"{planned.experiment}, `resources`: {planned.cost.device} needs {needed:.0f} "
-                f"{name} and this machine has {here}; ask for less, or name a cluster with "
-                "--ray-address and --ray-token-file.",
-            )
+    needed = KINDS[planned.resources.kind].ray_gpus * planned.resources.count
+    if needed > (here := launch.local_gpus()):
+        _stop(
+            BAD_INPUT,
+            f"{planned.experiment}, `resources`: the experiment asks for {planned.cost.device}, "
+            f"and of NVIDIA's devices this machine has {here}; write `kind: cpu`, or name a "
+            "cluster with --ray-address and --ray-token-file.",
+        )
 
 
 def _earlier(
@@ -190,6 +185,7 @@ def _turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watc
             if action := lifecycle.decide(facts):
                 drive.act(store, jobs, facts, action, datetime.now(UTC))
                 _say(watching, action)
+                show_at = 0.0
                 continue
             if (began := time.monotonic()) >= show_at:
                 watching.show(facts, progress(store, facts))

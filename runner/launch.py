@@ -74,7 +74,6 @@ class RayJobs:
         self._http = httpx.Client(
             base_url=ray.url,
             headers={"Authorization": f"Bearer {token}"},
-            timeout=LOOK,
             trust_env=False,  # no proxy stands between the lab and its cluster
         )
 
@@ -85,10 +84,10 @@ class RayJobs:
             if answer.status_code == 404:
                 return "unknown"
             job = answer.raise_for_status().json()
-            if job["driver_exit_code"] == ANOTHER_WORKER:
+            if job.get("driver_exit_code") == ANOTHER_WORKER:
                 return "unknown"  # the attempt is another job's, of which this Ray cannot tell
             return JOBS[job["status"]]
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        except (httpx.HTTPError, ValueError, KeyError, AttributeError) as error:
             log.debug("looking for %s: %r", folder, error)
             return "unreachable"
 
@@ -133,9 +132,9 @@ class RayJobs:
         self._http.close()
 
     def _ask(
-        self, method: str, path: str, body: object = None, timeout: httpx.Timeout = LOOK
+        self, method: str, path: str, body: object = None, timeout: httpx.Timeout | None = None
     ) -> httpx.Response:
-        answer = self._http.request(method, path, json=body, timeout=timeout)
+        answer = self._http.request(method, path, json=body, timeout=timeout or LOOK)
         if answer.status_code in (401, 403):
             raise RayError(
                 f"Ray at {self._ray.url} does not accept the token in {self._ray.token_file}. "
@@ -162,6 +161,11 @@ class LocalRay(RayAddress):
 def local_cpus() -> int:
     """The cores that a local Ray hands out: at least the two of one `cpu`."""
     return max(2, os.cpu_count() or 1)
+
+
+def local_gpus() -> int:
+    """The NVIDIA devices of this machine, which Ray finds by itself."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
 @contextlib.contextmanager

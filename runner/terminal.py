@@ -17,6 +17,7 @@ from runner.lifecycle import Facts
 from runner.progress import Progress as Advance
 from runner.progress import RunProgress
 
+MOST_LOSSES = 12  # runs whose loss is shown at once
 LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
 STATES = {
@@ -157,15 +158,15 @@ def _words(advance: Advance) -> str:
         words.append(f"loss {run.loss:.3f}")
     if advance.tokens_per_second:
         words.append(f"{advance.tokens_per_second:,.0f} tokens/s")
-    if advance.seconds_left is not None:
+    if advance.seconds_left:
         words.append(f"{duration(advance.seconds_left)} left")
     return " · ".join(words)
 
 
 def _losses(runs: Sequence[RunProgress]) -> Text:
-    """The newest loss of each run that has one."""
+    """The newest loss of the runs that began last."""
     words = [f"{run.name} {run.loss:.3f}" for run in runs if run.loss is not None]
-    return Text("   ".join(words), style="dim")
+    return Text("   ".join(words[-MOST_LOSSES:]), style="dim")
 
 
 # ── Figures ──────────────────────────────────────────────────────────────────────────────────

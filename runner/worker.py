@@ -62,10 +62,21 @@ def main(folder: Path) -> int:
     if not lease.start({"pid": os.getpid(), "host": socket.gethostname(), "job": folder.name}):
         print(f"{folder.name} was begun by another worker, or withdrawn; leaving it alone.")
         return ANOTHER_WORKER
+    _log_to(folder / "out" / "log.txt")
     with _beating(lease):
         code = _attempt(store, folder)
     lease.release()
     return code
+
+
+def _log_to(path: Path) -> None:
+    """Ray's own logs end with Ray; what this process prints is kept with the attempt."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.dup2(descriptor, sys.stderr.fileno())
+    os.close(descriptor)
 
 
 @contextmanager

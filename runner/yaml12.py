@@ -13,8 +13,10 @@ import yaml
 
 MOST_BYTES = 100_000
 MOST_DEPTH = 20
+MOST_DIGITS = 400
 
 Path = tuple[str | int, ...]
+_UNWRITABLE = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\ud800-\udfff]")
 
 
 class BadYaml(Exception):
@@ -40,9 +42,25 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with YAML 1.2's core schema for scalars."""
+    """PyYAML's safe loader with YAML 1.2's core schema for scalars, and without the parts of YAML
+    that would surprise a reader: aliases, tags, deep nesting."""
 
     yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # type: ignore[misc]
+    _depth = -1
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise BadYaml("an alias (`*name`) is not read here; write the value out", line)
+        if event.tag is not None:
+            raise BadYaml(f"the tag {event.tag!r} is not read here; write a plain value", line)
+        if self._depth >= MOST_DEPTH:
+            raise BadYaml(f"it is nested deeper than {MOST_DEPTH} levels", line)
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 for tag, pattern, first in (
@@ -66,15 +84,16 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number(float))
 
 def read(text: str) -> Document:
     """Read one YAML document. Raises BadYaml with the line of what is wrong."""
-    if len(text.encode()) > MOST_BYTES:
+    if len(text.encode(errors="replace")) > MOST_BYTES:
         raise BadYaml(f"it is longer than {MOST_BYTES:,} bytes; split or shorten it", 1)
     lines: dict[Path, int] = {}
+    loader = None
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             raise BadYaml("it is empty", 1)
-        _check(node, (), lines, set())
+        _check(node, (), lines)
         return Document(loader.construct_document(node), lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -85,32 +104,43 @@ def read(text: str) -> Document:
         raise BadYaml(
             f"it holds a character that YAML forbids (#x{error.character:04x})", line
         ) from error
-    except RecursionError as error:
-        raise BadYaml(f"it is nested deeper than {MOST_DEPTH} levels", 1) from error
+    except (ValueError, OverflowError) as error:  # PyYAML lets through what `int` and `chr` refuse
+        line = loader.line + 1 if loader else 1
+        raise BadYaml("it is not YAML: a number or an escape is too large", line) from error
 
 
-def _check(node: yaml.Node, path: Path, lines: dict[Path, int], nodes: set[int]) -> None:
-    """Note every value's line; refuse what would surprise a reader."""
+def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
+    """Note every value's line; refuse what could not be kept or would surprise a reader."""
     line = node.start_mark.line + 1
-    if len(path) > MOST_DEPTH:
-        raise BadYaml(f"it is nested deeper than {MOST_DEPTH} levels", line)
-    if id(node) in nodes:
-        raise BadYaml("an alias (`*name`) is not read here; write the value out", line)
-    nodes.add(id(node))
-    if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.endswith(("binary", "merge")):
-        raise BadYaml(f"the tag {node.tag!r} is not read here; write a plain value", line)
     lines.setdefault(path, line)
-    if isinstance(node, yaml.MappingNode):
+    if isinstance(node, yaml.ScalarNode):
+        _check_text(node)
+        if len(node.value) > MOST_DIGITS and node.tag.endswith((":int", ":float")):
+            raise BadYaml(f"a number has more than {MOST_DIGITS} digits", line)
+    elif isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
+            line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise BadYaml("a key must be a plain word", key.start_mark.line + 1)
+                raise BadYaml("a key must be a plain word", line)
+            _check_text(key)
             if key.value in seen:
-                raise BadYaml(f"the key `{key.value}` stands twice", key.start_mark.line + 1)
+                raise BadYaml(f"the key `{_short(key.value)}` stands twice", line)
             seen.add(key.value)
             key.tag = "tag:yaml.org,2002:str"  # an arm called `1` or `true` is a name
-            lines[(*path, key.value)] = key.start_mark.line + 1
-            _check(value, (*path, key.value), lines, nodes)
+            lines[(*path, key.value)] = line
+            _check(value, (*path, key.value), lines)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _check(value, (*path, index), lines, nodes)
+            _check(value, (*path, index), lines)
+
+
+def _check_text(node: yaml.ScalarNode) -> None:
+    """Escapes (`"\\ud800"`, `"\\0"`) can write what no text may hold."""
+    if _UNWRITABLE.search(node.value):
+        raise BadYaml("it holds a character that no text may hold", node.start_mark.line + 1)
+
+
+def _short(key: str) -> str:
+    words = " ".join(key.split()).replace("`", "ʼ")
+    return words if len(words) <= 60 else words[:59] + "…"

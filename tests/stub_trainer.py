@@ -204,9 +204,11 @@ class StubRay:
             job.flush()
             if self.tamper:
                 self.tamper(job)
-        elif why := _evaluate(job, spec, self.bpb):
-            put_claim(job.out / "failed.json", claims.AttemptClaim(nonce=spec.nonce, why=why))
-            return
+        else:
+            yield
+            if why := _evaluate(job, spec, self.bpb):
+                put_claim(job.out / "failed.json", claims.AttemptClaim(nonce=spec.nonce, why=why))
+                return
         if not (job.out / "finished.json").exists():
             done = claims.AttemptClaim(nonce=spec.nonce, receipt=RECEIPT)
             put_claim(job.out / "finished.json", done)

@@ -1,6 +1,6 @@
 """The REST API under /api/v3: who am I, who is that, the repository; and 501 for all the rest.
 
-Threads are in `api_threads.py`, code and checks in `api_code.py`.
+Threads are in `api_threads.py`, code and checks in `api_code.py`, git's objects in `api_git.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from bot.sandbox import api_code, api_threads, shapes
+from bot.sandbox import api_code, api_git, api_threads, shapes
 from bot.sandbox.errors import Refused, forbidden, not_found
 from bot.sandbox.rest import Answer, Person, known_repository, known_token
 from bot.sandbox.sandbox import Sandbox
@@ -23,7 +23,7 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 def routes(sandbox: Sandbox) -> APIRouter:
     router = APIRouter(dependencies=[Depends(known_token)])
     router.include_router(_people(sandbox))
-    for part in (_repository, api_threads.routes, api_code.routes):
+    for part in (_repository, api_threads.routes, api_code.routes, api_git.routes):
         router.include_router(
             part(sandbox),
             prefix="/repos/{owner}/{repo}",

@@ -41,6 +41,8 @@ class Code(Threads):
                 raise unprocessable(f"{branch!r} is not a valid branch name")
             before = self.world.git.ref(ref)
             parent = before or self.world.git.resolve(base or self.world.default_branch)
+            if parent is None:
+                raise unprocessable(f"there is no commit {base} to start from")
             try:
                 after = self.world.git.add_commit(
                     branch, files, message, self.signature(user), parent

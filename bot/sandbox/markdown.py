@@ -16,14 +16,13 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-TAGS = frozenset(
-    "a b blockquote br code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img input ins kbd li "
-    "ol p pre q s samp span strike strong sub summary sup table tbody td tfoot th thead tr tt ul "
-    "var".split()
+TAGS = re.compile(
+    "a|b|blockquote|br|code|dd|del|details|div|dl|dt|em|h[1-6]|hr|i|img|input|ins|kbd|li|ol|p|pre|q|"
+    "s|samp|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|ul|var"
 )
 VOID = frozenset({"br", "hr", "img", "input"})
-DROPPED_WHOLE = frozenset(
-    "script style iframe object embed svg math template noscript textarea title select xmp".split()
+DROPPED_WHOLE = re.compile(
+    "script|style|iframe|object|embed|svg|math|template|noscript|textarea|title|select|xmp"
 )
 ATTRIBUTES = {
     "": {"title", "align", "dir"},
@@ -52,6 +51,7 @@ def render(text: str, page: str) -> str:
     parser.enable(["table", "strikethrough"])
     parser.core.ruler.push("github_words", lambda state: _add_words(state, page))
     parser.core.ruler.push("tasks", _add_tasks)
+    parser.core.ruler.push("columns", _align_columns)
     return sanitise(parser.render(text))
 
 
@@ -113,6 +113,14 @@ def _add_tasks(state: StateCore) -> None:
             item.attrSet("class", "task")
 
 
+def _align_columns(state: StateCore) -> None:
+    """A column's alignment as an attribute; the allow-list has no styles."""
+    for token in state.tokens:
+        style = str(token.attrs.pop("style", ""))
+        if style.startswith("text-align:"):
+            token.attrSet("align", style.removeprefix("text-align:"))
+
+
 # Making it safe
 
 
@@ -135,9 +143,9 @@ class _Writer(HTMLParser):
         return "".join(self._out) + "".join(f"</{tag}>" for tag in reversed(self._open))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in DROPPED_WHOLE:
+        if DROPPED_WHOLE.fullmatch(tag):
             self._dropping.append(tag)
-        if self._dropping or tag not in TAGS or len(self._open) > 100:
+        if self._dropping or not TAGS.fullmatch(tag) or len(self._open) > 100:
             return
         given = {name: value or "" for name, value in attrs}
         if tag == "input" and given.get("type") != "checkbox":
@@ -150,7 +158,7 @@ class _Writer(HTMLParser):
             self._open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in DROPPED_WHOLE:
+        if DROPPED_WHOLE.fullmatch(tag):
             return
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
@@ -168,7 +176,6 @@ class _Writer(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self._dropping:
             self._out.append(escape(data, quote=False))
-
 
 
 def _safe_attributes(tag: str, given: dict[str, str]) -> str:

@@ -19,13 +19,16 @@ from bot.sandbox.errors import Refused, not_found
 from bot.sandbox.forms import IssueForm
 from bot.sandbox.sandbox import PERSONAS, Sandbox
 from bot.sandbox.shapes_code import pull_changes
-from bot.sandbox.state import REACTIONS, Issue, User, stamp
+from bot.sandbox.state import Issue, User, stamp
 from bot.sandbox.timeline import timeline
 
 HERE = Path(__file__).parent
 TEMPLATES = ".github/ISSUE_TEMPLATE"
 PULL_TEMPLATE = ".github/pull_request_template.md"
-EMOJI = dict(zip(REACTIONS, "👍 👎 😄 🎉 😕 ❤️ 🚀 👀".split(), strict=True))
+EMOJI = {
+    "+1": "👍", "-1": "👎", "laugh": "😄", "hooray": "🎉",
+    "confused": "😕", "heart": "❤️", "rocket": "🚀", "eyes": "👀",
+}  # fmt: skip
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' http://127.0.0.1:* "
     "http://localhost:*; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
@@ -59,9 +62,7 @@ class Pages:
         )
         self._env.filters.update(markdown=self.markdown, stamp=stamp, ink=_ink)
 
-    def show(
-        self, request: Request, template: str, status: int = 200, **context: Any
-    ) -> Response:
+    def show(self, request: Request, template: str, status: int = 200, **context: Any) -> Response:
         html = self.part(request, template, **context)
         return Response(html, status, SAFETY, "text/html; charset=utf-8")
 
@@ -100,6 +101,7 @@ class Pages:
                 "changes": pull_changes(self.world, issue) if pull else [],
                 "text_of": self._text_of,
                 "subject": self._subject,
+                "labels": self.world.labels,
             }
 
     def _text_of(self, sha: str) -> str:

@@ -86,9 +86,7 @@ def routes(pages: Pages) -> APIRouter:
             problem = str(refused)
             if refused.status == 403:
                 problem += " On GitHub one would fork the repository; the sandbox has no forks."
-            return pages.show(
-                request, "new_pull.html", refused.status, sent=sent, problem=problem
-            )
+            return pages.show(request, "new_pull.html", refused.status, sent=sent, problem=problem)
 
     @router.post(f"{root}/pull/{{number}}/push")
     def push(number: int, sent: Form) -> Response:

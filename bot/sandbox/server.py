@@ -98,7 +98,7 @@ def running(
 
 
 class _InThread(uvicorn.Server):
-    """A server that another thread stops at once, without uvicorn's tick of 100 ms."""
+    """A server that another thread stops at once, without uvicorn's waits of 100 ms."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -108,6 +108,19 @@ class _InThread(uvicorn.Server):
         self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
         self.up.set()
         await self._asked.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Without requests under way there is nothing to wait for."""
+        if self.server_state.tasks:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+        for bound in sockets or []:
+            bound.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)
 
     def stop(self) -> None:
         self.should_exit = True

@@ -12,7 +12,7 @@ LABELS = ("labeled", "unlabeled")
 
 @dataclass
 class Happening:
-    """One line of the timeline; labels that one person changes in a row share a line."""
+    """One line of the timeline; labels that one person changes at once share a line."""
 
     id: int
     kind: str  # an event's kind, or "labels"
@@ -31,11 +31,16 @@ def timeline(issue: Issue) -> list[Comment | Happening]:
         if isinstance(thing, Comment):
             items.append(thing)
         elif thing.kind in LABELS:
-            last = items[-1] if items else None
-            if not (isinstance(last, Happening) and (last.kind, last.user) == ("labels", thing.user)):
-                last = Happening(thing.id, "labels", thing.user, thing.at)
-                items.append(last)
-            (last.added if thing.kind == "labeled" else last.removed).append(thing.detail)
+            line = items[-1] if items else None
+            if not (isinstance(line, Happening) and _continues(line, thing)):
+                line = Happening(thing.id, "labels", thing.user, thing.at)
+                items.append(line)
+            (line.added if thing.kind == "labeled" else line.removed).append(thing.detail)
         else:
             items.append(Happening(thing.id, thing.kind, thing.user, thing.at, thing.detail))
     return items
+
+
+def _continues(line: Happening, event: Event) -> bool:
+    at_once = (event.at - line.at).total_seconds() <= 1
+    return line.kind == "labels" and line.user is event.user and at_once

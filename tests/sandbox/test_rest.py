@@ -63,6 +63,8 @@ def test_the_repository_its_installation_and_the_rate_are_told(
     assert (bot.full_name, bot.default_branch, bot.private) == (NAME, "main", False)
     assert ask("GET", "/installation").json()["app_slug"] == "regatta-lab"
     assert client(url, BOT_TOKEN).get_rate_limit().rate.limit == 5000
+    _, listed = bot.requester.requestJsonAndCheck("GET", "/installation/repositories")
+    assert [each["full_name"] for each in listed["repositories"]] == [NAME]
 
 
 # Issues, comments, reactions, labels
@@ -143,6 +145,7 @@ def test_the_same_reaction_twice_is_one_reaction(ada: Repository, ask: Ask) -> N
     assert ask("POST", path, json={"content": "applause"}).status_code == 422
     ada.get_issue(1).create_reaction("rocket")
     assert ada.get_issue(1).reactions["rocket"] == 1
+    assert [each.content for each in ada.get_issue(1).get_reactions()] == ["rocket"]
     assert ask("DELETE", f"{path}/{answers[0].json()['id']}").status_code == 204
     assert list(comment.get_reactions()) == []
 

@@ -67,7 +67,7 @@ class Lab:
 
     def __init__(self, root: Path, trainer: StubRay | None = None) -> None:
         self.root = root
-        self.clock = Clock()
+        self.clock = Clock(running=False)
         self.trainer = trainer or StubRay()
         files = {
             path.relative_to(ROOT).as_posix(): path.read_bytes()
@@ -207,5 +207,5 @@ def a_lab(
     """A lab whose sandbox listens on loopback for the length of the block."""
     lab = Lab(root, trainer)
     with running(lab.sandbox, wrap=wrap):
-        lab.start()
+        lab.settle()
         yield lab

@@ -279,7 +279,7 @@ def test_the_old_site_stays_until_the_new_one_is_whole(filled, tmp_path, monkeyp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site", "store"]
 
 
-def test_a_page_whose_record_is_gone_is_gone_after_the_next_build(filled, store, tmp_path):
+def test_a_page_whose_record_is_gone_is_gone_after_the_next_build(filled, tmp_path):
     build(filled, tmp_path / "site")
     build(Store(tmp_path / "another"), tmp_path / "site")
     assert not (tmp_path / "site" / "executions").exists()
@@ -325,7 +325,7 @@ def test_an_interval_far_from_its_set_is_drawn_within_the_strip(store):
     assert drawn["set_from"] <= drawn["set_to"] <= 100
 
 
-def test_a_thousand_executions_are_built_and_built_again_in_seconds(tmp_path, monkeypatch):
+def test_a_thousand_executions_are_built_in_seconds(tmp_path, monkeypatch):
     # Drawing costs the same for each chart whatever their number; one drawing stands for all.
     monkeypatch.setattr(Store, "create", _write_only)
     synthetic.board(Store(tmp_path / "store"), 1000)

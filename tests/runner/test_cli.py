@@ -1,0 +1,275 @@
+"""`plan` and `run` as a person types them. Ray is a stub; `test_whole_way` has the real one."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from runner import cli, launch, record
+from runner.launch import RayAddress, RayError
+from runner.store import Store
+from tests.runner.test_worker import TINY, declare
+from tests.stub_trainer import StubRay, steady_bpb
+
+BIG = """
+title: The field's 130M
+data: {source: stdlib, tokenizer: byte}
+model: {hidden_dim: 512, intermediate_dim: 1792, num_layers: 6, num_heads: 8, seq_len: 4096,
+        vocab_size: 128256}
+train: {train_batch_size: 8, num_train_steps: 10, learning_rate: 0.001}
+resources: {kind: cpu, count: 1}
+seeds: [0]
+arms: {only: {}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return declare(tmp_path / "tiny")
+
+
+def ask(*words: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+class LocalStub:
+    """What stands for a local Ray: alive, until a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.ray = StubRay(pace=1)
+        self.alive = True
+        self.started = 0
+
+    @contextlib.contextmanager
+    def start(self, folder: Path) -> Iterator[launch.LocalRay]:
+        self.started += 1
+        guard = SimpleNamespace(poll=lambda: None if self.alive else 1)
+        yield launch.LocalRay("http://127.0.0.1:1", folder / "token", guard)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> LocalStub:
+    local = LocalStub()
+    monkeypatch.setattr(launch, "local_ray", local.start)
+    monkeypatch.setattr(cli, "RayJobs", lambda _: local.ray)
+    monkeypatch.setattr(cli, "POLL", 0.001)
+    return local
+
+
+# ── plan ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_plan_counts_as_the_field_does_and_imports_no_jax(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(BIG)
+    code = (
+        "import sys; from typer.testing import CliRunner; from runner import cli\n"
+        f"answer = CliRunner().invoke(cli.app, ['plan', {str(tmp_path)!r}])\n"
+        "print(answer.output, *{'jax', 'ray', 'tensorstore', 'flax'} & sys.modules.keys())\n"
+    )
+    environment = {**os.environ, "COLUMNS": "120"}
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
+    assert "154,147,328" in said
+    assert "227,868,672" in said
+    assert said.split()[-2] == "fingerprint"  # and no forbidden module after it
+
+
+def test_plan_takes_the_folder_or_the_file_and_writes_nothing(folder: Path, tmp_path: Path) -> None:
+    whole = ask("plan", folder, "--store", tmp_path / "store")
+    file = ask("plan", folder / "experiment.yaml", "--store", tmp_path / "store")
+    assert whole.exit_code == file.exit_code == 0
+    assert whole.stdout == file.stdout
+    assert "2 arms × 2 seeds = 4 runs, 10,240 tokens" in whole.stdout
+    assert not (tmp_path / "store").exists()
+
+
+def test_plan_in_json_is_the_record_itself(folder: Path) -> None:
+    answer = ask("plan", folder, "--json")
+    plan = record.Plan.model_validate_json(answer.stdout)
+    assert set(plan.arms) == {"slow", "fast"}
+    assert plan.cost.runs == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("num_layers", "num_layer"), ["experiment.yaml, line 4", "num_layer", "did you mean"]),
+        (("num_heads: 2", "num_heads: 3"), ["experiment.yaml, line 4", "num_heads", "divide"]),
+        (("seeds: [0, 1]", "seeds: [0, 1"), ["experiment.yaml, line"]),
+        (("words.txt", "../words.txt"), ["experiment.yaml, line 3", "source"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_bad_input_is_answered_on_stderr_with_file_line_and_field(
+    tmp_path: Path, command: str, change: tuple[str, str], words: list[str], local: LocalStub
+) -> None:
+    folder = declare(tmp_path / "tiny", TINY.replace(*change))
+    answer = ask(command, folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 2
+    assert answer.stdout == ""
+    assert all(word in answer.stderr for word in words), answer.stderr
+    assert local.started == 0
+
+
+def test_a_path_that_does_not_exist_is_bad_input(tmp_path: Path) -> None:
+    answer = ask("plan", tmp_path / "nowhere")
+    assert answer.exit_code == 2
+    assert "nowhere" in answer.stderr
+    assert "experiment.yaml" in answer.stderr
+
+
+# ── run ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_run_ends_with_a_table_a_receipt_and_what_it_is_not(
+    folder: Path, tmp_path: Path, local: LocalStub
+) -> None:
+    answer = ask("run", folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 0, answer.output
+    assert "2.405" in answer.stdout  # mean of 2.40 and 2.41
+    assert "3.205" in answer.stdout
+    assert "2 of 2" in answer.stdout
+    assert "jax 0.10.2" in answer.stdout
+    assert "unsigned, no approval" in answer.stdout
+    assert "training (t1)" in answer.stderr
+    assert local.started == 1
+
+
+def test_run_in_json_keeps_stdout_to_the_answer(
+    folder: Path, tmp_path: Path, local: LocalStub
+) -> None:
+    local.ray.die_after = {"t1": 5}
+    answer = json.loads(
+        (told := ask("run", folder, "--store", tmp_path / "store", "--json")).stdout
+    )
+    assert answer["approval"] == "none"
+    assert answer["result"]["state"] == "done"
+    assert {
+        run["seed"]: run["evaluated"]["bpb"] for run in answer["runs"] if run["arm"] == "fast"
+    } == {seed: steady_bpb("fast", seed) for seed in (0, 1)}
+    assert "t1 lost: its job died" in told.stderr
+
+
+def test_a_finished_plan_runs_again_as_another_execution(
+    folder: Path, tmp_path: Path, local: LocalStub
+) -> None:
+    del local  # it is the fixture's effect that counts
+    store = tmp_path / "store"
+    names = [json.loads(ask("run", folder, "--store", store, "--json").stdout) for _ in range(2)]
+    first, second = (answer["execution"] for answer in names)
+    assert first != second
+    answer = ask("plan", folder, "--store", store)
+    assert f"it has run here as {first}: done" in answer.stdout
+    assert f"it has run here as {second}: done" in answer.stdout
+
+
+def test_an_unfinished_execution_is_gone_on_with(
+    folder: Path, tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+
+    def die(*_: object) -> None:
+        local.alive = False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cli, "_say", die)
+        first = ask("run", folder, "--store", store)
+    assert first.exit_code == 1
+    assert "The local Ray ended" in first.stderr
+    local.alive = True
+    second = ask("run", folder, "--store", store)
+    assert second.exit_code == 0
+    assert "which was left unfinished" in second.stderr
+    assert len(record.names(Store(store), "executions")) == 1
+
+
+def test_a_failed_execution_says_why_and_exits_with_1(
+    folder: Path, tmp_path: Path, local: LocalStub
+) -> None:
+    local.ray.die_after = {"t1": 1, "t2": 1, "t3": 1}
+    answer = ask("run", folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 1
+    assert "3 attempts were lost" in answer.stdout
+
+
+def test_a_ctrl_c_cancels_in_the_records_and_exits_with_1(
+    folder: Path, tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(range(1_000_000))
+    look = local.ray.look
+
+    def interrupted_look(attempt: str) -> str:
+        if next(looks) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        return look(attempt)
+
+    monkeypatch.setattr(local.ray, "look", interrupted_look)
+    before = signal.getsignal(signal.SIGINT)
+    answer = ask("run", folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 1
+    assert "cancelled by you" in answer.stdout
+    store = Store(tmp_path / "store")
+    [execution] = record.names(store, "executions")
+    cancelled = record.require(store, f"executions/{execution}/cancelled", record.Cancelled)
+    assert cancelled.by == "you"
+    assert local.ray.of("t1").status == "stopped"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_this_machine_does_not_have_is_bad_input(
+    tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "local_gpus", lambda: 0)
+    folder = declare(tmp_path / "tiny", TINY.replace("kind: cpu", "kind: h100"))
+    answer = ask("run", folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 2
+    assert "NVIDIA H100" in answer.stderr
+    assert "this machine has 0" in answer.stderr
+    assert local.started == 0
+
+
+def test_a_cluster_is_named_by_address_and_token_file_together(
+    folder: Path, tmp_path: Path
+) -> None:
+    answer = ask("run", folder, "--store", tmp_path / "store", "--ray-address", "http://x")
+    assert answer.exit_code == 2
+    assert "--ray-token-file" in answer.stderr
+
+
+def test_a_cluster_of_ones_own_is_used_and_no_local_ray_started(
+    folder: Path, tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[RayAddress] = []
+    monkeypatch.setattr(cli, "RayJobs", lambda ray: asked.append(ray) or local.ray)
+    cluster = ["--ray-address", "http://cluster:8265", "--ray-token-file", tmp_path / "token"]
+    answer = ask("run", folder, "--store", tmp_path / "store", *cluster)
+    assert answer.exit_code == 0
+    assert asked == [RayAddress("http://cluster:8265", tmp_path / "token")]
+    assert local.started == 0
+
+
+def test_trouble_with_ray_is_said_in_words(
+    folder: Path, tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> str:
+        raise RayError("Ray at http://x does not accept the token in /t.")
+
+    monkeypatch.setattr(local.ray, "look", refuse)
+    answer = ask("run", folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 1
+    assert answer.stderr.strip().endswith("Ray at http://x does not accept the token in /t.")
+
+
+def test_a_store_that_cannot_be_used_is_bad_input(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    answer = ask("run", folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 2
+    assert "--store" in answer.stderr

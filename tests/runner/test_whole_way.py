@@ -1,0 +1,177 @@
+"""The whole way with Ray and JAX: one local Ray, one tiny experiment, run three times, and once
+killed in the middle. What is expensive happens in `story`; the tests read what came of it.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from runner import cli, drive, graph, guard, launch, lifecycle, record
+from runner.claims import ANOTHER_WORKER
+from runner.launch import LocalRay, RayJobs
+from runner.store import LeaseWatch, Store
+from tests.runner.test_worker import TINY, declare
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+
+CANARY = "canary-6b1f0c1e-of-the-parents-environment"
+LONGER = TINY.replace("num_train_steps: 20", "num_train_steps: 60")
+
+
+@dataclass
+class Story:
+    """What happened."""
+
+    answers: list[dict[str, Any]] = field(default_factory=list)  # of `run --json`, each time
+    environments: dict[int, bytes] = field(default_factory=dict)  # while a job trained
+    worker: int = 0  # the process that was killed
+    second_worker: int = 0  # exit code
+    attempts: tuple[lifecycle.Attempt, ...] = ()  # of the execution that was disturbed
+    disturbed: dict[str, record.Run] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)  # processes after Ray was stopped
+    scratch: Path = Path()
+
+    def params(self, n: int) -> dict[str, str]:
+        """Each run's SHA-256 over its parameters, of the n-th undisturbed execution."""
+        return {
+            record.run_name(run["arm"], run["seed"]): run["evaluated"]["params_sha256"]
+            for run in self.answers[n]["runs"]
+        }
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    folder = declare(tmp_path_factory.mktemp("experiments") / "tiny", LONGER)
+    store = Store(tmp_path_factory.mktemp("lab") / "store")
+    story = Story()
+    os.environ["REGATTA_CANARY"] = CANARY
+    try:
+        with launch.local_ray(store.path("ray")) as ray:
+            story.scratch = ray.token_file.parent
+            _run_twice(story, folder, store, ray)
+            _run_disturbed(story, folder, store, ray)
+            family = [ray.guard.pid, *guard.descendants(ray.guard.pid)]
+        story.left = [pid for pid in family if _environment(pid)]
+    finally:
+        del os.environ["REGATTA_CANARY"]
+    return story
+
+
+def _run_twice(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
+    for _ in range(2):
+        given = ["--ray-address", ray.url, "--ray-token-file", str(ray.token_file), "--json"]
+        answer = CliRunner().invoke(
+            cli.app, ["run", str(folder), "--store", str(store.root), *given]
+        )
+        assert answer.exit_code == 0, answer.output
+        story.answers.append(json.loads(answer.stdout))
+
+
+def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
+    """The same plan; its worker is killed after the first run's sixth checkpoint."""
+    plan = graph.plan_folder(folder, store)
+    now = datetime.now(UTC)
+    execution = record.Execution(id=record.execution_id("x"), at=now, plan=plan, origin=None)
+    drive.begin(store, execution)
+    jobs, leases = RayJobs(ray), LeaseWatch(store)
+    deadline = time.monotonic() + 120
+    while not (facts := drive.observe(store, jobs, leases, execution.id)).result:
+        assert time.monotonic() < deadline, facts
+        if action := lifecycle.decide(facts):
+            drive.act(store, jobs, facts, action, datetime.now(UTC))
+        elif not story.worker and facts.attempts[0].lease.started:
+            _disturb(story, store, facts.attempts[0].folder, ray)
+        else:
+            time.sleep(0.1)
+    story.attempts = facts.attempts
+    for arm, seed in plan.runs():
+        name = record.run_name(arm, seed)
+        path = f"runs/{execution.id}.{name}"
+        story.disturbed[name] = record.require(store, path, record.Run)
+
+
+def _disturb(story: Story, store: Store, attempt: str, ray: LocalRay) -> None:
+    started = json.loads(store.require(f"leases/{attempt}/start.json"))
+    checkpoints = store.path(f"work/{attempt}/out/checkpoints")
+    deadline = time.monotonic() + 60
+    while not list(checkpoints.glob("*/30")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(started["pid"], signal.SIGSTOP)  # so that it stays where it is while we look
+    family = [ray.guard.pid, *guard.descendants(ray.guard.pid)]
+    story.environments = {pid: _environment(pid) for pid in family}
+    command = [sys.executable, "-m", "runner.worker", str(store.path(f"work/{attempt}"))]
+    story.second_worker = subprocess.run(command, check=False).returncode
+    story.worker = started["pid"]
+    os.kill(story.worker, signal.SIGKILL)
+
+
+def _environment(pid: int) -> bytes:
+    """Of a living process; empty for one that is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+def test_an_experiment_goes_the_whole_way(story: Story) -> None:
+    answer = story.answers[0]
+    assert answer["approval"] == "none"
+    assert answer["result"]["state"] == "done"
+    assert answer["result"]["refused"] == []
+    bpb = {(run["arm"], run["seed"]): run["evaluated"]["bpb"] for run in answer["runs"]}
+    assert len(bpb) == 4
+    assert all(bpb["fast", seed] < bpb["slow", seed] - 0.5 for seed in (0, 1))
+    assert all([step for step, _ in run["curve"]] == list(range(1, 61)) for run in answer["runs"])
+    assert answer["receipts"]["t1"]["platform"] == "cpu"
+
+
+def test_the_same_plan_run_again_is_a_new_execution_with_equal_parameters(story: Story) -> None:
+    assert story.answers[0]["execution"] != story.answers[1]["execution"]
+    assert story.answers[0]["plan"] == story.answers[1]["plan"]
+    assert story.params(0) == story.params(1)
+    assert len(set(story.params(0).values())) == 4
+
+
+def test_a_run_whose_job_was_killed_and_resumed_ends_with_equal_parameters(story: Story) -> None:
+    assert [attempt.name for attempt in story.attempts] == ["t1", "t2", "e1"]
+    lost = story.attempts[0].ended
+    assert lost
+    assert (lost.how, lost.why) == ("lost", "its job died")
+    found = {
+        name: run.evaluated.params_sha256 for name, run in story.disturbed.items() if run.evaluated
+    }
+    assert found == story.params(0)
+
+
+def test_a_resumed_curve_has_no_gap_and_is_the_undisturbed_one(story: Story) -> None:
+    for run in story.answers[0]["runs"]:
+        name = record.run_name(run["arm"], run["seed"])
+        assert [list(point) for point in story.disturbed[name].curve] == run["curve"]
+
+
+def test_a_second_worker_on_a_running_attempt_leaves(story: Story) -> None:
+    assert story.second_worker == ANOTHER_WORKER
+
+
+def test_no_secret_of_the_parent_is_in_any_environment_of_ray_or_its_jobs(story: Story) -> None:
+    assert story.worker in story.environments
+    seen = [environment for environment in story.environments.values() if environment]
+    assert len(seen) > 10
+    assert b"RAY_AUTH_TOKEN_PATH=" in story.environments[story.worker]
+    assert not any(CANARY.encode() in environment for environment in seen)
+
+
+def test_no_process_and_no_file_of_ray_is_left_behind(story: Story) -> None:
+    assert story.left == []
+    assert not story.scratch.exists()

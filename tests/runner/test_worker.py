@@ -1,0 +1,316 @@
+"""The worker with JAX and without Ray: each job is a plain child process of the test."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from runner import claims, drive, graph, lifecycle, record, worker
+from runner.claims import ANOTHER_WORKER, StepMetrics
+from runner.lifecycle import Job
+from runner.store import LeaseWatch, Store
+from tests import stub_trainer
+
+TINY = """
+title: As small as it gets
+data: {source: words.txt, tokenizer: byte}
+model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 1, num_heads: 2, seq_len: 32}
+train: {train_batch_size: 4, num_train_steps: 20, learning_rate: 0.01, checkpoint_every: 5}
+eval: {tokens: 256}
+resources: {kind: cpu, count: 1}
+seeds: [0, 1]
+arms:
+  slow: {train: {learning_rate: 0.0001}}
+  fast: {}
+"""
+
+
+def declare(folder: Path, text: str = TINY) -> Path:
+    """An experiment with a text of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "experiment.yaml").write_text(text)
+    words = "".join(f"{n} bottles of beer on the wall, {n} bottles of beer.\n" for n in range(2000))
+    (folder / "words.txt").write_text(words)
+    return folder
+
+
+class Processes:
+    """A `drive.Launcher` whose jobs are children of this process."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, subprocess.Popen[bytes]] = {}
+
+    def look(self, folder: str) -> Job:
+        if folder not in self.jobs:
+            return "unknown"
+        code = self.jobs[folder].poll()
+        return "running" if code is None else "failed" if code else "succeeded"
+
+    def submit(self, folder: str, where: Path, plan: record.Plan) -> None:  # noqa: ARG002
+        with (where.parent / f"{where.name}.log").open("wb") as log:
+            command = [sys.executable, "-m", "runner.worker", str(where)]
+            self.jobs[folder] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def stop(self, folder: str) -> None:
+        self.jobs[folder].kill()
+
+
+def work(where: Path) -> int:
+    """Run the worker on an attempt's folder; its exit code."""
+    return subprocess.run(
+        [sys.executable, "-m", "runner.worker", str(where)], check=False
+    ).returncode
+
+
+class Life:
+    """One execution of the experiment in `folder`, in `store`."""
+
+    def __init__(self, folder: Path, store: Store, name: str = "1") -> None:
+        self.store, self.jobs, self.leases = store, Processes(), LeaseWatch(store)
+        plan = graph.plan_folder(folder, store)
+        self.id = record.execution_id(f"{store.id}/{name}")
+        drive.begin(
+            store, record.Execution(id=self.id, at=datetime.now(UTC), plan=plan, origin=None)
+        )
+
+    def turn(self) -> None:
+        facts = drive.observe(self.store, self.jobs, self.leases, self.id)
+        if action := lifecycle.decide(facts):
+            drive.act(self.store, self.jobs, facts, action, datetime.now(UTC))
+        else:
+            time.sleep(0.05)
+
+    def until(self, event: str) -> None:
+        deadline = time.monotonic() + 120
+        while event not in record.names(self.store, f"executions/{self.id}"):
+            assert time.monotonic() < deadline, f"no {event}"
+            self.turn()
+
+    def to_the_end(self) -> record.Result:
+        self.until("result")
+        return record.require(self.store, f"executions/{self.id}/result", record.Result)
+
+    def out(self, attempt: str) -> Path:
+        return next(self.store.path("work").glob(f"{self.id}.{attempt}-*/out"))
+
+    def run(self, name: str) -> record.Run:
+        return record.require(self.store, f"runs/{self.id}.{name}", record.Run)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return declare(tmp_path_factory.mktemp("experiments") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def life(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    life = Life(folder, Store(tmp_path_factory.mktemp("lab") / "store"))
+    life.to_the_end()
+    return life
+
+
+# ── What it leaves ───────────────────────────────────────────────────────────────────────────
+
+
+def test_it_trains_and_evaluates_what_the_spec_says(life: Life) -> None:
+    result = life.to_the_end()
+    assert (result.state, result.why, result.refused) == ("done", "", ())
+    for name in ("slow.s0", "slow.s1", "fast.s0", "fast.s1"):
+        run = life.run(name)
+        assert (run.state, run.steps, run.tokens) == ("finished", 20, 20 * 4 * 32)
+        assert [step for step, _ in run.curve] == list(range(1, 21))
+        assert run.evaluated
+        assert run.evaluated.targets == 256
+    assert life.run("fast.s0").evaluated.bpb < life.run("slow.s0").evaluated.bpb - 0.5  # type: ignore[union-attr]
+
+
+def test_seeds_differ_and_names_of_parameters_do_not_collide(life: Life) -> None:
+    digests = {
+        life.run(name).evaluated.params_sha256  # type: ignore[union-attr]
+        for name in ("slow.s0", "slow.s1", "fast.s0", "fast.s1")
+    }
+    assert len(digests) == 4
+
+
+def test_it_writes_nowhere_but_where_it_may(life: Life) -> None:
+    top = {path.name for path in life.store.root.iterdir()}
+    assert top == {"store.json", "records", "leases", "work", "steps", "texts", "cache"}
+    for attempt in ("t1", "e1"):
+        assert {path.name for path in life.out(attempt).parent.iterdir()} == {"spec.json", "out"}
+    assert not list(life.out("e1").glob("copies/*"))
+
+
+def test_the_receipt_names_what_equality_rests_on(life: Life) -> None:
+    for attempt in ("t1", "e1"):
+        path = f"executions/{life.id}/{attempt}.ended"
+        receipt = record.require(life.store, path, record.Ended).receipt
+        assert receipt["platform"] == "cpu"
+        assert len(receipt["code_sha256"]) == 64
+        assert {"python", "jax", "jaxlib", "flax", "numpy", "cpu", "affinity"} <= receipt.keys()
+        assert len(receipt["affinity"].split(",")) == int(receipt["threads"]) <= 2
+
+
+def test_training_tells_each_checkpoints_curve_before_the_checkpoint(life: Life) -> None:
+    chunks = sorted((life.out("t1") / "metrics" / "fast.s0").glob("*.jsonl"))
+    last = [json.loads(chunk.read_text().splitlines()[-1])["step"] for chunk in chunks]
+    assert {5, 10, 15, 20} <= set(last)
+
+
+def test_a_second_worker_leaves_with_its_own_code_and_touches_nothing(life: Life) -> None:
+    folder = life.out("t1").parent
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    lease = life.store.list(f"leases/{folder.name}")
+    assert work(folder) == ANOTHER_WORKER
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert life.store.list(f"leases/{folder.name}") == lease
+
+
+# ── What it shares ───────────────────────────────────────────────────────────────────────────
+
+
+def test_tokens_are_made_once_and_checked_by_who_uses_them(life: Life, folder: Path) -> None:
+    [manifest] = life.store.path("steps/tokens").glob("*/manifest.json")
+    made = json.loads(manifest.read_bytes())
+    assert made["fingerprint"].startswith(manifest.parent.name)
+    assert [path.name for path in manifest.parent.iterdir() if path.is_dir()] == [
+        made["generation"]
+    ]
+    data = manifest.parent / made["generation"] / "train"
+    damaged = max(
+        (path for path in data.rglob("*") if path.is_file()), key=lambda p: p.stat().st_size
+    )
+    damaged.write_bytes(damaged.read_bytes()[::-1])
+    again = Life(folder, Store(life.store.root), "again")
+    assert again.to_the_end().state == "done"
+    # Somebody's claim was wrong: another copy was made, and the figures are the same.
+    assert len([path for path in manifest.parent.iterdir() if path.is_dir()]) == 2
+    assert json.loads(manifest.read_bytes()) == made
+    for name in ("slow.s0", "fast.s1"):
+        assert again.run(name).evaluated == life.run(name).evaluated
+
+
+# ── What it refuses ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_diverges_ends_with_its_step_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    text = TINY.replace("fast: {}", "fast: {train: {learning_rate: 1.0e+30}}")
+    life = Life(declare(tmp_path / "x", text.replace("[0, 1]", "[0]")), Store(tmp_path / "store"))
+    assert life.to_the_end().state == "done"
+    failed = life.run("fast.s0")
+    assert (failed.state, failed.evaluated) == ("failed", None)
+    assert f"at step {failed.steps}" in failed.why
+    assert life.run("slow.s0").evaluated
+
+
+def test_a_text_that_is_not_the_planned_one_is_refused_in_words(tmp_path: Path) -> None:
+    life = Life(declare(tmp_path / "x"), Store(tmp_path / "store"))
+    [text] = life.store.path("texts").iterdir()
+    (text / "train").write_text("another text, and not a short one\n" * 1000)
+    result = life.to_the_end()
+    assert result.state == "failed"
+    assert result.why.startswith("the train split of words.txt has SHA-256 ")
+    assert "in the plan" in result.why
+
+
+def test_a_standard_library_of_another_python_is_refused_in_words(tmp_path: Path) -> None:
+    folder = declare(tmp_path / "x")
+    store = Store(tmp_path / "store")
+    plan = graph.plan_folder(folder, store)
+    data = plan.data.model_copy(update={"source": "stdlib"})
+    spec = claims.AttemptSpec(
+        attempt="x.t1", nonce="aa", kind="train", plan=plan.model_copy(update={"data": data})
+    )
+    store.create(f"work/{spec.folder}/spec.json", spec.canonical())
+    where = store.path(f"work/{spec.folder}")
+    assert work(where) == 1
+    failed = json.loads((where / "out" / "failed.json").read_bytes())
+    assert "train split of stdlib" in failed["why"]
+    assert "plan again here" in failed["why"]
+    assert "Traceback" in (where / "out" / "log.txt").read_text()
+    assert LeaseWatch(store).look(spec.folder).released
+
+
+def test_a_checkpoint_swapped_after_its_digest_was_recorded_is_not_scored(
+    life: Life, tmp_path: Path, folder: Path
+) -> None:
+    shutil.copytree(life.store.root, tmp_path / "store")  # compiled already
+    swapped = Life(folder, Store(tmp_path / "store"), "swapped")
+    swapped.until("t1.ended")
+    # A real checkpoint of the same model, only another one: each slow one in a fast one's place.
+    for run, other in (("fast.s0", "slow.s0"), ("fast.s1", "slow.s1")):
+        target = swapped.out("t1") / "checkpoints" / run / "20" / "params"
+        shutil.rmtree(target)
+        shutil.copytree(swapped.out("t1") / "checkpoints" / other / "20" / "params", target)
+    result = swapped.to_the_end()
+    assert result.state == "failed"
+    assert result.why.startswith("the checkpoint of fast.s0 is not the one recorded (SHA-256 ")
+    assert result.why.endswith("; nothing was scored")
+    assert all(swapped.run(f"{arm}.s0").evaluated is None for arm in ("slow", "fast"))
+
+
+def test_a_spec_that_cannot_be_read_is_said_and_not_retried(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    where = store.path("work/x.t1-aa")
+    where.mkdir(parents=True)
+    (where / "spec.json").write_text("{}")
+    assert work(where) == 1
+    failed = claims.read_claim(where / "out" / "failed.json", claims.AttemptClaim, "aa")
+    assert failed
+    assert failed.why.startswith("ValidationError: ")
+    assert len(failed.why) <= 500
+
+
+# ── Its parts ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    chunks = worker.MetricsChunks(tmp_path / "m")
+
+    def add(step: int) -> list[str]:
+        chunks.add(StepMetrics(step=step, loss=1.0, grad_norm=1.0, learning_rate=1.0, tokens=step))
+        return sorted(path.name for path in tmp_path.glob("m/*"))
+
+    assert add(1) == []
+    now[0] = 1.9
+    assert add(2) == []
+    now[0] = 2.0
+    assert add(3) == ["000000.jsonl"]
+    monkeypatch.setattr(worker, "MOST_CHUNK", 100)
+    assert add(4) == ["000000.jsonl"]
+    assert add(5) == ["000000.jsonl", "000001.jsonl"]
+    assert [line.step for line in claims.read_metrics(tmp_path.resolve() / "m", [])] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+
+
+def test_the_stub_and_the_worker_leave_the_same_files(life: Life, tmp_path: Path) -> None:
+    def shape(store: Store, execution: str) -> set[str]:
+        found = set()
+        for out in store.path("work").glob(f"{execution}.*/out"):
+            for path in out.rglob("*.json*"):
+                name = path.relative_to(out).as_posix()
+                if not name.startswith(("checkpoints", "metrics")):
+                    found.add(f"{out.parent.name.partition('-')[0][-2:]}/{name}")
+        return found
+
+    store, ray = Store(tmp_path / "store"), stub_trainer.StubRay()
+    execution = record.require(life.store, f"executions/{life.id}/execution", record.Execution)
+    drive.begin(store, execution)
+    leases = LeaseWatch(store)
+    while not (facts := drive.observe(store, ray, leases, execution.id)).result:
+        if action := lifecycle.decide(facts):
+            drive.act(store, ray, facts, action, execution.at)
+    assert shape(store, life.id) == shape(life.store, life.id)
