@@ -20,10 +20,9 @@ from runner.record import (
 
 def rules(thread: Thread) -> Iterator[Action]:
     """Answers to the commands of this thread, and the executions its approvals cause."""
-    for comment in thread.comments:
-        yield from _answer(thread, comment)
+    yield from _answers(thread)
     for approval in thread.approvals.values():
-        comment_id = int(approval.command.partition("-")[0])
+        comment_id, _ = _place(approval.command)
         if approval.approved:
             yield Write(f"executions/{id_of(approval)}/execution", _execution(thread, approval))
             yield React(comment_id, "rocket")
@@ -37,23 +36,45 @@ def id_of(approval: Approval) -> str:
     return execution_id(approval.id)
 
 
-def _answer(thread: Thread, comment: Comment) -> Iterator[Action]:
-    reading = commands.read(comment.body)
-    if reading.commands:
-        yield React(comment.id, "eyes")
-    for command in reading.commands:
-        key = f"{comment.id}-{command.index}"
-        match command.name:
-            case "run":
-                yield from _run(thread, comment, key, command.argument)
-            case "cancel":
-                yield from _cancel(thread, comment, key, command.argument)
-            case "status":
-                yield Say(f"status-of.{key}", words.status_of(thread))
-            case "help":
-                yield Say(f"help.{key}", words.help_text(thread.is_pull))
-    if not reading.commands and (reading.near_misses or reading.swallowed):
-        yield Say(f"hint.{comment.id}", words.hint(reading))
+def _answers(thread: Thread) -> Iterator[Action]:
+    """An answer to each command, in their order.
+
+    What follows a `/run` waits until that has its answer and its execution, so that two of them
+    never approve the same plan and a `/cancel` finds what it was meant for.
+    """
+    for comment in thread.comments:
+        reading = commands.read(comment.body)
+        if reading.commands:
+            yield React(comment.id, "eyes")
+        for command in reading.commands:
+            key = f"{comment.id}-{command.index}"
+            match command.name:
+                case "run":
+                    yield from _run(thread, comment, key, command.argument)
+                    if not _is_answered(thread, key):
+                        return
+                case "cancel":
+                    yield from _cancel(thread, comment, key, command.argument)
+                case "status":
+                    yield Say(f"status-of.{key}", words.status_of(thread))
+                case "help":
+                    yield Say(f"help.{key}", words.help_text(thread.is_pull))
+        unheard = not reading.commands and (reading.near_misses or reading.swallowed)
+        if unheard or reading.too_many:
+            yield Say(f"hint.{comment.id}", words.hint(reading))
+
+
+def _is_answered(thread: Thread, key: str) -> bool:
+    approval = thread.approvals.get(key)
+    if approval is None or not approval.approved:
+        return approval is not None
+    return any(ran.execution.id == id_of(approval) for ran in thread.executions)
+
+
+def _place(command: str) -> tuple[int, int]:
+    """Where a command stands, in the order of all commands: its comment, and which one there."""
+    comment, _, index = command.rpartition("/")[2].partition("-")
+    return int(comment), int(index)
 
 
 # ── /run ─────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +159,15 @@ def _cancel(thread: Thread, comment: Comment, key: str, argument: str) -> Iterat
     mine = {ran.execution.id: ran.life for ran in thread.executions} if thread.is_pull else {}
     who = comment.author.login
     stopped = [x for x, life in mine.items() if life.cancelled and life.cancelled.command == key]
-    live = [x for x, life in mine.items() if not life.result and not life.cancelled]
+    # What was begun after the command was written (it may come late) is not meant by it.
+    live = [
+        x
+        for x, life in mine.items()
+        if not life.result
+        and not life.cancelled
+        and life.execution.origin
+        and _place(life.execution.origin.approval) < _place(key)
+    ]
     chosen = [x for x in live if argument in ("", x)]
     allowed = policy.may_command(who, thread.role(who), "cancel runs")
     if allowed and chosen:

@@ -14,7 +14,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 KNOWN = ("run", "cancel", "status", "help")
-_LINE = re.compile(r"/([a-z][a-z-]{0,20})(?:[ \t]+(.*?))?[ \t]*")
+MOST = 5  # commands of one comment; each has an answer
+_LINE = re.compile(r"/([a-z][a-z-]{0,20})(?:[ \t]+(.*))?")
 _markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
@@ -34,6 +35,7 @@ class Reading:
     commands: tuple[Command, ...] = ()
     near_misses: tuple[tuple[str, str], ...] = ()  # (typed, meant)
     swallowed: bool = False  # a command became part of a quote
+    too_many: bool = False  # only the first `MOST` count
 
 
 def read(body: str) -> Reading:
@@ -41,7 +43,7 @@ def read(body: str) -> Reading:
     if "/" not in body:
         return Reading()
     tokens = _markdown.parse(body)
-    source = body.splitlines()
+    source = re.split(r"\r\n|\r|\n", body)  # the lines that Markdown knows, and no others
     commands: list[Command] = []
     near_misses = []
     swallowed = False
@@ -62,7 +64,8 @@ def read(body: str) -> Reading:
                 commands.append(Command(name, argument, len(commands)))
             elif meant := difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.7):
                 near_misses.append((name, meant[0]))
-    return Reading(tuple(commands), tuple(near_misses), swallowed)
+    few = tuple(dict.fromkeys(near_misses))[:MOST]
+    return Reading(tuple(commands[:MOST]), few, swallowed, too_many=len(commands) > MOST)
 
 
 def _plain_lines(paragraph: Token) -> list[str]:

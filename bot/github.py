@@ -172,12 +172,12 @@ class GitHub:
         """The names of an issue's labels."""
         return [label["name"] for label in self._pages(f"/issues/{number}/labels")]
 
-    def my_comments(self, number: int, containing: str) -> list[Made]:
-        """The bot's own comments on a thread that hold the marker `containing`, oldest first."""
+    def my_comments(self, number: int, ending: str) -> list[Made]:
+        """The bot's own comments on a thread that end with the marker `ending`, oldest first."""
         return [
             Made(comment["id"], _moment(comment["created_at"]))
             for comment in self._pages(f"/issues/{number}/comments")
-            if comment["user"]["login"] == self.bot and containing in (comment["body"] or "")
+            if comment["user"]["login"] == self.bot and (comment["body"] or "").endswith(ending)
         ]
 
     def my_checks(self, commit: str, name: str, external_id: str) -> list[Made]:

@@ -67,7 +67,7 @@ class Observer:
             plans = self._plans_under(repository, number)
         approvals = {
             name: record.require(store, f"approvals/{repository}/{pull}/{name}", Approval)
-            for pull in ([number] if not plans or is_pull else {plan.pull for plan in plans})
+            for pull in sorted({number} | {plan.pull for plan in plans})
             for name in record.names(store, f"approvals/{repository}/{pull}")
         }
         executions = self._executions(approvals, None if is_pull else plans)
@@ -78,7 +78,9 @@ class Observer:
             now=self._github.now(),
             is_pull=is_pull,
             news=bool(deliveries),
-            comments=tuple(filter(None, (_comment(event) for event in events))),
+            comments=tuple(
+                sorted(filter(None, map(_comment, events)), key=lambda comment: comment.id)
+            ),
             said=self._said(id),
             shown=shown,
             seal=record.read(store, f"preregistrations/{repository}/{number}/1", Preregistration),

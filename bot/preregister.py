@@ -16,7 +16,7 @@ from bot.facts import Action, Form, Issue, Label, Say, Thread, Write
 from runner import yaml12
 from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.record import FINAL_STATES, Edit, Prediction, Preregistration
-from runner.spec import near
+from runner.spec import ARM_NAME, near
 
 FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 NO_RESPONSE = "_No response_"
@@ -80,7 +80,9 @@ def _label(thread: Thread) -> Label:
         return Label(LABELS["running"], f"running.{live[-1].execution.id}")
     if judged:
         last = max(judged, key=lambda ran: ran.result.at if ran.result else thread.now)
-        return Label(LABELS[last.life.state], f"{last.life.state}.{last.execution.id}")
+        # It comes back after each run that was cancelled or voided meanwhile.
+        cause = f"{last.life.state}.{last.execution.id}.{len(ended)}"
+        return Label(LABELS[last.life.state], cause)
     plans = [plan for plan in thread.plans if plan.plan]
     if plans:
         # A run that was cancelled or voided leaves the plan: the label comes back once for each.
@@ -163,7 +165,13 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
     found = []
     for index, entry in enumerate(document.value):
         try:
-            found.append(_prediction(entry))
+            prediction = _prediction(entry)
+            found.append(prediction)
+            for key, name in (("arm", prediction.arm), ("versus", prediction.versus)):
+                if name is not None and not re.fullmatch(ARM_NAME, name):
+                    line = document.line((index, key))
+                    words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
+                    problems.append(f"`{label}`, line {line}: `{key}`: {name[:60]!r} {words}.")
         except pydantic.ValidationError as error:
             for detail in error.errors():
                 line = document.line((index, *detail["loc"]))
@@ -177,7 +185,9 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
 def _prediction(entry: Any) -> Prediction:
     if isinstance(entry, dict):
         entry = dict(entry)
-        share = re.fullmatch(r"\s*([0-9.]+)\s*%\s*", str(entry.get("confidence", "")))
+        share = re.fullmatch(
+            r"\s*([0-9]+|[0-9]*\.[0-9]+)\s*%\s*", str(entry.get("confidence", ""))
+        )
         if share:
             entry["confidence"] = float(share[1]) / 100
         if isinstance(entry.get("expect"), str):
@@ -194,6 +204,10 @@ def _complaint(detail: Any) -> str:
             return f"`{key}` is no key of a prediction{near(key, Prediction.model_fields)}"
         case "literal_error":
             return f"`{key}` must be {detail['ctx']['expected']}"
+        case "string_type":
+            return f"`{key}` must be text; write it in quotes"
+        case "model_type":
+            return "each prediction is a mapping with keys such as `metric` and `arm`"
         case "greater_than" | "less_than" if key == "confidence":
             return "`confidence` must lie between 0 and 1, or be a share such as `80 %`"
         case _:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
 from bot.facts import Ran, Thread
 from runner.analysis import verdicts
@@ -18,7 +19,11 @@ from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
 
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
+MOST_SHOWN = (1000, 200, 100, 50, 20, 5)  # entries of a list; the first that fits
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
+_UNSHOWN = re.compile(
+    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 # ── Words of strangers, figures for people ───────────────────────────────────────────────────
@@ -26,30 +31,43 @@ MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
 
 def text(value: object, limit: int = 300) -> str:
     """Somebody's words on one line of Markdown, shown literally: no mention, link or markup."""
-    line = " ".join(str(value).split())
+    line = _one_line(value)
     return _literal(line if len(line) <= limit else line[: limit - 1] + "…")
 
 
 def prose(value: str, limit: int = 600) -> str:
     """A sentence of the lab's with people's words in it: `code spans` stay, the rest is literal."""
-    line = " ".join(value.split())[:limit]
-    parts = re.split(r"(`[^`]*`)", line)
-    return "".join(part if index % 2 else _literal(part) for index, part in enumerate(parts))
-
-
-def _literal(line: str) -> str:
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    line = re.sub(r"([\\`*_{}\[\]#+!|~])", r"\\\1", line)
-    # A mention, a reference or a link is made of a sign and what follows; keep them apart.
-    for sign in ("@", "\\#", "://", "www"):
-        line = line.replace(sign, f"{sign}\u200b")
-    return line
+    line = _one_line(value)
+    line = line if len(line) <= limit else line[: limit - 1] + "…"
+    # Only what Markdown reads as a span too: one backtick on either side, not a run of them.
+    parts = re.split(r"(?<!`)`([^`]+)`(?!`)", line)
+    return "".join(
+        f"`{_unmarked(part)}`" if index % 2 else _literal(part) for index, part in enumerate(parts)
+    )
 
 
 def code(value: object, limit: int = 120) -> str:
     """Somebody's word for the inside of a code span."""
-    line = " ".join(str(value).split()).replace("`", "ʼ").replace("|", "¦")
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    line = _unmarked(_one_line(value).replace("`", "ʼ").replace("|", "¦"))
+    line = line if len(line) <= limit else line[: limit - 1] + "…"
+    return line or " "  # an empty span is none
+
+
+def _unmarked(line: str) -> str:
+    """Without the beginning of a marker, which is found by its characters alone."""
+    return line.replace("<!--", "<!\u200b--")
+
+
+def _literal(line: str) -> str:
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"([\\`*_{}\[\]#+!|~$])", r"\\\1", line)
+    # A mention, a reference or a link is made of a sign and what follows; keep them apart.
+    return re.sub(r"(@|\\#|://|www|\bGH(?=-))", "\\1\u200b", line, flags=re.IGNORECASE)
+
+
+def _one_line(value: object) -> str:
+    """Without line breaks, and without what cannot be shown or turns the text around."""
+    return " ".join(_UNSHOWN.sub("", str(value)).split())
 
 
 def flops(value: float) -> str:
@@ -74,7 +92,11 @@ _jinja = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
     autoescape=False,  # Markdown, not HTML: strangers' words pass `text` or `code`
 )
+_jinja.globals.update(
+    rest=lambda items, most: f"… and {len(items) - most} more" if len(items) > most else ""
+)
 _jinja.filters.update(
+    upto=lambda items, most: list(items)[:most],
     text=text,
     code=code,
     prose=prose,
@@ -86,10 +108,13 @@ _jinja.filters.update(
 
 
 def _say(template: str, **facts: Any) -> str:
-    body = _jinja.get_template(f"{template}.md.j2").render(**facts).strip()
-    if len(body) > MOST_BODY:
-        body = body[:MOST_BODY].rsplit("\n", 1)[0] + "\n\n…cut here; the records hold the rest."
-    return body
+    """The template with as many entries of its lists (`most`) as fit into a comment."""
+    for most in MOST_SHOWN:
+        drawn = _jinja.get_template(f"{template}.md.j2").render(most=most, **facts)
+        body = re.sub(r"\n{3,}", "\n\n", drawn).strip()
+        if len(body) <= MOST_BODY:
+            return body
+    raise AssertionError(f"{template} does not fit into a comment")
 
 
 # ── Preregistration ──────────────────────────────────────────────────────────────────────────
@@ -194,7 +219,11 @@ def hint(reading: Reading) -> str:
             "A command inside a quote, a list or a table does not count; Markdown also draws the "
             "line after a quote into it. Leave an empty line before the command."
         )
-    return "\n".join([*lines, "", "Nothing was done. `/help` lists the commands."])
+    if reading.too_many:
+        lines.append(f"Only the first {MOST_COMMANDS} commands of a comment count.")
+    else:
+        lines.append("Nothing was done.")
+    return "\n".join([*lines, "", "`/help` lists the commands."])
 
 
 def help_text(is_pull: bool) -> str:

@@ -38,6 +38,9 @@ def the_text(experiment: Experiment, folder: Path | None) -> Text:
         return read_text(experiment.data.source, folder)
     except BadText as error:
         raise BadExperiment([experiment.problem(("data", "source"), str(error))]) from error
+    except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
+        words = "no file can have this name"
+        raise BadExperiment([experiment.problem(("data", "source"), words)]) from error
 
 
 def keep_text(store: Store, text: Text) -> None:

@@ -53,7 +53,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 
 def main(scratch: Path, command: list[str]) -> int:
     """Run `command` until it ends or nobody holds our standard input any more."""
-    pass  # orphans become our children, so that we find them
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children, so that we find them
     stop, stopped = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: os.write(stopped, b"!"))

@@ -21,7 +21,8 @@ from runner.record import Resources
 FILE_NAME = "experiment.yaml"
 MOST_RUNS = 256
 
-ArmName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+$", max_length=40)]
+ARM_NAME = r"[a-z0-9_-]{1,40}"
+ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 
 

@@ -16,7 +16,7 @@ MOST_DEPTH = 20
 MOST_DIGITS = 400
 
 Path = tuple[str | int, ...]
-_UNWRITABLE = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\ud800-\udfff]")
+_UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 
 class BadYaml(Exception):

@@ -38,7 +38,13 @@ def visible(lab: Lab) -> dict[str, Any]:
             ],
         }
     checks = sorted(
-        (rename(run.name), rename(run.head_sha), run.status, run.conclusion or "", rename(run.summary or ""))
+        (
+            rename(run.name),
+            rename(run.head_sha),
+            run.status,
+            run.conclusion or "",
+            rename(run.summary or ""),
+        )
         for run in sandbox.world.checks.values()
     )
     return {"threads": threads, "checks": checks, "facts": _facts(lab, rename)}
