@@ -22,7 +22,7 @@ from bot.facts import (
     Thread,
     ThreadId,
 )
-from bot.github import GitHub
+from bot.github import Entry, GitHub
 from bot.preregister import FORM_PATH
 from runner import drive, graph, record, spec
 from runner.progress import progress
@@ -235,8 +235,7 @@ class Observer:
             if entry.path.startswith(f"{folder}/")
         }
         file = f"{folder}/{spec.FILE_NAME}"
-        declaration = self._blob(files, spec.FILE_NAME, file)
-        experiment = spec.parse(declaration, file)
+        experiment = spec.parse(self._declaration(files.get(spec.FILE_NAME), file), file)
         sealed = None
         if experiment.preregistration is not None:
             number = experiment.preregistration
@@ -255,33 +254,33 @@ class Observer:
             text = self._texts[source]
         else:
             with tempfile.TemporaryDirectory() as there:
-                if source in files:
+                if entry := files.get(source):
+                    if unfit := _unfit(entry):
+                        raise BadExperiment([experiment.problem(("data", "source"), unfit)])
                     target = Path(there) / source
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(self._github.blob(self._regular(files[source], file).sha))
+                    target.write_bytes(self._github.blob(entry.sha))
                 text = graph.the_text(experiment, Path(there))
             graph.keep_text(self._store, text)
         return graph.make_plan(experiment, folder, text, sealed)
 
-    def _blob(self, files: Mapping[str, Any], name: str, file: str) -> str:
-        if name not in files:
-            words = "there is no such file; an experiment is declared in it"
-            raise BadExperiment([spec.Problem(file, 1, "", words)])
-        try:
-            return self._github.blob(self._regular(files[name], file).sha).decode()
-        except UnicodeDecodeError as error:
-            words = "it is not UTF-8 text"
-            raise BadExperiment([spec.Problem(file, 1, "", words)]) from error
+    def _declaration(self, entry: Entry | None, file: str) -> str:
+        words = _unfit(entry) if entry else "there is no such file; an experiment is declared in it"
+        if entry and not words:
+            try:
+                return self._github.blob(entry.sha).decode()
+            except UnicodeDecodeError:
+                words = "it is not UTF-8 text"
+        raise BadExperiment([spec.Problem(file, 1, "", words)])
 
-    @staticmethod
-    def _regular(entry: Any, file: str) -> Any:
-        if entry.mode not in ("100644", "100755"):
-            words = f"{entry.path} is a link or a submodule; add the file itself"
-            raise BadExperiment([spec.Problem(file, 1, "", words)])
-        if entry.size > MOST_BYTES:
-            words = f"{entry.path} is larger than {MOST_BYTES:,} bytes"
-            raise BadExperiment([spec.Problem(file, 1, "", words)])
-        return entry
+
+def _unfit(entry: Entry) -> str:
+    """Why a file of a stranger's commit is not fetched; empty if it may be."""
+    if entry.mode not in ("100644", "100755"):
+        return f"{entry.path} is a link or a submodule; add the file itself"
+    if entry.size > MOST_BYTES:
+        return f"{entry.path} is larger than {MOST_BYTES:,} bytes"
+    return ""
 
 
 def _of_pull(event: Mapping[str, Any]) -> bool:

@@ -185,9 +185,7 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
 def _prediction(entry: Any) -> Prediction:
     if isinstance(entry, dict):
         entry = dict(entry)
-        share = re.fullmatch(
-            r"\s*([0-9]+|[0-9]*\.[0-9]+)\s*%\s*", str(entry.get("confidence", ""))
-        )
+        share = re.fullmatch(r"\s*([0-9]+|[0-9]*\.[0-9]+)\s*%\s*", str(entry.get("confidence", "")))
         if share:
             entry["confidence"] = float(share[1]) / 100
         if isinstance(entry.get("expect"), str):

@@ -43,9 +43,8 @@ def wait_for(what: str, look: Callable[[], Any], patience: float = 120) -> Any:
 
 
 @pytest.mark.timeout(400)
-def test_the_demo_tells_its_whole_story_and_leaves_no_process(
-    tmp_path: Path, adopting: None
-) -> None:
+@pytest.mark.usefixtures("adopting")
+def test_the_demo_tells_its_whole_story_and_leaves_no_process(tmp_path: Path) -> None:
     before = set(descendants(os.getpid()))
     report = tmp_path / "report.json"
     ended = subprocess.run(

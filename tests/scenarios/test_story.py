@@ -212,7 +212,7 @@ def test_an_issue_a_plan_an_approval_and_the_verdict_where_the_question_was_aske
         kept = lab.sandbox.world.git.file(picture[2], picture[3])
         assert kept is not None
         assert kept.startswith(b"\x89PNG\r\n\x1a\n")
-        assert urllib.request.urlopen(picture[1]).read() == kept  # noqa: S310
+        assert urllib.request.urlopen(picture[1]).read() == kept
         assert checks(lab, pull)[1:] == [(f"regatta / {execution}", "completed", "success")]
         assert lab.last(issue).startswith("## ✅ 1 confirmed · ❌ 1 refuted")
         assert lab.labels(issue) == ["experiment: done"]
@@ -769,7 +769,6 @@ def test_when_every_run_diverges_the_execution_failed(
         (stub_trainer.boast, "1000000000"),
         (stub_trainer.linked_files, "link"),
         (stub_trainer.linked_checkpoints, "there is no checkpoint"),
-        (stub_trainer.pipes, "not a regular file"),
         (stub_trainer.squat, "lay there before"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -789,6 +788,18 @@ def test_what_a_hostile_job_claims_is_named_and_changes_no_figure(
     for fact in lab.records("runs").values():
         assert fact["steps"] <= 16
     assert "0.001" not in "".join(str(fact["evaluated"]) for fact in lab.records("runs").values())
+
+
+def test_a_job_that_leaves_pipes_instead_of_words_fails_and_is_told_why(
+    lab_with: Callable[[StubRay], Lab],
+) -> None:
+    lab = lab_with(StubRay(tamper=stub_trainer.pipes))
+    lab.preregister()
+    pull = lab.propose()
+    lab.say("grace", pull, "/run")
+    assert "**Failed:** its claim was refused" in lab.last(pull)
+    assert "not a regular file" in lab.last(pull)
+    assert bpb(lab) == {}
 
 
 def test_a_checkpoint_swapped_after_its_digest_was_recorded_is_not_scored(
