@@ -346,7 +346,7 @@ def _watch(lab: Lab, story: Story) -> None:
     with terminal.Watching(story.console) as watching:
         while time.monotonic() < until:
             for name in record.names(store, "executions"):
-                facts = drive.observe(store, _Nobody(), leases, name)
+                facts = drive.observe(store, _no_word, leases, name)
                 if facts.result:
                     return
                 watching.show(facts, progress(store, facts))
@@ -354,17 +354,9 @@ def _watch(lab: Lab, story: Story) -> None:
     raise Missed(f"training did not end within {TRAINING_MAY_TAKE:.0f} s")
 
 
-class _Nobody:
-    """For who only looks on: has no say over jobs, and no word of them."""
-
-    def look(self, folder: str) -> Job:
-        return "unreachable"
-
-    def submit(self, folder: str, where: Path, plan: record.Plan) -> None:
-        raise AssertionError("whoever looks on submits nothing")
-
-    def stop(self, folder: str) -> None:
-        raise AssertionError("whoever looks on stops nothing")
+def _no_word(_: str) -> Job:
+    """For who only looks on at records and leases: what has become of a job."""
+    return "unreachable"
 
 
 def _expect_both(lab: Lab) -> None:

@@ -176,7 +176,7 @@ class Observer:
         )
 
     def _ran(self, id: str) -> Ran:
-        life = drive.observe(self._store, self._launcher, self._leases, id)
+        life = drive.observe(self._store, self._launcher.look, self._leases, id)
         runs = [
             record.read(self._store, f"runs/{id}.{run_name(arm, seed)}", Run)
             for arm, seed in (life.execution.plan.runs() if life.result else ())

@@ -48,7 +48,7 @@ class Gate:
             return 400, "X-GitHub-Delivery is missing or odd."
         try:
             payload = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return 400, "The payload is not JSON."
         thread = concerns(event, payload, self.repository)
         if thread is None:

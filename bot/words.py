@@ -61,8 +61,10 @@ def _unmarked(line: str) -> str:
 def _literal(line: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_{}\[\]#+!|~$])", r"\\\1", line)
-    # A mention, a reference or a link is made of a sign and what follows; keep them apart.
-    return re.sub(r"(@|\\#|://|www|\bGH(?=-))", "\\1\u200b", line, flags=re.IGNORECASE)
+    # What begins a list, a rule or a heading at a line's start.
+    line = re.sub(r"^([0-9]{0,9})([-=.)])(?=[-=\s]|$)", r"\1\\\2", line)
+    # A mention, a reference or a link is made of a sign and its neighbours; keep them apart.
+    return re.sub(r"(@|\\#|www|\bGH(?=-)|(?=://))", "\\1\u200b", line, flags=re.IGNORECASE)
 
 
 def _one_line(value: object) -> str:

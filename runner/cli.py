@@ -166,7 +166,7 @@ def _turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watc
     show_at, stop_by = 0.0, float("inf")
     with _interrupts() as interrupted:
         while True:
-            facts = drive.observe(store, jobs, leases, execution)
+            facts = drive.observe(store, jobs.look, leases, execution)
             if facts.result:
                 return facts
             if interrupted() and not facts.cancelled:

@@ -4,6 +4,7 @@
 """
 
 import secrets
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -38,7 +39,7 @@ def begin(store: Store, execution: record.Execution) -> bool:
     return record.write(store, f"executions/{execution.id}/execution", execution)
 
 
-def observe(store: Store, launcher: Launcher, leases: LeaseWatch, execution: str) -> Facts:
+def observe(store: Store, look: Callable[[str], Job], leases: LeaseWatch, execution: str) -> Facts:
     """The execution's records and, for an attempt that is open, its lease, claim and job."""
     folder = f"executions/{execution}"
     events = record.names(store, folder)
@@ -54,7 +55,7 @@ def observe(store: Store, launcher: Launcher, leases: LeaseWatch, execution: str
                 submitted=f"{name}.submitted" in events,
                 ended=record.read(store, f"{folder}/{name}.ended", record.Ended),
             )
-            attempts.append(attempt if attempt.ended else _look(store, launcher, leases, attempt))
+            attempts.append(attempt if attempt.ended else _open(store, look, leases, attempt))
     return Facts(
         execution=record.require(store, f"{folder}/execution", record.Execution),
         # `t` before `e`, each in the order of its number.
@@ -65,9 +66,11 @@ def observe(store: Store, launcher: Launcher, leases: LeaseWatch, execution: str
     )
 
 
-def _look(store: Store, launcher: Launcher, leases: LeaseWatch, attempt: Attempt) -> Attempt:
+def _open(
+    store: Store, look: Callable[[str], Job], leases: LeaseWatch, attempt: Attempt
+) -> Attempt:
     # The job first: what it wrote before it ended is then surely seen.
-    job = launcher.look(attempt.folder)
+    job = look(attempt.folder)
     lease = leases.look(attempt.folder)
     out, nonce = store.path(f"work/{attempt.folder}/out"), attempt.claimed.nonce
     finished, failed = False, ""

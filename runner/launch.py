@@ -238,6 +238,7 @@ def _environment(scratch: Path, token: Path, ports: list[int]) -> dict[str, str]
         "LANG": "C.UTF-8",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # one machine: addresses stay on loopback
         "RAY_JOB_START_TIMEOUT_SECONDS": str(PENDING_MAY_LAST),
         "AUTOSCALER_METRIC_PORT": str(ports[9]),
         "DASHBOARD_METRIC_PORT": str(ports[10]),

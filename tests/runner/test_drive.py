@@ -39,7 +39,7 @@ class Life:
     def turn(self) -> Facts:
         self.now += timedelta(seconds=1)
         self.monotonic += 1
-        facts = drive.observe(self.store, self.ray, self.leases, self.execution.id)
+        facts = drive.observe(self.store, self.ray.look, self.leases, self.execution.id)
         if action := lifecycle.decide(facts):
             drive.act(self.store, self.ray, facts, action, self.now)
         return facts
@@ -136,7 +136,7 @@ def test_two_processes_that_turn_the_same_execution_have_one_effect(tmp_path: Pa
     for _ in range(100):
         # Both look before either acts.
         look = [
-            drive.observe(Store(life.store.root), life.ray, leases, life.execution.id)
+            drive.observe(Store(life.store.root), life.ray.look, leases, life.execution.id)
             for leases in (life.leases, other_leases)
         ]
         for facts in look:

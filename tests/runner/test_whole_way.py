@@ -86,7 +86,7 @@ def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> N
     drive.begin(store, execution)
     jobs, leases = RayJobs(ray), LeaseWatch(store)
     deadline = time.monotonic() + 120
-    while not (facts := drive.observe(store, jobs, leases, execution.id)).result:
+    while not (facts := drive.observe(store, jobs.look, leases, execution.id)).result:
         assert time.monotonic() < deadline, facts
         if action := lifecycle.decide(facts):
             drive.act(store, jobs, facts, action, datetime.now(UTC))

@@ -71,7 +71,7 @@ class Life:
     """One execution of the experiment in `folder`, in `store`."""
 
     def __init__(self, folder: Path, store: Store, name: str = "1") -> None:
-        self.store, self.jobs, self.leases = store, Processes(), LeaseWatch(store)
+        self.store, self.jobs.look, self.leases = store, Processes(), LeaseWatch(store)
         plan = graph.plan_folder(folder, store)
         self.id = record.execution_id(f"{store.id}/{name}")
         drive.begin(
@@ -79,7 +79,7 @@ class Life:
         )
 
     def turn(self) -> None:
-        facts = drive.observe(self.store, self.jobs, self.leases, self.id)
+        facts = drive.observe(self.store, self.jobs.look, self.leases, self.id)
         if action := lifecycle.decide(facts):
             drive.act(self.store, self.jobs, facts, action, datetime.now(UTC))
         else:
@@ -310,7 +310,7 @@ def test_the_stub_and_the_worker_leave_the_same_files(life: Life, tmp_path: Path
     execution = record.require(life.store, f"executions/{life.id}/execution", record.Execution)
     drive.begin(store, execution)
     leases = LeaseWatch(store)
-    while not (facts := drive.observe(store, ray, leases, execution.id)).result:
+    while not (facts := drive.observe(store, ray.look, leases, execution.id)).result:
         if action := lifecycle.decide(facts):
             drive.act(store, ray, facts, action, execution.at)
     assert shape(store, life.id) == shape(life.store, life.id)

@@ -1,0 +1,190 @@
+"""Which words of a comment are meant for the lab."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.commands import KNOWN, MOST, Command, Reading, read
+
+
+def commands(body: str) -> list[tuple[str, str]]:
+    return [(command.name, command.argument) for command in read(body).commands]
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("/run", [("run", "")]),
+        ("/help", [("help", "")]),
+        ("/status", [("status", "")]),
+        ("/cancel x0123456789abcdef", [("cancel", "x0123456789abcdef")]),
+        ("  /run", [("run", "")]),
+        ("/run   \t ", [("run", "")]),
+        ("/run\u00a0", [("run", "")]),
+        ("/cancel \t x1  y ", [("cancel", "x1  y")]),
+        ("/run\r\n", [("run", "")]),
+        ("/run\r", [("run", "")]),
+        ("Looks good.\n\n/run\n\nThanks!", [("run", "")]),
+        ("Looks good.\n/run\nThanks!", [("run", "")]),
+        ("Looks good.\r\n/run\r\nThanks!", [("run", "")]),
+        ("Looks good.  \n/run", [("run", "")]),
+        ("/run\n/status", [("run", ""), ("status", "")]),
+        ("/run\n\n/run", [("run", ""), ("run", "")]),
+        ("Before\x0cthe\u2028line\n\nand\x0bmore\n\n/run", [("run", "")]),
+        ("> quoted\n\n/run", [("run", "")]),
+        ("```\ncode\n```\n/run", [("run", "")]),
+        ("- item\n\n/run", [("run", "")]),
+        ("<details>\n<summary>x</summary>\n\nwords\n</details>\n\n/run", [("run", "")]),
+        ("See `/status`.\n\n/run", [("run", "")]),
+    ],
+)
+def test_a_line_of_its_own_that_begins_with_a_slash_is_a_command(
+    body: str, found: list[tuple[str, str]]
+) -> None:
+    assert commands(body) == found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "No command here.",
+        "Please /run this.",
+        "and then/run",
+        "/RUN",
+        "/Run",
+        "//run",
+        "/ run",
+        "/run/",
+        "/run.",
+        "/run,now",
+        "/etc/passwd",
+        "```\n/run\n```",
+        "~~~\n/run\n~~~",
+        "```\n/run",
+        "````\n```\n/run\n````",
+        "    /run",
+        "\t/run",
+        "`/run`",
+        "words `\n/run\n` words",
+        "``\n/run\n``",
+        "<!-- /run -->",
+        "<!--\n\n/run\n\n-->",
+        "words <!--\n/run\n--> words",
+        "<details>\n/run\n</details>",
+        "<div>\n/run\n</div>",
+        "<pre>\n\n/run\n\n</pre>",
+        "<script>\n\n/run\n\n</script>",
+        "> /run",
+        "> [!NOTE]\n> /run",
+        "- /run",
+        "1. /run",
+        "| a |\n| --- |\n| /run |",
+        "\\/run",
+        "&#47;run",
+        "&#x2f;run",
+        "&sol;run",
+        "**/run**",
+        "*/run*",
+        "~~/run~~",
+        "[/run](x)",
+        "![/run](x)",
+        "/run **now**",
+        "[x]: /run",
+        "[x]:\n/run",
+        "/\u200brun",
+        "\u2215run",  # division slash
+        "\uff0frun",  # full-width solidus
+        "/ruп",  # Cyrillic п
+        "/r\u0131un",
+        "/\u202enur",
+        "/ｒｕｎ",
+        "/-run",
+        "/1run",
+        "/" + "r" * 50,
+    ],
+)
+def test_talk_about_commands_is_no_command(body: str) -> None:
+    assert read(body) == Reading()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "> Shall I?\n/run",
+        "> > Shall I?\n/run",
+        "- [ ] words\n/run",
+        "- item\n  /run",
+        "- item\n/run",
+        "# /x\n\n> words\n/cancel x1",
+        "/run\n===",
+    ],
+)
+def test_a_command_that_markdown_draws_into_something_else_is_noticed(body: str) -> None:
+    found = read(body)
+    assert found.commands == ()
+    assert found.swallowed
+
+
+def test_an_escaped_command_beside_a_real_one_does_not_count() -> None:
+    assert commands("\\/status\n\n/run") == [("run", "")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("runn", "run"), ("cancle", "cancel"), ("stauts", "status"), ("hlep", "help")],
+)
+def test_a_near_miss_names_what_was_meant(typed: str, meant: str) -> None:
+    assert read(f"/{typed}") == Reading(near_misses=((typed, meant),))
+
+
+@pytest.mark.parametrize("word", ["approve", "merge", "deploy", "assign", "lgtm"])
+def test_other_bots_commands_are_none_of_ours(word: str) -> None:
+    assert read(f"/{word}") == Reading()
+
+
+def test_commands_are_counted_and_only_the_first_few_taken() -> None:
+    found = read("/help\n" * 100)
+    assert found.commands == tuple(Command("help", "", n) for n in range(MOST))
+    assert found.too_many
+    assert not read("/help\n" * MOST).too_many
+    assert len(read("\n".join(f"/statu{c}" for c in "abcdefghij")).near_misses) == MOST
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "/run" + " " * 60_000 + "x",
+        "/run" + " \t" * 30_000 + "x",
+        "/run\n" * 12_000,
+        "/runn\n" * 10_000,
+        "> " * 20_000 + "/run",
+        "- " * 20_000 + "/run",
+        "`" * 30_000 + "/run",
+        "".join("`" * n for n in range(1, 340)) + "\n/run",
+        "[" * 50_000 + "\n/run",
+        "![" * 25_000 + "\n/run",
+        "*a " * 20_000 + "\n/run",
+        "<a " * 20_000 + "\n/run",
+        "&" * 60_000 + "\n/run",
+        "\\" * 60_000 + "\n/run",
+        "| a " * 15_000 + "\n" + "| - " * 15_000 + "\n/run",
+        "/" * 60_000,
+        "\n" * 60_000 + "/run",
+    ],
+    ids=range(17),
+)
+def test_a_comment_of_sixty_thousand_characters_is_read_quickly(body: str) -> None:
+    began = time.process_time()
+    read(body)
+    assert time.process_time() - began < 5
+
+
+@given(st.text(st.sampled_from("/runcaelsthp \n\r\t>`-*<!|\\&#47;\u2028\x0c"), max_size=200))
+def test_whatever_is_read_as_a_command_stands_on_a_line_of_its_own(body: str) -> None:
+    lines = [line.strip() for line in body.replace("\r", "\n").split("\n")]
+    for command in read(body).commands:
+        assert command.name in KNOWN
+        assert any(line.split(maxsplit=1)[:1] == [f"/{command.name}"] for line in lines)

@@ -1,0 +1,201 @@
+"""Reading an issue of the experiment form."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bot.facts import Form, Issue, Thread, ThreadId
+from bot.preregister import NotReadable, read
+from runner.record import Person, Prediction, Preregistration
+from tests.scenarios.lab import HYPOTHESIS, PREDICTIONS, form_body
+
+FORM = Form({"hypothesis": "Hypothesis", "predictions": "Predictions", "notes": "Notes"})
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+THREAD = Thread(ThreadId(7, 1), "lab/lab", "https://github.com/lab/lab", NOW, is_pull=False)
+
+
+def issue(body: str, title: str = "Warmer is better") -> Issue:
+    return Issue(title, body, Person(login="ada", id=11), open=True)
+
+
+def problems(body: str, title: str = "Warmer is better") -> tuple[str, ...]:
+    with pytest.raises(NotReadable) as caught:
+        read(issue(body, title), FORM, THREAD)
+    return caught.value.problems
+
+
+def sealed(body: str) -> Preregistration:
+    found = read(issue(body), FORM, THREAD)
+    assert found is not None
+    return found
+
+
+def one(expect: str, confidence: str = "0.8") -> str:
+    return f"- {{metric: eval/bpb, arm: a, expect: {expect}, confidence: {confidence}}}"
+
+
+def test_a_form_is_read_to_the_last_field() -> None:
+    found = sealed(form_body())
+    assert found.title == "Warmer is better"
+    assert found.hypothesis == HYPOTHESIS
+    assert found.author.login == "ada"
+    assert found.at == NOW
+    assert found.predictions == (
+        Prediction(metric="eval/bpb", arm="fast", versus="slow", expect="< -0.05", confidence=0.8),
+        Prediction(metric="eval/bpb", arm="fast", versus=None, expect="1 ± 0.2", confidence=0.6),
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        form_body().replace("\n", "\r\n"),
+        form_body().replace("```yaml\n", "```\n"),
+        form_body().replace("```", "~~~~"),
+        form_body().replace("```yaml\n", "").replace("\n```", ""),
+        "### Notes\n\nfirst\n\n" + form_body().partition("### Notes")[0],
+        "Some words before.\n\n" + form_body(),
+        form_body().replace("### Hypothesis", "  ### Hypothesis  "),
+    ],
+)
+def test_the_ways_in_which_a_form_arrives_mean_the_same(body: str) -> None:
+    assert sealed(body).predictions == sealed(form_body()).predictions
+    assert sealed(body).hypothesis == HYPOTHESIS
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "Words.", "### Something else\n\nwords", "Hypothesis\n\nwords", "## Hypothesis\n\nwords"],
+)
+def test_an_issue_without_the_forms_headings_is_none_of_ours(body: str) -> None:
+    assert read(issue(body), FORM, THREAD) is None
+
+
+def test_without_a_form_in_the_repository_no_issue_is_ours() -> None:
+    assert read(issue(form_body()), Form({}), THREAD) is None
+
+
+def test_the_headings_are_those_of_the_labs_own_form() -> None:
+    form = Form({"hypothesis": "Vermutung", "predictions": "Vorhersagen", "notes": "Notes"})
+    body = form_body().replace("### Hypothesis", "### Vermutung")
+    body = body.replace("### Predictions", "### Vorhersagen")
+    found = read(issue(body), form, THREAD)
+    assert found is not None
+    assert found.hypothesis == HYPOTHESIS
+
+
+def test_headings_typed_into_an_answer_belong_to_the_answer() -> None:
+    found = sealed(form_body("Because.\n\n### Notes and more\n\nMore."))
+    assert found.hypothesis == "Because.\n\n### Notes and more\n\nMore."
+
+
+@pytest.mark.parametrize(
+    ("typed", "canonical"),
+    [
+        ('"< -0.05"', "< -0.05"),
+        ("< -0.05", "< -0.05"),
+        ('"<-0.05"', "< -0.05"),
+        ('">= 1.50"', ">= 1.5"),
+        ('"1.9 ± 0.1"', "1.9 ± 0.1"),
+        ("1.9 ± 0.1", "1.9 ± 0.1"),
+        ('"< −0.05"', "< -0.05"),
+        ('"> 1e-3"', "> 0.001"),
+    ],
+)
+def test_what_is_expected_is_sealed_in_one_form(typed: str, canonical: str) -> None:
+    assert sealed(form_body(predictions=one(typed))).predictions[0].expect == canonical
+
+
+@pytest.mark.parametrize(
+    ("typed", "confidence"),
+    [("80 %", 0.8), ("80%", 0.8), ('"80 %"', 0.8), ("0.8", 0.8), ("62.5 %", 0.625), (".5 %", 0.005),
+     ("8e-1", 0.8)],
+)  # fmt: skip
+def test_confidence_is_a_share_or_a_percentage(typed: str, confidence: float) -> None:
+    found = sealed(form_body(predictions=one('"< 1"', typed)))
+    assert found.predictions[0].confidence == pytest.approx(confidence)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["0", "1", "80", "100 %", "0 %", "-5 %", "1.2.3 %", ". %", "sure", "[0.8]", "{a: 1}", "~",
+     "1e999", "true", "8_0 %", "９０ %"],
+)  # fmt: skip
+def test_other_confidences_are_refused_with_their_line(typed: str) -> None:
+    (problem,) = problems(form_body(predictions=one('"< 1"', typed)))
+    assert problem.startswith("`Predictions`, line 1: `confidence`")
+
+
+@pytest.mark.parametrize("arm", ["", "Fast", "a b", "a/b", "@grace", "`a`", "x" * 41, "a\\nb"])
+def test_a_name_that_no_arm_can_have_is_refused_before_it_is_sealed(arm: str) -> None:
+    body = form_body(
+        predictions=f'- metric: eval/bpb\n  arm: "{arm}"\n  expect: "< 1"\n  confidence: 0.8'
+    )
+    (problem,) = problems(body)
+    assert problem.startswith("`Predictions`, line 2: `arm`: ")
+    assert "can be no arm's name" in problem
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        PREDICTIONS.replace('"< -0.05"', "> 1.5"),
+        PREDICTIONS.replace('"< -0.05"', ">= 1.5"),
+        PREDICTIONS.replace('"< -0.05"', ">1.5"),
+        PREDICTIONS.replace('"< -0.05"', "> -1.5"),
+    ],
+)
+def test_a_bare_greater_than_is_answered_with_the_quotes_it_needs(predictions: str) -> None:
+    said = " ".join(problems(form_body(predictions=predictions)))
+    assert 'write `expect: "> 1.5"` in quotes' in said
+
+
+def test_everything_that_is_missing_is_said_at_once() -> None:
+    said = problems(form_body("", ""), title=" ")
+    assert [problem.split()[0] for problem in said] == ["The", "`Hypothesis`", "`Predictions`"]
+
+
+def test_each_bad_prediction_has_its_own_line() -> None:
+    text = PREDICTIONS.replace("metric", "metrics").replace("confidence: 0.6", "confidence: 6")
+    said = problems(form_body(predictions=text))
+    lines = sorted(problem.split(":")[0] for problem in said)
+    assert lines == [f"`Predictions`, line {n}" for n in (1, 1, 6, 6, 9)]
+
+
+def test_the_seal_covers_hypothesis_predictions_author_and_time() -> None:
+    seal = sealed(form_body())
+    for changed in (
+        {"hypothesis": "Another."},
+        {"predictions": seal.predictions[:1]},
+        {"author": Person(login="sam", id=12)},
+        {"at": NOW.replace(hour=13)},
+        {"title": "Another."},
+    ):
+        assert seal.model_copy(update=changed).seal != seal.seal
+    assert sealed(form_body()).seal == seal.seal
+
+
+MARKS = st.text(st.sampled_from("ab1 -:{}[],\"'\n>|&*!%#`~\\\t.?@<±e"), max_size=120)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(MARKS, st.text(max_size=80), st.text().map(PREDICTIONS.__add__)))
+@example('- {expect: "\\ud800"}')
+@example('- metric: "\\UFFFFFFFF"')
+@example("- expect: " + "9" * 5000)
+@example("- !!int x")
+@example("- &a [*a]")
+@example("- {confidence: 1.2.3 %}")
+@example("- {arm: {}, expect: [], versus: 3}")
+@example("- ? [a]\n  : b")
+@example("[" * 5000)
+def test_whatever_is_typed_is_sealed_or_refused_in_words(predictions: str) -> None:
+    try:
+        found = read(issue(form_body(predictions=predictions)), FORM, THREAD)
+        said = [found.canonical().decode() if found else "none of ours"]
+    except NotReadable as error:
+        said = list(error.problems)
+    assert said
+    assert not any("pydantic" in words or words != words.encode().decode() for words in said)

@@ -1,0 +1,228 @@
+"""The way in: what is kept, what is dropped, and what is refused."""
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot import webhook
+from bot.facts import ThreadId
+from bot.webhook import HEARD, Gate
+from runner.store import Store
+
+SECRET = "a-secret-of-the-tests"
+REPOSITORY = 7
+DROPPED = (200, "Nothing to do.")
+KEPT = (202, "Kept.")
+
+
+def sign(body: bytes, secret: str = SECRET) -> str:
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def payload(**changes: Any) -> dict[str, Any]:
+    """A comment on issue 5 by a person."""
+    return {
+        "action": "created",
+        "sender": {"login": "grace", "type": "User"},
+        "repository": {"id": REPOSITORY},
+        "issue": {"number": 5},
+        "comment": {"id": 1, "body": "/run"},
+        **changes,
+    }
+
+
+class Hall:
+    """A gate, what is behind it, and whom it woke."""
+
+    def __init__(self, root: Path) -> None:
+        self.woken: list[ThreadId] = []
+        self.root = root / "store"
+        self.gate = Gate(Store(self.root), SECRET, REPOSITORY, self.woken.append)
+
+    def receive(
+        self,
+        body: Any,
+        *,
+        event: str = "issue_comment",
+        delivery: str | None = "d-1",
+        signature: str | None = None,
+    ) -> tuple[int, str]:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {
+            "X-Hub-Signature-256": sign(raw) if signature is None else signature,
+            "X-GitHub-Event": event,
+        }
+        if delivery is not None:
+            headers["X-GitHub-Delivery"] = delivery
+        return self.gate.receive(headers, raw)
+
+    def kept(self) -> list[str]:
+        inbox = self.root / "records" / "inbox"
+        return sorted(path.relative_to(inbox).as_posix() for path in inbox.rglob("*.json"))
+
+
+@pytest.fixture
+def hall(tmp_path: Path) -> Hall:
+    return Hall(tmp_path)
+
+
+def test_a_signed_comment_is_kept_and_wakes_its_thread(hall: Hall) -> None:
+    assert hall.receive(payload()) == KEPT
+    assert hall.kept() == [f"{REPOSITORY}/5/d-1.json"]
+    assert hall.woken == [ThreadId(REPOSITORY, 5)]
+
+
+def test_a_delivery_that_comes_twice_is_kept_once_and_acknowledged_twice(hall: Hall) -> None:
+    assert hall.receive(payload()) == KEPT
+    assert hall.receive(payload()) == KEPT
+    assert hall.kept() == [f"{REPOSITORY}/5/d-1.json"]
+
+
+RAW = json.dumps(payload()).encode()
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "",
+        "sha256=",
+        "sha256=" + "0" * 64,
+        sign(RAW).removeprefix("sha256="),
+        sign(RAW).upper(),
+        sign(RAW)[:-1],
+        sign(RAW) + "0",
+        sign(RAW) + " ",
+        sign(RAW, "another secret"),
+        sign(RAW, ""),
+        "sha1=" + hmac.new(SECRET.encode(), RAW, hashlib.sha1).hexdigest(),
+        "sha256=ä",
+        "sha256=\ud800",
+    ],
+)
+def test_a_wrong_signature_is_refused_and_nothing_is_kept(hall: Hall, signature: str) -> None:
+    status, _ = hall.receive(RAW, signature=signature)
+    assert status == 401
+    assert hall.kept() == []
+    assert hall.woken == []
+
+
+def test_the_signature_is_over_the_raw_bytes(hall: Hall) -> None:
+    spaced = json.dumps(payload(), indent=4).encode()
+    assert hall.receive(spaced, signature=sign(RAW))[0] == 401
+    assert hall.receive(spaced, signature=sign(spaced)) == KEPT
+
+
+def test_the_signature_is_checked_before_anything_else(hall: Hall) -> None:
+    assert hall.gate.receive({}, b"not json")[0] == 401
+    assert hall.receive(b"not json", delivery="../../x", signature="")[0] == 401
+
+
+@pytest.mark.parametrize("delivery", [None, "", "../x", "a/b", "a b", "a\n", ".", "ä", "a" * 81])
+def test_a_missing_or_odd_delivery_id_is_refused(hall: Hall, delivery: str | None) -> None:
+    assert hall.receive(payload(), delivery=delivery)[0] == 400
+    assert hall.kept() == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000])
+def test_what_is_no_json_is_refused(hall: Hall, body: bytes) -> None:
+    assert hall.receive(body)[0] == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        [],
+        "words",
+        5,
+        {},
+        payload(action=None),
+        payload(action=["created"]),
+        payload(action="edited"),
+        payload(action="deleted"),
+        payload(sender=None),
+        payload(sender={}),
+        payload(sender={"login": "regatta-lab[bot]", "type": "Bot"}),
+        payload(repository=None),
+        payload(repository={"id": REPOSITORY + 1}),
+        payload(repository={"id": str(REPOSITORY)}),
+        payload(issue=None),
+        payload(issue={}),
+        payload(issue={"number": "5"}),
+        payload(issue={"number": "../5"}),
+        payload(issue={"number": None}),
+    ],
+)
+def test_what_concerns_no_thread_of_ours_is_acknowledged_and_dropped(hall: Hall, body: Any) -> None:
+    assert hall.receive(body) == DROPPED
+    assert hall.kept() == []
+    assert hall.woken == []
+
+
+@pytest.mark.parametrize("event", ["", "push", "ping", "check_run", "installation", "issues", "x"])
+def test_other_events_with_the_same_payload_are_dropped(hall: Hall, event: str) -> None:
+    assert hall.receive(payload(), event=event) == DROPPED
+
+
+@pytest.mark.parametrize(
+    ("event", "action", "about"),
+    [(event, action, "pull_request" if event == "pull_request" else "issue")
+     for event, actions in HEARD.items() for action in sorted(actions)],
+)  # fmt: skip
+def test_each_event_that_is_heard_wakes_its_thread(
+    hall: Hall, event: str, action: str, about: str
+) -> None:
+    body: dict[str, Any] = payload(action=action)
+    body.pop("issue")
+    body[about] = {"number": 9}
+    assert hall.receive(body, event=event) == KEPT
+    assert hall.woken == [ThreadId(REPOSITORY, 9)]
+
+
+def test_a_disk_that_cannot_keep_it_asks_for_it_again(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> bool:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Store, "create", full)
+    assert hall.receive(payload())[0] == 503
+    assert hall.woken == []
+
+
+def test_githubs_real_payloads_are_kept_where_they_concern_a_thread(tmp_path: Path) -> None:
+    named = os.environ.get("REGATTA_TEST_WEBHOOKS")
+    if not named:
+        pytest.skip("did not run: REGATTA_TEST_WEBHOOKS names no folder of GitHub's payloads")
+    files = sorted(Path(named).glob("*.json"))
+    assert files
+    heard = 0
+    for file in files:
+        event, action, _ = file.name.split(".", 2)
+        body: Mapping[str, Any] = json.loads(file.read_bytes())
+        repository = (body.get("repository") or {}).get("id", 0)
+        hall = Hall(tmp_path / file.stem)
+        hall.gate = Gate(hall.gate.store, SECRET, repository, hall.woken.append)
+        answer = hall.receive(file.read_bytes(), event=event)
+        from_a_bot = (body.get("sender") or {}).get("type") == "Bot"
+        if action in HEARD.get(event, ()) and not from_a_bot:
+            heard += 1
+            about = body["pull_request" if event == "pull_request" else "issue"]
+            assert answer == KEPT, file.name
+            assert hall.woken == [ThreadId(repository, about["number"])], file.name
+        else:
+            assert answer == DROPPED, file.name
+        hall.gate = Gate(hall.gate.store, SECRET, repository + 1, hall.woken.append)
+        assert hall.receive(file.read_bytes(), event=event, delivery="d-2") == DROPPED
+    assert heard
+
+
+def test_a_secret_is_compared_whole() -> None:
+    assert webhook.verify("s", b"body", sign(b"body", "s"))
+    assert not webhook.verify("s", b"body", sign(b"body", "s")[:20])

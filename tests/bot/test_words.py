@@ -1,0 +1,398 @@
+"""Strangers' words in the bot's sentences: shown as written, and never more than words."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from bot import words
+from bot.commands import Reading
+from bot.facts import Ran, Said, Thread, ThreadId
+from engine.config import ModelConfig, TrainConfig
+from runner import lifecycle, record
+from runner.analysis import verdicts
+from runner.progress import Progress, RunProgress
+from tests import synthetic
+from tests.rendered import live, unescaped
+
+LONGEST = 60_000
+GITHUBS_LONGEST = 65_536
+HOSTILE = [
+    "@grace",
+    "a @regatta-lab/maintainers b",
+    "sam@evil.example",
+    "#12 and gh-12, GH-12",
+    "regatta-lab/lab#12",
+    "https://evil.example/x?y=1",
+    "www.evil.example",
+    "[words](http://evil.example)",
+    "[words][x]\n\n[x]: http://evil.example",
+    "<http://evil.example>",
+    "![words](http://evil.example/x.png)",
+    "<img src=x onerror=alert(1)>",
+    "<!-- regatta: plan.1 -->",
+    "--> <!--",
+    "</details></td></table><h1>x",
+    "&lt;b&gt; &#64;grace &amp;",
+    "| a | b |\n| --- | --- |",
+    "\\| a \\",
+    "```\n/run\n```",
+    "~~~",
+    "a\n\n# heading\n\n- item\n\n---\n\n> quote",
+    "- item",
+    "1. item",
+    "**bold** _it_ ~~no~~ $x$",
+    "`",
+    "``",
+    "`@grace",
+    "``@grace`",
+    "```@grace`",
+    "`a``@grace`b``",
+    "`` `@grace` ``",
+    "`<!-- regatta: plan.1 -->`",
+    "\\`@grace\\`",
+    "\u202e\u2066backwards\x00\x1b[31m\x07",
+    "a\u200bb",
+    " ",
+    "\n",
+    "x" * 100_000,
+    "@a " * 30_000,
+    "`a` " * 25_000,
+]
+
+
+def everything(word: str) -> dict[str, str]:
+    """Every sentence of the bot's that strangers' words can get into, with `word` for each."""
+    arms = {"fast": synthetic.planned_arm(), "slow": synthetic.planned_arm(rate=3e-4)}
+    predictions = (
+        synthetic.prediction(arm=word, versus=word),
+        synthetic.prediction("2.6 ± 0.1", arm=word, versus=None),
+    )
+    person = record.Person(login=word, id=1)
+    sealed = record.Preregistration(
+        repository=1,
+        issue=1,
+        title=word,
+        hypothesis=word,
+        predictions=predictions,
+        author=person,
+        at=synthetic.START,
+        body_sha256="0" * 64,
+    )
+    plan = synthetic.plan(arms=arms, predictions=predictions, preregistration=1, title=word)
+    plan = plan.model_copy(update={"data": plan.data.model_copy(update={"source": word})})
+    planned = record.PlanRecord(
+        repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan
+    )
+    bad = planned.model_copy(
+        update={"plan": None, "problems": (f"file, line 1: {word}", f"{word}.")}
+    )
+    approval = record.Approval(
+        repository=1,
+        pull=2,
+        command="1-0",
+        by=person,
+        role=word,
+        at=synthetic.START,
+        approved=False,
+        why=f"`/run` takes nothing after it, and here stands `{words.code(word)}`. {word}",
+    )
+    ran = ran_of(plan, word, person)
+    thread = Thread(
+        id=ThreadId(1, 2),
+        repository="regatta-lab/lab",
+        url="https://github.com/regatta-lab/lab",
+        now=synthetic.START,
+        is_pull=True,
+        seal=sealed,
+        plans=(planned,),
+        executions=(ran,),
+        said={f"picture.{ran.execution.id}": Said("done", 0, None, "b" * 40)},
+    )
+    edit = record.Edit(at=synthetic.START, body_sha256="0" * 64)
+    return {
+        "sealed": words.sealed(sealed),
+        "not sealed": words.not_sealed((f"line 1: {word}", f"`{word}` is no key")),
+        "edited": words.edited(sealed, edit),
+        "plan": words.plan(planned),
+        "problems": words.plan(bad),
+        "refused": words.refused(approval),
+        "cannot": words.cannot(word, "/cancel", f"There is no `{words.code(word)}`. {word}"),
+        "status": words.status(ran),
+        "status of": words.status_of(thread),
+        "result": words.result(thread, ran),
+        "verdict": words.verdict(thread, ran),
+    }
+
+
+def ran_of(plan: record.Plan, word: str, person: record.Person, *, failed: bool = True) -> Ran:
+    """An execution that ended; `word` is what the job and the lab had to say about it."""
+    origin = record.Origin(
+        repository=1,
+        repository_name="regatta-lab/lab",
+        pull=2,
+        plan=1,
+        commit="a" * 40,
+        approved_by=person,
+        approval="1/1-0",
+    )
+    execution = record.Execution(
+        id="x0123456789abcdef", at=synthetic.START, plan=plan, origin=origin
+    )
+    runs = tuple(
+        synthetic.run(plan, arm, seed, 2.5 + seed / 100, curve=[(1, 2.0), (2, 1.9)])
+        if seed % 2 == 0 or not failed
+        else synthetic.run(plan, arm, seed, None, state="failed", why=word, curve=[])
+        for arm, seed in plan.runs()
+    )
+    judged = tuple(
+        record.Verdict(prediction=prediction, outcome="inconclusive", why=word, n=2)
+        for prediction in plan.predictions
+    )
+    attempts = tuple(
+        lifecycle.Attempt(
+            name=name,
+            folder=f"{execution.id}.{name}-{'0' * 16}",
+            claimed=record.Claimed(at=synthetic.START, nonce="0" * 16, spec_sha256="0" * 64),
+            submitted=True,
+            ended=record.Ended(
+                at=synthetic.START, how=how, why=word, receipt={word or "x": word, "jax": word}
+            ),
+        )
+        for name, how in (("t1", "lost"), ("t2", "finished"))
+    )
+    result = record.Result(
+        at=synthetic.START + timedelta(seconds=71),
+        state="failed",
+        why=word,
+        verdicts=judged,
+        refused=(word,) * 20,
+        seconds=71.0,
+    )
+    progress = Progress(
+        runs=tuple(RunProgress(run.arm, run.seed, run.steps, 16, 2.5, 9_000.0) for run in runs),
+        tokens=100,
+        of_tokens=200,
+        tokens_per_second=9_000.0,
+    )
+    facts = lifecycle.Facts(execution, attempts, cancelled=None, voided=None, result=result)
+    return Ran(facts, progress, runs)
+
+
+def blocks(body: str) -> list[str]:
+    """A comment's layout: headings, paragraphs, lists, tables and their cells."""
+    return [token.type for token in MarkdownIt("commonmark").enable("table").parse(body)]
+
+
+HARMLESS = everything("words")
+
+
+@pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
+def test_whatever_strangers_write_is_words_and_changes_no_layout(word: str) -> None:
+    for name, body in everything(word).items():
+        assert live(body) == live(HARMLESS[name]), name
+        assert blocks(body) == blocks(HARMLESS[name]), name
+        assert "<!--" not in body, name
+        assert len(body) < LONGEST, name
+        body.encode()  # what cannot be sent is not said
+
+
+def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
+    assert {name: live(body) for name, body in HARMLESS.items() if live(body)} == {
+        "plan": [*details("What exactly would run"), "#1"],
+        "verdict": ["#2"],
+        "result": [*details("Receipt"), picture()],
+    }
+
+
+def details(summary: str) -> list[str]:
+    return [f"<details><summary>{summary}</summary>", "</details>"]
+
+
+def picture() -> str:
+    address = f"https://github.com/regatta-lab/lab/raw/{'b' * 40}/x0123456789abcdef.png"
+    return str({"src": address, "alt": ""})
+
+
+@given(st.text(max_size=200))
+def test_text_is_shown_as_it_was_written(word: str) -> None:
+    shown = _shown("words: " + words.text(word))
+    kept = re.sub(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]", "", word)
+    assert shown.replace("\u200b", "") == " ".join(["words:", *kept.replace("\u200b", "").split()])
+
+
+@given(st.text(st.sampled_from("`@a<!-- >\\|*[]()#1 "), max_size=60))
+def test_prose_with_any_backticks_is_harmless(word: str) -> None:
+    body = "words: " + words.prose(word)
+    assert live(body) == []
+    assert blocks(body) == blocks("words")
+    assert "<!--" not in body
+
+
+@given(st.text(st.sampled_from("`@a<!-- >\\|*[]()#1 "), max_size=60))
+def test_code_stays_in_its_span(word: str) -> None:
+    (paragraph,) = [
+        token for token in MarkdownIt().parse(f"a `{words.code(word)}` b") if token.children
+    ]
+    assert [child.type for child in paragraph.children or []] == ["text", "code_inline", "text"]
+
+
+def test_prose_keeps_the_labs_own_code_spans() -> None:
+    said = "line 4, `model.num_layer`: unknown key; did you mean `num_layers`?"
+    assert words.prose(said) == said
+
+
+def test_half_a_character_that_cannot_be_sent_is_left_out() -> None:
+    assert words.text("a\ud800b") == words.code("a\udfffb") == words.prose("a\ud8ffb") == "ab"
+
+
+def test_what_is_long_is_cut_with_an_ellipsis() -> None:
+    assert words.text("x" * 400) == "x" * 299 + "…"
+    assert words.prose("x" * 700) == "x" * 599 + "…"
+    assert words.code("x" * 130) == "x" * 119 + "…"
+
+
+def _shown(body: str) -> str:
+    return "".join(
+        child.content
+        for token in MarkdownIt("commonmark").parse(body)
+        for child in token.children or []
+    )
+
+
+# ── Large experiments ────────────────────────────────────────────────────────────────────────
+
+
+def large_plan() -> record.Plan:
+    """256 arms that differ in every key, with the longest names there can be."""
+    arms = {}
+    for n in range(256):
+        model = ModelConfig(
+            hidden_dim=2**20 + 512 * n,
+            intermediate_dim=2**30 + n,
+            num_layers=2**30 + n,
+            num_heads=2**8,
+            seq_len=2**30 + n,
+            vocab_size=2**30 + n,
+            tie_word_embeddings=bool(n % 2),
+        )
+        train = TrainConfig(
+            train_batch_size=2**30 + n,
+            num_train_steps=2**30 + n,
+            learning_rate=1 / 3 + n / 1e15,
+            warmup=1 / 7 + n / 1e15,
+            decay=1 / 7 + n / 1e15,
+            weight_decay=1 / 9 + n / 1e15,
+            beta1=8 / 9 + n / 1e15,
+            beta2=8 / 9 + n / 1e15,
+            epsilon=1 / 9e9 + n / 1e24,
+            max_grad_norm=1 / 3 + n / 1e15,
+            checkpoint_every=2**30 + n,
+        )
+        planned = synthetic.planned_arm().model_copy(
+            update={"model": model, "train": train, "parameters": 10**30, "tokens": 10**30}
+        )
+        arms[f"{n:040d}"] = planned
+    predictions = [
+        synthetic.prediction(arm=f"{n:040d}", versus=f"{n + 1:040d}", expect=f"< -{1 / 3 + n}")
+        for n in range(20)
+    ]
+    return synthetic.plan(arms=arms, seeds=[0], predictions=predictions, preregistration=1)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bool) -> None:
+    plan = large_plan()
+    planned = record.PlanRecord(
+        repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan
+    )
+    ran = ran_of(plan, "a reason " * 60, synthetic.GRACE)
+    runs = [run.model_copy(update={"state": "failed"}) for run in ran.runs] if failed else ran.runs
+    ran = Ran(ran.life, ran.progress, tuple(runs))
+    thread = Thread(
+        id=ThreadId(1, 2),
+        repository="r/l",
+        url="https://github.com/r/l",
+        now=synthetic.START,
+        is_pull=True,
+        plans=(planned,),
+        executions=(ran,),
+    )
+    for body in (words.plan(planned), words.status(ran), words.result(thread, ran)):
+        assert len(body) < LONGEST
+        assert body.count("<details>") == body.count("</details>")
+        assert body.count("```") % 2 == 0
+    body = words.plan(planned)
+    assert "… and " in body
+    assert body.endswith("A push to this branch makes a new plan to approve.")
+    assert re.search(r"… and \d+ more", words.result(thread, ran))
+
+
+def test_256_seeds_fit_too() -> None:
+    plan = synthetic.plan(seeds=range(256), arms={"a" * 40: synthetic.planned_arm()})
+    ran = ran_of(plan, "words", synthetic.GRACE, failed=False)
+    thread = Thread(
+        id=ThreadId(1, 2),
+        repository="r/l",
+        url="https://github.com/r/l",
+        now=synthetic.START,
+        is_pull=True,
+        executions=(ran,) * 300,
+    )
+    for body in (words.status(ran), words.result(thread, ran), words.status_of(thread)):
+        assert len(body) < LONGEST
+
+
+def test_a_thousand_problems_are_said_as_far_as_they_fit() -> None:
+    problems = tuple(f"file, line {n}: {'words ' * 90}" for n in range(1000))
+    body = words.not_sealed(problems)
+    assert len(body) < LONGEST
+    assert "… and 900 more" in body or "… and 950 more" in body
+    assert body.endswith("```")
+
+
+# ── Single sentences ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (-3, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (125, "2 min 5 s"),
+     (3600, "1 h 0 min"), (11_400, "3 h 10 min")],
+)  # fmt: skip
+def test_durations_for_people(seconds: float, said: str) -> None:
+    assert words.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(2.6e12, "2.60e12"), (1, "1.00e0"), (9.87e9, "9.87e9"), (1e100, "1.00e100")],
+)
+def test_flops_as_the_field_writes_them(value: float, said: str) -> None:
+    assert words.flops(value) == said
+
+
+def test_a_hint_names_each_near_miss_and_what_was_meant() -> None:
+    said = words.hint(Reading(near_misses=(("cancle", "cancel"),), swallowed=True))
+    assert "`/cancle` is no command here; did you mean `/cancel`?" in said
+    assert "Leave an empty line before the command" in said
+    assert "Nothing was done." in said
+
+
+def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
+    plan = synthetic.plan(
+        predictions=[synthetic.prediction(), synthetic.prediction("1 ± 0.1", versus=None)]
+    )
+    judged = verdicts.judge(plan, synthetic.PLAIN)
+    ran = ran_of(plan, "words", synthetic.GRACE, failed=False)
+    assert ran.result
+    done = ran.result.model_copy(update={"verdicts": judged, "state": "done", "why": ""})
+    life = lifecycle.Facts(ran.execution, ran.life.attempts, None, None, done)
+    body = words.result(
+        Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True),
+        Ran(life, ran.progress, ran.runs),
+    )
+    assert body.startswith("## ✅ 1 confirmed · ❌ 1 refuted")
+    assert "The difference is beyond 2·SE." in unescaped(body)
