@@ -34,7 +34,7 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
     action = lifecycle.decide(ran.life)
     if action is None:
         return
-    if action == lifecycle.Submit("t1") and not ran.life.attempts[0].submitted:
+    if action == lifecycle.Submit("t1") and not ran.life.attempts[0].started:
         origin = ran.execution.origin
         if origin is None:
             raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")

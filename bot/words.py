@@ -32,7 +32,7 @@ _UNSHOWN = re.compile(
 def text(value: object, limit: int = 300) -> str:
     """Somebody's words on one line of Markdown, shown literally: no mention, link or markup."""
     line = _one_line(value)
-    return _literal(line if len(line) <= limit else line[: limit - 1] + "…")
+    return _begun(_literal(line if len(line) <= limit else line[: limit - 1] + "…"))
 
 
 def prose(value: str, limit: int = 600) -> str:
@@ -41,8 +41,8 @@ def prose(value: str, limit: int = 600) -> str:
     line = line if len(line) <= limit else line[: limit - 1] + "…"
     # Only what Markdown reads as a span too: one backtick on either side, not a run of them.
     parts = re.split(r"(?<!`)`([^`]+)`(?!`)", line)
-    return "".join(
-        f"`{_unmarked(part)}`" if index % 2 else _literal(part) for index, part in enumerate(parts)
+    return _begun(
+        "".join(f"`{_unmarked(part)}`" if n % 2 else _literal(part) for n, part in enumerate(parts))
     )
 
 
@@ -61,10 +61,13 @@ def _unmarked(line: str) -> str:
 def _literal(line: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_{}\[\]#+!|~$])", r"\\\1", line)
-    # What begins a list, a rule or a heading at a line's start.
-    line = re.sub(r"^([0-9]{0,9})([-=.)])(?=[-=\s]|$)", r"\1\\\2", line)
     # A mention, a reference or a link is made of a sign and its neighbours; keep them apart.
     return re.sub(r"(@|\\#|www|\bGH(?=-)|(?=://))", "\\1\u200b", line, flags=re.IGNORECASE)
+
+
+def _begun(line: str) -> str:
+    """With nothing at its start that would begin a list, a rule or a heading."""
+    return re.sub(r"^([0-9]{0,9})([-=.)])(?=[-=\s]|$)", r"\1\\\2", line)
 
 
 def _one_line(value: object) -> str:

@@ -135,12 +135,15 @@ def read_claim(path: Path, kind: type[C], nonce: str | None = None) -> C | None:
     return claim
 
 
-def read_metrics(folder: Path, refused: list[str]) -> Iterator[StepMetrics]:
-    """The metrics in the numbered chunks of `folder`, in order.
+def read_metrics(
+    folder: Path, refused: list[str], newest: int | None = None
+) -> Iterator[StepMetrics]:
+    """The metrics in the numbered chunks of `folder` (or the `newest` few of them), in order.
 
     A chunk is read up to its first bad line, which goes to `refused`: a flood of them is one.
     """
-    for path in sorted(folder.glob("[0-9]*.jsonl")):
+    chunks = sorted(folder.glob("[0-9]*.jsonl"))
+    for path in chunks[-newest:] if newest else chunks:
         try:
             data = _read_regular(path, MOST_BYTES) or b""
         except Refused as error:

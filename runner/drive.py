@@ -3,6 +3,7 @@
 `runner.lifecycle` says what is to be done; this file does it. Nothing here decides.
 """
 
+import hashlib
 import secrets
 from collections.abc import Callable
 from datetime import datetime
@@ -52,7 +53,7 @@ def observe(store: Store, look: Callable[[str], Job], leases: LeaseWatch, execut
                 name=name,
                 folder=f"{execution}.{name}-{claimed.nonce}",
                 claimed=claimed,
-                submitted=f"{name}.submitted" in events,
+                started=f"{name}.started" in events,
                 ended=record.read(store, f"{folder}/{name}.ended", record.Ended),
             )
             attempts.append(attempt if attempt.ended else _open(store, look, leases, attempt))
@@ -84,7 +85,7 @@ def _open(
         name=attempt.name,
         folder=attempt.folder,
         claimed=attempt.claimed,
-        submitted=attempt.submitted,
+        started=attempt.started,
         ended=None,
         job=job,
         lease=lease,
@@ -102,18 +103,20 @@ def act(
         case lifecycle.Claim(name):
             record.write(store, f"{folder}/{name}.claimed", _claim(store, facts, name, now))
         case lifecycle.Submit(name):
-            spec = _spec(facts, name, _attempt(facts, name).claimed.nonce)
+            claimed = _attempt(facts, name).claimed
+            spec = _spec(facts, name, claimed.nonce)
             where = f"work/{spec.folder}"
-            data = spec.canonical()
-            if (
-                not store.create(f"{where}/spec.json", data)
-                and store.read(f"{where}/spec.json") != data
-            ):
-                raise StoreError(f"{where}/spec.json is not what the record says; it was changed.")
+            store.create(f"{where}/spec.json", spec.canonical())
+            written = hashlib.sha256(store.require(f"{where}/spec.json")).hexdigest()
+            if written != claimed.spec_sha256:
+                raise StoreError(
+                    f"{where}/spec.json is not what {folder}/{name}.claimed.json names: it was "
+                    "changed, or the lab's code was. Nothing was submitted; cancel the execution."
+                )
             with faults.around("ray.submit"):
                 launcher.submit(spec.folder, store.path(where), facts.execution.plan)
         case lifecycle.Confirm(name):
-            record.write(store, f"{folder}/{name}.submitted", record.Submitted(at=now))
+            record.write(store, f"{folder}/{name}.started", record.Started(at=now))
         case lifecycle.Stop(name):
             attempt = _attempt(facts, name)
             # Ray keeps a job that waits for devices until they are free: no worker may begin it.
@@ -179,12 +182,16 @@ def _ended(
     refused = [
         f"{name}: it lay there before the attempt began" for name in attempt.claimed.set_aside
     ]
+    plan = facts.execution.plan
     runs: dict[str, RunEnd] = {}
     evaluated: dict[str, Evaluated] = {}
+    if attempt.name.startswith("t"):
+        for arm, seed in plan.runs():
+            refused += curve(store, [attempt.folder], run_name(arm, seed), plan.arms[arm]).refused
     if how == "finished" and attempt.name.startswith("t"):
         runs = {
             run_name(arm, seed): _run_end(store, facts, attempt, arm, seed, refused)
-            for arm, seed in facts.execution.plan.runs()
+            for arm, seed in plan.runs()
         }
     elif how == "finished":
         evaluated = _evaluated(store, facts, attempt, refused)
@@ -204,7 +211,6 @@ def _run_end(
 ) -> RunEnd:
     """What training left of a run: its word, and its checkpoint's digest as we find it."""
     run, steps = run_name(arm, seed), facts.execution.plan.arms[arm].train.num_train_steps
-    curve(store, [attempt.folder], run, facts.execution.plan.arms[arm], refused)
     out = store.path(f"work/{attempt.folder}/out")
     try:
         claim = claims.read_claim(
@@ -300,12 +306,12 @@ def _run(
     scores: dict[str, Evaluated],
 ) -> record.Run:
     name, planned = run_name(arm, seed), facts.execution.plan.arms[arm]
-    lines = curve(store, [attempt.folder for attempt in facts.of("t")], name, planned, refused=[])
+    lines = curve(store, [attempt.folder for attempt in facts.of("t")], name, planned).lines
     end = ends.get(name)
     steps = end.step if end else (lines[-1].step if lines else 0)
     speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
     every = max(1, -(-len(lines) // MOST_POINTS))
-    kept = lines[::every] + (lines[-1:] if lines and (len(lines) - 1) % every else [])
+    kept = lines[::every] + (lines[-1:] if lines and (len(lines) - 1) % every else ())
     return record.Run(
         execution=facts.execution.id,
         arm=arm,
@@ -313,7 +319,7 @@ def _run(
         state=end.state if end else "unfinished",
         why=end.why if end else "",
         steps=steps,
-        tokens=steps * planned.tokens // planned.train.num_train_steps,
+        tokens=steps * planned.tokens_per_step,
         model_flops=steps * planned.model_flops // planned.train.num_train_steps,
         evaluated=scores.get(name),
         checkpoint_sha256=end.checkpoint.sha256 if end and end.checkpoint else None,

@@ -13,7 +13,7 @@ class Kind:
 
     description: str
     peak_flops: float  # FLOP/s of one device
-    ray_cpus: float = 0  # of Ray's bookkeeping, for one device
+    ray_cpus: float = 0  # whole cores; without ray_gpus, those a run trains on
     ray_gpus: float = 0
     price: float | None = None
 
@@ -23,5 +23,3 @@ KINDS: dict[str, Kind] = {
     "cpu": Kind("CPU, 2 cores", peak_flops=1.92e11, ray_cpus=2),
     "h100": Kind("NVIDIA H100 SXM", peak_flops=9.89e14, ray_gpus=1),
 }
-
-CORES_OF_A_CPU = 2

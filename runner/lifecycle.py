@@ -7,7 +7,8 @@ or asks Ray for something that it answers the same way twice.
 An attempt trains (`t`) or evaluates (`e`). It is over when its lease says `released`, when Ray
 calls its job terminal, or when its lease stood still for 45 s; then whatever is left of it is
 stopped, and only when Ray knows of no process of it is its end recorded. A lost attempt is
-followed by the next one, at most three times; a failed one is not.
+followed by the next one, which goes on from its newest checkpoint (`engine.train`), at most three
+times; a failed one is not.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class Attempt:
     name: str  # `t1`
     folder: str  # `<execution>.<name>-<nonce>`: below `work/`, of its lease, of its job
     claimed: record.Claimed
-    submitted: bool
+    started: bool  # is on record to have begun
     ended: record.Ended | None
     job: Job = "unknown"
     lease: LeaseState = field(default_factory=LeaseState)
@@ -59,7 +60,7 @@ class Facts:
             return self.result.state
         if any(attempt.name.startswith("e") for attempt in self.attempts):
             return "evaluating"
-        if any(attempt.lease.started or attempt.ended for attempt in self.attempts):
+        if any(attempt.started or attempt.ended for attempt in self.attempts):
             return "running"
         return "queued"
 
@@ -87,7 +88,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Confirm:
-    """Record that Ray has taken an attempt."""
+    """Record that an attempt's worker has begun."""
 
     attempt: str
 
@@ -123,21 +124,20 @@ def decide(facts: Facts) -> Action | None:
     """The next thing to do for an execution, or None: wait."""
     if facts.result:
         return None
-    if facts.voided:
-        return Conclude("voided", facts.voided.why)
+    halt = _halt(facts)
     for phase in ("t", "e"):
         attempts = facts.of(phase)
         if not attempts:
-            return Conclude("cancelled", _by(facts)) if facts.cancelled else Claim(f"{phase}1")
+            return halt or Claim(f"{phase}1")
         last = attempts[-1]
         if not last.ended:
-            return _watch(last, facts)
+            return _watch(last, halt)
         if last.ended.how == "finished":
             if phase == "t" and not any(run.checkpoint for run in last.ended.runs.values()):
                 return Conclude("failed", "no run left a checkpoint that could be evaluated")
             continue
-        if facts.cancelled or last.ended.how == "cancelled":
-            return Conclude("cancelled", _by(facts))
+        if halt:
+            return halt
         if last.ended.how == "failed":
             return Conclude("failed", last.ended.why)
         if len(attempts) >= MOST_ATTEMPTS:
@@ -148,35 +148,44 @@ def decide(facts: Facts) -> Action | None:
     return Conclude("done")
 
 
-def _watch(attempt: Attempt, facts: Facts) -> Action | None:
+def _halt(facts: Facts) -> Conclude | None:
+    """How the execution has to end because a rule or a person stopped it; None if nobody did."""
+    if facts.voided:
+        return Conclude("voided", facts.voided.why)
+    if facts.cancelled:
+        return Conclude("cancelled", f"cancelled by {facts.cancelled.by}")
+    return None
+
+
+def _watch(attempt: Attempt, halt: Conclude | None) -> Action | None:
     """An attempt that is claimed and has not ended."""
     job, lease = attempt.job, attempt.lease
     if job == "unreachable":
         return None  # no word is no decision
-    if lease.withdrawn:  # cancelled before it began; a worker that comes now leaves at once
-        return None if job == "running" else End(attempt.name, "cancelled", _by(facts))
-    if facts.cancelled and not lease.started and job in ("unknown", "pending"):
+    if lease.withdrawn:  # halted before it began; a worker that comes now leaves at once
+        return None if job == "running" else _end(attempt, halt)
+    if halt and not lease.started and job in ("unknown", "pending"):
         return Stop(attempt.name)
     if job == "unknown" and not lease.started:
         return Submit(attempt.name)
-    if not attempt.submitted:
+    if lease.started and not attempt.started:
         return Confirm(attempt.name)
     still = lease.started and lease.still_for >= STALE_AFTER
     if job == "unknown":  # Ray's head forgot it; the processes may live on
-        return _end(attempt, facts) if lease.released or still else None
+        return _end(attempt, halt) if lease.released or still else None
     if job in ("pending", "running"):
         lingers = lease.released and lease.still_for >= QUIET_AFTER_RELEASE
-        return Stop(attempt.name) if facts.cancelled or still or lingers else None
-    return _end(attempt, facts)
+        return Stop(attempt.name) if halt or still or lingers else None
+    return _end(attempt, halt)
 
 
-def _end(attempt: Attempt, facts: Facts) -> End:
+def _end(attempt: Attempt, halt: Conclude | None) -> End:
     if attempt.failed:
         return End(attempt.name, "failed", attempt.failed)
     if attempt.finished:
         return End(attempt.name, "finished")
-    if facts.cancelled:
-        return End(attempt.name, "cancelled", _by(facts))
+    if halt:
+        return End(attempt.name, "cancelled", halt.why)
     words = {
         "unknown": f"no sign of life for {STALE_AFTER:.0f} s",
         "stopped": "its job was stopped",
@@ -184,7 +193,3 @@ def _end(attempt: Attempt, facts: Facts) -> End:
         "failed": "its job died",
     }
     return End(attempt.name, "lost", words[attempt.job])
-
-
-def _by(facts: Facts) -> str:
-    return f"cancelled by {facts.cancelled.by}" if facts.cancelled else "cancelled"

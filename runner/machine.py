@@ -11,7 +11,7 @@ import socket
 from importlib.metadata import version
 from pathlib import Path
 
-from runner.hardware import CORES_OF_A_CPU
+from runner.hardware import KINDS
 from runner.record import Plan
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy")
@@ -25,8 +25,9 @@ class WrongDevice(Exception):
 
 def settle(plan: Plan) -> None:
     """Fix cores, threads and flags for this process. Raises WrongDevice."""
-    if plan.resources.kind == "cpu":
-        cores = _take_cores(CORES_OF_A_CPU * plan.resources.count)
+    kind = KINDS[plan.resources.kind]
+    if not kind.ray_gpus:
+        cores = _take_cores(int(kind.ray_cpus) * plan.resources.count)
         os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
         os.environ["JAX_PLATFORMS"] = "cpu"
         return

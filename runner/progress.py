@@ -1,4 +1,4 @@
-"""How far an execution is, and its curves: a pure reading of what its jobs claim.
+"""How far an execution is, and its curves, as its jobs claim.
 
 A run's curve is the union of its attempts' metrics by step; where two attempts report a step,
 the later one counts. What contradicts the plan is refused.
@@ -11,6 +11,8 @@ from runner.claims import StepMetrics, read_metrics
 from runner.lifecycle import Facts
 from runner.record import PlannedArm, run_name
 from runner.store import Store
+
+RECENT = 8  # chunks of an attempt that tell its newest step and speed
 
 
 @dataclass(frozen=True)
@@ -52,39 +54,57 @@ class Progress:
         return (self.of_tokens - self.tokens) / self.tokens_per_second
 
 
+@dataclass(frozen=True)
+class Curve:
+    """A run's metrics by step, and what of them was refused and why."""
+
+    lines: tuple[StepMetrics, ...]
+    refused: tuple[str, ...]
+
+
 def curve(
-    store: Store, folders: Iterable[str], run: str, arm: PlannedArm, refused: list[str]
-) -> list[StepMetrics]:
-    """The metrics of `run` over the attempts' `folders` (oldest first), by step."""
+    store: Store,
+    folders: Iterable[str],
+    run: str,
+    arm: PlannedArm,
+    newest: int | None = None,
+) -> Curve:
+    """The curve of `run` over the attempts' `folders`, oldest first.
+
+    With `newest`, only that many of each attempt's last chunks are read.
+    """
     by_step: dict[int, StepMetrics] = {}
-    a_step = arm.train.train_batch_size * arm.model.seq_len
+    refused: list[str] = []
     for folder in folders:
-        for line in read_metrics(store.path(f"work/{folder}/out/metrics") / run, refused):
-            if line.step > arm.train.num_train_steps or line.tokens != line.step * a_step:
+        metrics = store.path(f"work/{folder}/out/metrics") / run
+        for line in read_metrics(metrics, refused, newest):
+            if line.step > arm.train.num_train_steps or (
+                line.tokens != line.step * arm.tokens_per_step
+            ):
                 refused.append(
-                    f"{folder}/out/metrics/{run}: step {line.step} with {line.tokens} tokens "
-                    f"does not fit the plan ({arm.train.num_train_steps} steps of {a_step} tokens)"
+                    f"{folder}/out/metrics/{run}: step {line.step} with {line.tokens} tokens does "
+                    f"not fit the plan ({arm.train.num_train_steps} steps of "
+                    f"{arm.tokens_per_step} tokens)"
                 )
                 continue
             by_step[line.step] = line
-    return [by_step[step] for step in sorted(by_step)]
+    return Curve(tuple(by_step[step] for step in sorted(by_step)), tuple(refused))
 
 
 def progress(store: Store, facts: Facts) -> Progress:
-    """How far training is, from the metrics that were written so far."""
+    """How far training is, from the newest metrics of each run."""
     folders = [attempt.folder for attempt in facts.of("t")]
     plan = facts.execution.plan
     runs = []
     for arm, seed in plan.runs():
-        planned = plan.arms[arm]
-        lines = curve(store, folders, run_name(arm, seed), planned, refused=[])
+        lines = curve(store, folders, run_name(arm, seed), plan.arms[arm], newest=RECENT).lines
         speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
         runs.append(
             RunProgress(
                 arm=arm,
                 seed=seed,
                 step=lines[-1].step if lines else 0,
-                steps=planned.train.num_train_steps,
+                steps=plan.arms[arm].train.num_train_steps,
                 loss=lines[-1].loss if lines else None,
                 tokens_per_second=speeds[-1] if speeds else None,
             )
@@ -92,7 +112,7 @@ def progress(store: Store, facts: Facts) -> Progress:
     speeds = [run.tokens_per_second for run in runs if run.tokens_per_second]
     return Progress(
         runs=tuple(runs),
-        tokens=sum(run.step * plan.arms[run.arm].tokens // run.steps for run in runs),
+        tokens=sum(run.step * plan.arms[run.arm].tokens_per_step for run in runs),
         of_tokens=plan.cost.tokens,
         tokens_per_second=speeds[-1] if speeds else None,
     )

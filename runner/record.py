@@ -117,6 +117,11 @@ class PlannedArm(Record):
     forward_flops_per_token: int
     model_flops: int
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one batch."""
+        return self.train.train_batch_size * self.model.seq_len
+
 
 class Cost(Record):
     """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation."""
@@ -233,8 +238,8 @@ class Claimed(Record):
     set_aside: tuple[str, ...] = ()  # folders that lay where only this attempt may write
 
 
-class Submitted(Record):
-    """Ray has taken the attempt."""
+class Started(Record):
+    """The attempt's worker has begun."""
 
     at: Instant
 

@@ -5,6 +5,7 @@ every complaint names file, line, field and, where there is one, the near miss.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +172,10 @@ def _sense(experiment: Experiment) -> list[Problem]:
     for name, (model, _) in experiment.arms.items():
         if model.vocab_size < 256:
             words = f"{model.vocab_size} rows are too few: the byte tokenizer has ids up to 255"
-            found.append(experiment.problem(("model", "vocab_size"), f"{words} (arm `{name}`)"))
+            overridden = ("arms", name, "model", "vocab_size")
+            path = overridden if overridden in experiment.document.lines else overridden[2:]
+            problem = experiment.problem(path, words)
+            found += [problem] if problem not in found else []
     return found
 
 
@@ -236,6 +240,8 @@ def _problem(
         message = f"must be a number, not {_quoted(given)}"
     elif kind == "string_type":
         message = f"must be text, not {_quoted(given)}"
+    elif kind == "tuple_type":
+        message = f"must be a list, not {_quoted(given)}"
     elif kind == "bool_type":
         message = f"must be true or false, not {_quoted(given)}"
     elif kind == "literal_error":
@@ -245,11 +251,11 @@ def _problem(
         message = f"{_quoted(given)} is not a name of an arm; use a–z, 0–9, `_` and `-`"
     elif kind == "cannot_work":
         message = detail["msg"]
+    elif given in ([], {}) or (isinstance(given, str) and not given.strip()):
+        message = "must not be empty"
     else:
-        words = detail["msg"].replace("Input should", "it should")
-        message = (
-            f"{words}, not {_quoted(given)}" if given not in ("", [], {}) else "must not be empty"
-        )
+        words = re.sub("^(Input|String) should", "it should", detail["msg"])
+        message = f"{words}, not {_quoted(given)}"
     return Problem(file, document.line(path), _dotted(path), message)
 
 
@@ -276,7 +282,8 @@ def _quoted(value: object) -> str:
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None:
         return "nothing"
-    text = " ".join(str(value).split()).replace("`", "ʼ")
+    written = str(value).lower() if isinstance(value, bool) else str(value)
+    text = " ".join(written.split()).replace("`", "ʼ")
     return f"`{text}`" if len(text) <= 60 else f"`{text[:59]}…`"
 
 

@@ -86,7 +86,7 @@ def plan(
             hardware_flops=(model_flops / 0.5, model_flops / 0.2),
             seconds=(40.0, 100.0),
             price=None,
-            device="CPU, 2 cores",
+            device="1 × CPU, 2 cores",
         ),
         fingerprint=sha(f"plan {title} {sorted(arms)} {seeds}"),
     )
@@ -162,8 +162,8 @@ def begin(store: Store, of: record.Execution, *events: str) -> None:
         what: record.Record
         if event.endswith(".claimed"):
             what = record.Claimed(at=of.at, nonce="a" * 16, spec_sha256=sha(event))
-        elif event.endswith(".submitted"):
-            what = record.Submitted(at=of.at)
+        elif event.endswith(".started"):
+            what = record.Started(at=of.at)
         else:
             what = record.Ended(
                 at=of.at,
@@ -184,7 +184,7 @@ def finish(
     runs: Sequence[record.Run] | None = None,
 ) -> list[record.Run]:
     """Record an execution whole, with the runs and the verdicts that follow from `figures`."""
-    begin(store, of, "t1.claimed", "t1.submitted", "t1.ended", "e1.claimed", "e1.ended")
+    begin(store, of, "t1.claimed", "t1.started", "t1.ended", "e1.claimed", "e1.ended")
     if runs is None:
         runs = [
             run(of.plan, arm, seed, figures.get((arm, seed)), execution=of.id)

@@ -197,7 +197,7 @@ def _state(events: list[str]) -> record.State:
     """The state of an execution that has no result, as far as records alone tell it."""
     if any(event.startswith("e") and event.endswith(".claimed") for event in events):
         return "evaluating"
-    return "running" if any(event.endswith(".submitted") for event in events) else "queued"
+    return "running" if any(event.endswith(".started") for event in events) else "queued"
 
 
 def _seal(store: Store, repository: int, issue: int) -> record.Preregistration | None:

@@ -157,7 +157,7 @@ def ran_of(plan: record.Plan, word: str, person: record.Person, *, failed: bool 
             name=name,
             folder=f"{execution.id}.{name}-{'0' * 16}",
             claimed=record.Claimed(at=synthetic.START, nonce="0" * 16, spec_sha256="0" * 64),
-            submitted=True,
+            started=True,
             ended=record.Ended(
                 at=synthetic.START, how=how, why=word, receipt={word or "x": word, "jax": word}
             ),

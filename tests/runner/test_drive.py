@@ -105,8 +105,8 @@ def test_a_life_ends_with_figures_curves_and_verdicts(tmp_path: Path) -> None:
         assert run.tokens_per_second == 50_000
     assert life.ended("t1").receipt == stub_trainer.RECEIPT
     assert life.events() == [
-        *("e1.claimed", "e1.ended", "e1.submitted", "execution", "result"),
-        *("t1.claimed", "t1.ended", "t1.submitted"),
+        *("e1.claimed", "e1.ended", "e1.started", "execution", "result"),
+        *("t1.claimed", "t1.ended", "t1.started"),
     ]
 
 
@@ -178,7 +178,7 @@ def test_a_head_that_forgets_a_running_job_leaves_an_orphan_that_is_waited_for(
     tmp_path: Path,
 ) -> None:
     life = Life(tmp_path, StubRay(pace=0))
-    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
     life.ray.advance(3)
     life.until(lambda facts: facts.state == "running")
     life.ray.forget()
@@ -194,7 +194,7 @@ def test_a_head_that_forgets_a_running_job_leaves_an_orphan_that_is_waited_for(
 def test_a_head_that_forgets_a_job_in_the_queue_is_given_it_again(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay())
     life.ray.busy = True
-    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
     life.ray.forget()
     life.until(lambda facts: facts.attempts[0].job == "pending")
     life.ray.busy = False
@@ -249,7 +249,7 @@ def test_a_cancelled_job_is_stopped_and_scores_nothing(tmp_path: Path) -> None:
 def test_a_job_cancelled_in_the_queue_ends_at_once_and_never_begins(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay())
     life.ray.busy = True
-    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
     life.cancel()
     assert life.to_the_end().state == "cancelled"
     life.ray.busy = False
@@ -334,9 +334,9 @@ def test_figures_written_into_the_evaluation_by_the_training_job_are_not_its_own
 ) -> None:
     """Even a job that learns the evaluation's nonce in time writes what evaluation overwrites."""
     life = Life(tmp_path, StubRay(pace=0))
-    life.until(lambda facts: facts.attempts and facts.attempts[0].submitted)
+    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
     life.ray.finish()
-    life.until(lambda _: "e1.submitted" in life.events())
+    life.until(lambda facts: facts.of("e") and facts.of("e")[0].job == "pending")
     early = life.ray.of("e1").out / "evaluated" / "fast.s0.json"
     stub_trainer.put(early, json.dumps({"nonce": "guess", "evaluated": {"bpb": 0.1}}).encode())
     life.ray.finish()

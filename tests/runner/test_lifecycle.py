@@ -40,7 +40,7 @@ def attempt(
     job: Job = "running",
     lease: LeaseState = BEGUN,
     *,
-    submitted: bool = True,
+    started: bool = True,
     finished: bool = False,
     failed: str = "",
     ended: str = "",
@@ -53,7 +53,7 @@ def attempt(
         name=name,
         folder=f"x.{name}-aa",
         claimed=record.Claimed(at=NOW, nonce="aa", spec_sha256="a" * 64),
-        submitted=submitted,
+        started=started,
         ended=end,
         job=job,
         lease=lease,
@@ -67,20 +67,30 @@ def facts(*attempts: Attempt, **also: Any) -> Facts:
     return Facts(synthetic.execution(synthetic.plan(seeds=[0])), attempts, **known)
 
 
+def test_a_voided_execution_is_not_concluded_while_a_late_job_of_it_lives() -> None:
+    void = record.Voided(at=NOW, why="the branch moved")
+    assert decide(facts(attempt(), voided=void)) == Stop("t1")
+    stopped = attempt(job="stopped")
+    assert decide(facts(stopped, voided=void)) == End("t1", "cancelled", "the branch moved")
+    ended = attempt(ended="cancelled")
+    assert decide(facts(ended, voided=void)) == Conclude("voided", "the branch moved")
+
+
 WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
     # what is seen, the attempt, what is done, what is done once it was cancelled
     (
         "not submitted",
-        attempt(job="unknown", lease=NOBODY, submitted=False),
+        attempt(job="unknown", lease=NOBODY, started=False),
         Submit("t1"),
         Stop("t1"),
     ),
     (
-        "just submitted",
-        attempt(job="pending", lease=NOBODY, submitted=False),
+        "its worker has just begun",
+        attempt(started=False),
         Confirm("t1"),
-        Stop("t1"),
+        Confirm("t1"),
     ),
+    ("just submitted", attempt(job="pending", lease=NOBODY, started=False), None, Stop("t1")),
     ("in the queue, for hours", attempt(job="pending", lease=NOBODY), None, Stop("t1")),
     ("Ray started it, no word yet", attempt(job="running", lease=NOBODY), None, Stop("t1")),
     ("it runs", attempt(), None, Stop("t1")),
@@ -258,8 +268,8 @@ def test_what_follows_attempts_that_are_over(seen: str, known: Facts, due: Actio
     ("known", "state"),
     [
         (facts(), "queued"),
-        (facts(attempt(job="pending", lease=NOBODY)), "queued"),
-        (facts(attempt(lease=WITHDRAWN)), "queued"),
+        (facts(attempt(job="pending", lease=NOBODY, started=False)), "queued"),
+        (facts(attempt(lease=WITHDRAWN, started=False)), "queued"),
         (facts(attempt()), "running"),
         (facts(attempt(**LOST), attempt("t2", job="pending", lease=NOBODY)), "running"),
         (facts(attempt(ended="finished"), attempt("e1", lease=NOBODY)), "evaluating"),

@@ -42,7 +42,9 @@ def report(
 
 
 def losses(store: Store, folders: list[str], arm: PlannedArm, refused: list[str]) -> dict:
-    return {line.step: line.loss for line in curve(store, folders, "fast.s0", arm, refused)}
+    found = curve(store, folders, "fast.s0", arm)
+    refused += found.refused
+    return {line.step: line.loss for line in found.lines}
 
 
 def test_a_curve_is_the_union_by_step_and_the_later_attempt_wins(store: Store) -> None:
@@ -73,7 +75,7 @@ def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store
             name=name,
             folder=f"x.{name}-aa",
             claimed=Claimed(at=synthetic.START, nonce="aa", spec_sha256="a" * 64),
-            submitted=True,
+            started=True,
             ended=None,
         )
         for name in ("t1", "e1")

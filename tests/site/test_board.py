@@ -102,8 +102,8 @@ def test_a_cancelled_execution_is_told_but_not_ranked(store):
     [
         ((), "queued"),
         (("t1.claimed",), "queued"),
-        (("t1.claimed", "t1.submitted"), "running"),
-        (("t1.claimed", "t1.submitted", "t1.ended", "e1.claimed"), "evaluating"),
+        (("t1.claimed", "t1.started"), "running"),
+        (("t1.claimed", "t1.started", "t1.ended", "e1.claimed"), "evaluating"),
     ],
 )
 def test_the_state_of_what_has_no_result_follows_from_its_records(store, events, state):

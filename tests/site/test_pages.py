@@ -64,7 +64,7 @@ def filled(store):
     refused = ["x.t1/out/eval.json: it lay there before the attempt began"]
     synthetic.finish(store, synthetic.execution(plan), synthetic.PLAIN, refused=refused)
     running = synthetic.execution(synthetic.plan(title="A longer run"), "2", pull=4)
-    synthetic.begin(store, running, "t1.claimed", "t1.submitted")
+    synthetic.begin(store, running, "t1.claimed", "t1.started")
     synthetic.preregister(store, 3, title="Does weight decay matter?")
     return store
 

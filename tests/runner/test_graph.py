@@ -1,0 +1,282 @@
+"""An experiment becomes a plan: figures, fingerprint, and what a prediction may speak of."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.tokenize import Text
+from runner import graph, record, spec
+from runner.record import Person, Plan, Prediction, Preregistration
+from runner.spec import BadExperiment
+from runner.store import Store
+from tests.scenarios.lab import EXPERIMENT, TEXT
+
+FILE = "experiments/warm/experiment.yaml"
+FOLDER = "experiments/warm"
+SPLIT = Text("text.txt", TEXT[:14_000].encode(), TEXT[14_000:].encode())
+LARGE = """\
+title: A model of 154 million parameters
+data: {source: text.txt}
+model: {hidden_dim: 512, intermediate_dim: 1792, num_layers: 6, num_heads: 8, seq_len: 4096,
+        vocab_size: 128256}
+train: {train_batch_size: 1, num_train_steps: 10, learning_rate: 3e-4}
+eval: {tokens: 4096}
+resources: {kind: h100}
+"""
+
+
+def seal(*predictions: Prediction, **changes: Any) -> Preregistration:
+    made = Preregistration(
+        repository=7,
+        issue=1,
+        title="Warm",
+        hypothesis="Because.",
+        predictions=predictions or (prediction("fast", "slow"),),
+        author=Person(login="ada", id=11),
+        at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+        body_sha256="0" * 64,
+    )
+    return made.model_copy(update=changes)
+
+
+def prediction(arm: str, versus: str | None = None, expect: str = "< 0") -> Prediction:
+    return Prediction(metric="eval/bpb", arm=arm, versus=versus, expect=expect, confidence=0.8)
+
+
+def plan(
+    declaration: str = EXPERIMENT,
+    *,
+    folder: str = FOLDER,
+    text: Text = SPLIT,
+    sealed: Preregistration | None = None,
+) -> Plan:
+    return graph.make_plan(spec.parse(declaration, FILE), folder, text, sealed)
+
+
+def changed(was: str, now: str) -> str:
+    assert EXPERIMENT.count(was) == 1
+    return EXPERIMENT.replace(was, now)
+
+
+# ── Figures ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_counts_runs_tokens_and_flops() -> None:
+    found = plan()
+    assert found.runs() == [(arm, seed) for arm in ("fast", "slow") for seed in (0, 1, 2)]
+    arm = found.arms["fast"]
+    # 256 × 16 twice; in each of 2 blocks 4 × 16², 3 × 16 × 32 and 2 × 16; the last norm.
+    assert arm.parameters == 2 * 4096 + 2 * (1024 + 1536 + 32) + 16
+    assert arm.tokens == 16 * 2 * 32
+    assert arm.model_flops == 3 * arm.forward_flops_per_token * arm.tokens
+    cost = found.cost
+    assert (cost.runs, cost.tokens) == (6, 6 * arm.tokens)
+    assert cost.model_flops == 6 * arm.model_flops
+    assert cost.hardware_flops == (2 * cost.model_flops, 5 * cost.model_flops)
+    assert cost.seconds == pytest.approx([flops / 1.92e11 for flops in cost.hardware_flops])
+    assert cost.device == "1 × CPU, 2 cores"
+    assert found.seal is None
+    assert found.predictions == ()
+
+
+def test_the_command_plans_the_large_model_without_importing_jax(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(LARGE)
+    (tmp_path / "text.txt").write_text("A line of a long enough text.\n" * 6000)
+    code = (
+        "import sys\n"
+        "from bot.cli import main\n"
+        "sys.argv = ['regatta', 'plan', *sys.argv[1:]]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "--json", "--store", str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (arm,) = json.loads(done.stdout)["arms"].values()
+    assert arm["parameters"] == 154_147_328
+    assert arm["forward_flops_per_token"] == 227_868_672
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert "runner" in loaded
+    assert not {"jax", "jaxlib", "flax", "optax", "orbax", "ray", "tensorstore"} & loaded
+    assert not (tmp_path / "store").exists()
+
+
+# ── What an approval binds ───────────────────────────────────────────────────────────────────
+
+SAME = {
+    "the title": plan(changed("Does a warmer", "Is a warmer")),
+    "a comment": plan("# words\n" + EXPERIMENT),
+    "a default written out": plan(changed("seq_len: 32", "seq_len: 32, num_kv_heads: 2")),
+    "3e-4": plan(changed("0.0003", "3e-4")),
+    "the order of the arms": plan(
+        EXPERIMENT.partition("  slow")[0] + "  fast: {}\n  slow: {train: {learning_rate: 0.0003}}\n"
+    ),
+    "the folder": plan(folder="experiments/other"),
+}  # fmt: skip
+OTHER = {
+    "an arm's value": plan(changed("0.0003", "0.0004")),
+    "an arm's name": plan(changed("  slow", "  slaw")),
+    "one arm more": plan(EXPERIMENT + "  faster: {train: {learning_rate: 1}}\n"),
+    "the text": plan(text=Text("text.txt", SPLIT.train + b"!", SPLIT.validation)),
+    "the validation text": plan(text=Text("text.txt", SPLIT.train, SPLIT.validation + b"!")),
+    "where the text is": plan(changed("text.txt", "other.txt")),
+    "the evaluation": plan(changed("tokens: 64", "tokens: 65")),
+    "the preregistration": plan(changed("preregistration: 1", "preregistration: 2")),
+    "the seeds": plan(changed("[0, 1, 2]", "[0, 1, 3]")),
+    "the seeds' order": plan(changed("[0, 1, 2]", "[0, 2, 1]")),
+    "the devices": plan(changed("kind: cpu", "kind: h100")),
+    "the seal": plan(sealed=seal()),
+    "another seal": plan(sealed=seal(hypothesis="Another.")),
+    "other predictions": plan(sealed=seal(prediction("fast"))),
+    **{
+        f"the {section}'s {key}": plan(changed(f"{key}: {was}", f"{key}: {now}"))
+        for section, key, was, now in (
+            ("model", "hidden_dim", 16, 20),
+            ("model", "intermediate_dim", 32, 33),
+            ("model", "num_layers", 2, 3),
+            ("model", "num_heads", 2, 4),
+            ("model", "seq_len", 32, 31),
+            ("training", "train_batch_size", 2, 3),
+            ("training", "num_train_steps", 16, 17),
+            ("training", "warmup", 0.1, 0.2),
+            ("training", "decay", 0.2, 0.3),
+        )
+    },
+    **{
+        f"{key} that was left out": plan(changed("decay: 0.2", f"decay: 0.2, {key}: {value}"))
+        for key, value in (
+            ("weight_decay", 0.2), ("beta1", 0.8), ("beta2", 0.9), ("epsilon", 1e-7),
+            ("max_grad_norm", 2), ("checkpoint_every", 2),
+        )
+    },
+    **{
+        f"{key} that was left out": plan(changed("seq_len: 32", f"seq_len: 32, {key}: {value}"))
+        for key, value in (
+            ("num_kv_heads", 1), ("vocab_size", 257), ("tie_word_embeddings", "true")
+        )
+    },
+    "the schedule": plan(
+        changed("warmup: 0.1, decay: 0.2", "warmup: 0.1, lr_schedule: cosine")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_words_do_not_change_the_fingerprint(what: str) -> None:
+    assert SAME[what].fingerprint == plan().fingerprint
+
+
+def test_whatever_is_bound_changes_the_fingerprint() -> None:
+    fingerprints = {what: made.fingerprint for what, made in OTHER.items()}
+    fingerprints["nothing"] = plan().fingerprint
+    assert len(set(fingerprints.values())) == len(fingerprints)
+
+
+def test_every_knob_of_model_and_training_is_bound() -> None:
+    arm = plan().arms["fast"]
+    named = " ".join(OTHER)
+    free = {"learning_rate", "optimizer", "lr_schedule"}  # said otherwise, or of one value only
+    for key in {*type(arm.model).model_fields, *type(arm.train).model_fields} - free:
+        assert key in named
+
+
+@pytest.mark.parametrize(
+    "made", [plan(), plan(sealed=seal()), plan(EXPERIMENT.replace("cpu", "h100"))], ids=range(3)
+)
+def test_a_plan_comes_back_from_json_as_it_was(made: Plan) -> None:
+    back = Plan.model_validate_json(made.canonical())
+    assert back == made
+    assert back.canonical() == made.canonical()
+    assert list(back.arms) == list(made.arms)
+    assert graph.fingerprint(back) == made.fingerprint
+
+
+def test_a_plan_comes_back_from_the_store_as_it_was(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    planned = record.PlanRecord(
+        repository=7,
+        pull=2,
+        n=1,
+        commit="a" * 40,
+        at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+        plan=plan(sealed=seal()),
+    )
+    record.write(store, "plans/7/2/1", planned)
+    assert record.require(store, "plans/7/2/1", record.PlanRecord) == planned
+
+
+# ── Predictions and text ─────────────────────────────────────────────────────────────────────
+
+
+def refused(
+    sealed: Preregistration | None = None, text: Text = SPLIT
+) -> list[tuple[int, str, str]]:
+    with pytest.raises(BadExperiment) as caught:
+        plan(sealed=sealed, text=text)
+    return [(problem.line, problem.field, problem.message) for problem in caught.value.problems]
+
+
+def test_a_seal_brings_its_predictions_into_the_plan() -> None:
+    sealed = seal(prediction("fast", "slow"), prediction("slow"))
+    found = plan(sealed=sealed)
+    assert found.seal == sealed.seal
+    assert found.predictions == sealed.predictions
+
+
+def test_a_prediction_about_an_arm_that_is_not_there_is_refused_with_the_near_miss() -> None:
+    found = refused(seal(prediction("fsat", "slow"), prediction("fast", "baseline")))
+    assert found == [
+        (9, "arms", "the preregistration predicts something of the arm `fsat`, which is not here; "
+                    "did you mean `fast`?"),
+        (9, "arms", "the preregistration predicts something of the arm `baseline`, which is not "
+                    "here"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (Text("text.txt", b"x" * 32, b"y" * 500), "the train split of text.txt has 32 tokens"),
+        (Text("text.txt", b"x" * 33, b"y" * 64), "the validation split of text.txt has 64 tokens"),
+    ],
+)
+def test_a_text_that_is_too_short_is_refused_before_anything_runs(text: Text, said: str) -> None:
+    ((line, field, message),) = refused(text=text)
+    assert (line, field) == (3, "data.source")
+    assert said in message
+    assert "needs 33" in message or "needs 65" in message
+
+
+@pytest.mark.parametrize(
+    "source", ["../text.txt", "/etc/passwd", "a/../../b", "no.txt", "x" * 5000, "~/text.txt", "."]
+)
+def test_a_text_outside_the_folder_is_refused_at_its_field(tmp_path: Path, source: str) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "warm").mkdir()
+    (tmp_path / "warm" / "experiment.yaml").write_text(changed("text.txt", source))
+    with pytest.raises(BadExperiment) as caught:
+        graph.plan_folder(tmp_path / "warm")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.field) == (3, "data.source")
+
+
+def test_a_text_of_its_own_is_kept_for_the_job_under_its_digests(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    store = Store(tmp_path / "store")
+    made = graph.plan_folder(tmp_path, store)
+    folder = graph.text_folder(made.data.train_sha256, made.data.validation_sha256)
+    train, validation = (store.require(f"{folder}/{split}") for split in ("train", "validation"))
+    assert train + validation == TEXT.encode()
+    assert len(validation) == made.data.validation_tokens
