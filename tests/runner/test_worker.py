@@ -71,7 +71,7 @@ class Life:
     """One execution of the experiment in `folder`, in `store`."""
 
     def __init__(self, folder: Path, store: Store, name: str = "1") -> None:
-        self.store, self.jobs.look, self.leases = store, Processes(), LeaseWatch(store)
+        self.store, self.jobs, self.leases = store, Processes(), LeaseWatch(store)
         plan = graph.plan_folder(folder, store)
         self.id = record.execution_id(f"{store.id}/{name}")
         drive.begin(
