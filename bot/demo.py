@@ -7,14 +7,11 @@ REST API. What the bot does is seen where people would see it: in threads, label
 import json
 import os
 import secrets
-import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +20,13 @@ import httpx
 from rich.console import Console
 from rich.text import Text
 
-from runner import drive, record, terminal
-from runner.launch import LocalRay, RayError, local_ray
+from runner import drive, guard, record, terminal
+from runner.launch import RayError
+from runner.leases import LeaseWatch
 from runner.lifecycle import Job
+from runner.local_ray import LocalRay, free_ports, local_ray
 from runner.progress import progress
-from runner.store import LeaseWatch, Store
+from runner.store import Store
 
 NAME = "regatta-lab/lab"
 EXPERIMENT = "experiments/warm-learning-rate/experiment.yaml"
@@ -108,7 +107,8 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
     story = Story(console)
     missed = ""
     with ExitStack() as stack:
-        home = Path(stack.enter_context(_scratch()))
+        scratch = tempfile.TemporaryDirectory(prefix="regatta-demo-", ignore_cleanup_errors=True)
+        home = Path(stack.enter_context(scratch))
         try:
             lab = _up(stack, home, port, story)
             _tell(lab, root, story)
@@ -175,14 +175,14 @@ class Lab:
 
 def _up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
     """Start sandbox, Ray and bot; all of them end with this process."""
-    bot_port = _free_port()
+    bot_port = free_ports(1)[0]
     bot = f"http://127.0.0.1:{bot_port}"
     names = ("PATH", "HOME", "LANG")
     environment = {name: os.environ[name] for name in names if name in os.environ} | {
         "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
         "REGATTA_GITHUB_TOKEN": secrets.token_hex(16),
     }
-    sandbox_port = port or _free_port()
+    sandbox_port = port or free_ports(1)[0]
     sandbox = f"http://127.0.0.1:{sandbox_port}"
     stack.enter_context(
         _child(
@@ -221,33 +221,12 @@ def _up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
     return lab
 
 
-@contextmanager
 def _child(
     home: Path, command: str, options: list[str], environment: dict[str, str]
-) -> Iterator[None]:
+) -> AbstractContextManager[object]:
     """One of our own commands as a child that ends with us, its output in `<command>.log`."""
-    scratch = home / f"{command}.scratch"
-    with (home / f"{command}.log").open("wb") as output:
-        guard = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "runner.guard", str(scratch)),
-                *(sys.executable, "-m", "bot", command, *options),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # a Ctrl-C is ours to handle
-        )
-    try:
-        yield
-    finally:
-        if guard.stdin:
-            guard.stdin.close()
-        try:
-            guard.wait(30)
-        except subprocess.TimeoutExpired:
-            guard.kill()
+    told = [sys.executable, "-m", "bot", command, *options]
+    return guard.kept(told, home / f"{command}.scratch", home / f"{command}.log", environment)
 
 
 # ── The story ────────────────────────────────────────────────────────────────────────────────
@@ -385,21 +364,6 @@ def _stay(console: Console, lab: Lab) -> None:
 
 
 # ── Odds and ends ────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def _scratch() -> Iterator[str]:
-    home = tempfile.mkdtemp(prefix="regatta-demo-")
-    try:
-        yield home
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(api: httpx.Client, url: str) -> bool:

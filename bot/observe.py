@@ -25,6 +25,7 @@ from bot.facts import (
 from bot.github import Entry, GitHub
 from bot.preregister import FORM_PATH
 from runner import drive, graph, record, spec
+from runner.leases import LeaseWatch
 from runner.progress import progress
 from runner.record import (
     Approval,
@@ -36,7 +37,7 @@ from runner.record import (
     run_name,
 )
 from runner.spec import BadExperiment
-from runner.store import LeaseWatch, Store
+from runner.store import Store
 
 MOST_BYTES = 5_000_000
 

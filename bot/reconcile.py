@@ -19,7 +19,8 @@ from bot.facts import Drive, Question, Thread, ThreadId
 from bot.github import GitHub, Later
 from bot.observe import Observer
 from runner import drive, lifecycle
-from runner.store import Leadership, LeaseWatch, Store
+from runner.leases import Leadership, LeaseWatch
+from runner.store import Store
 
 MOST_ROUNDS = 100  # of one look; more means that two rules disagree
 RETRY = timedelta(seconds=10)

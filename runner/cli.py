@@ -18,13 +18,15 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from runner import drive, graph, launch, lifecycle, record, terminal
+from runner import drive, graph, lifecycle, local_ray, record, terminal
 from runner.hardware import KINDS
-from runner.launch import LocalRay, RayAddress, RayError, RayJobs
+from runner.launch import RayAddress, RayError, RayJobs
+from runner.leases import LeaseWatch
 from runner.lifecycle import Facts
+from runner.local_ray import LocalRay
 from runner.progress import progress
 from runner.spec import BadExperiment
-from runner.store import LeaseWatch, Store, StoreError
+from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 POLL = 0.5  # seconds between two looks
@@ -111,7 +113,7 @@ def _open(store: Path) -> Store:
 def _check_devices(planned: record.Plan) -> None:
     """A local Ray would let a job wait for ever for what the machine does not have."""
     needed = KINDS[planned.resources.kind].ray_gpus * planned.resources.count
-    if needed > (here := launch.local_gpus()):
+    if needed > (here := local_ray.local_gpus()):
         _stop(
             BAD_INPUT,
             f"{planned.experiment}, `resources`: the experiment asks for {planned.cost.device}, "
@@ -152,7 +154,7 @@ def _begin(store: Store, planned: record.Plan, console: Console) -> str:
 def _started(store: Store, console: Console) -> Iterator[LocalRay]:
     with console.status("starting a local Ray"):
         stack = ExitStack()
-        ray = stack.enter_context(launch.local_ray(store.path("ray")))
+        ray = stack.enter_context(local_ray.local_ray(store.path("ray")))
     with stack:
         yield ray
 

@@ -13,10 +13,11 @@ from typing import Protocol
 from runner import claims, faults, lifecycle, record
 from runner.analysis import verdicts
 from runner.claims import AttemptSpec, Refused, ToEvaluate
+from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
 from runner.progress import curve
 from runner.record import Checkpoint, Evaluated, RunEnd, run_name
-from runner.store import AttemptLease, LeaseWatch, Store, StoreError
+from runner.store import Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
 MOST_POINTS = 500  # of a curve in a record

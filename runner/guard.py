@@ -20,7 +20,41 @@ from collections.abc import Iterator
 from pathlib import Path
 
 COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
+STOP_MAY_TAKE = 30.0  # seconds for a guard to end everything
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's prctl.h
+
+
+@contextlib.contextmanager
+def kept(
+    command: list[str], scratch: Path, output: Path, environment: dict[str, str]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run `command` for the `with` body under a guard; yields the guard.
+
+    Its output goes to the file `output`, its environment is `environment` and nothing else.
+    It runs in the folder `scratch`. At the end, or when this process ends in whatever way, none of
+    its processes is left, nor that folder.
+    """
+    scratch.mkdir(exist_ok=True)
+    with output.open("wb") as file:
+        guard = subprocess.Popen(
+            [sys.executable, "-m", "runner.guard", str(scratch), *command],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=scratch,
+            start_new_session=True,  # a Ctrl-C is its holder's to handle
+        )
+    try:
+        yield guard
+    finally:
+        if guard.stdin:
+            guard.stdin.close()
+        try:
+            guard.wait(STOP_MAY_TAKE)
+        except subprocess.TimeoutExpired:
+            guard.kill()
+            guard.wait()
 
 
 def die_with_parent(number: signal.Signals) -> None:

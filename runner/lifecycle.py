@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runner import record
-from runner.store import STALE_AFTER, LeaseState
+from runner.leases import STALE_AFTER, LeaseState
 
 MOST_ATTEMPTS = 3
 QUIET_AFTER_RELEASE = 10.0  # seconds a released attempt may take to leave by itself

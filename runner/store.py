@@ -2,8 +2,7 @@
 
 Everything the lab knows lies here and can be read with `cat`. The one guarantee that all else
 rests on is *create-once*: of several writers of a name exactly one succeeds, and a reader sees a
-whole file or none. Replacing is built from it: a lease is a folder of numbered files of which the
-highest counts, and replacing n is creating n+1.
+whole file or none.
 """
 
 import contextlib
@@ -11,18 +10,9 @@ import errno
 import json
 import os
 import secrets
-import shutil
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from runner import faults
-
-STALE_AFTER = 45.0  # seconds a lease must stand still, on the watcher's own clock
-RENEW_EVERY = 15.0  # seconds between two renewals of a lease that is led
-BEAT_EVERY = 10.0  # seconds between two heartbeats of an attempt
-WITHDRAWN = b'{"withdrawn":true}\n'  # in the place of a worker's word that it begins
 
 
 class StoreError(Exception):
@@ -117,13 +107,9 @@ class Store:
         return sorted(name for name in names if not name.startswith("."))
 
     def remove(self, name: str) -> None:
-        """Remove what no one will ask for again (superseded lease files, set-aside work)."""
-        target = self.path(name)
+        """Remove a file that no one will ask for again: a superseded lease."""
         self._seen.pop(name, None)
-        if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)
-        else:
-            target.unlink(missing_ok=True)
+        self.path(name).unlink(missing_ok=True)
 
 
 def to_json(value: object) -> bytes:
@@ -146,122 +132,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class Leadership:
-    """Who leads. `leases/<name>/<generation>.json`: the highest generation counts.
-
-    A lease is stale when this watcher has seen the same generation for `STALE_AFTER` seconds of
-    its own monotonic clock; clocks of two machines are never compared.
-    """
-
-    def __init__(
-        self, store: Store, name: str, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._store = store
-        self._folder = f"leases/{name}"
-        self._me = secrets.token_hex(8)
-        self._monotonic = monotonic
-        self._watched: tuple[int, float] = (-1, monotonic())
-        self._renewed_at = float("-inf")
-
-    def held(self) -> bool:
-        """Renew the lease if it is ours, take it if it is free or stale; whether we lead now."""
-        now = self._monotonic()
-        generation, holder = self._current()
-        if holder == self._me:
-            if now - self._renewed_at < RENEW_EVERY:
-                return True
-            return self._write(generation + 1, self._me, now)
-        if generation != self._watched[0]:
-            self._watched = (generation, now)
-        if holder is None or now - self._watched[1] >= STALE_AFTER:
-            return self._write(generation + 1, self._me, now)
-        return False
-
-    def release(self) -> None:
-        """Let the next one take over at once."""
-        generation, holder = self._current()
-        if holder == self._me:
-            self._write(generation + 1, None, self._monotonic())
-
-    def _current(self) -> tuple[int, str | None]:
-        generations = [int(name.removesuffix(".json")) for name in self._store.list(self._folder)]
-        if not generations:
-            return 0, None
-        newest = max(generations)
-        data = self._store.read(f"{self._folder}/{newest:012d}.json")
-        # Gone between the listing and the reading: a newer one exists; look again next time.
-        return newest, json.loads(data)["holder"] if data else "somebody"
-
-    def _write(self, generation: int, holder: str | None, now: float) -> bool:
-        if not self._store.create(
-            f"{self._folder}/{generation:012d}.json", to_json({"holder": holder})
-        ):
-            return False
-        self._renewed_at = now
-        if generation > 2:
-            self._store.remove(f"{self._folder}/{generation - 2:012d}.json")
-        return holder == self._me
-
-
-class AttemptLease:
-    """One attempt's sign of life: one start file, heartbeats, a release. Never taken over."""
-
-    def __init__(self, store: Store, attempt: str) -> None:
-        """`attempt` is the attempt's folder name, its nonce included."""
-        self._store = store
-        self._folder = f"leases/{attempt}"
-        self._beats = 0
-
-    def start(self, who: dict[str, object]) -> bool:
-        """Begin the attempt. False: somebody has begun it before, and the caller must exit."""
-        return self._store.create(f"{self._folder}/start.json", to_json(who))
-
-    def withdraw(self) -> bool:
-        """See to it that nobody begins the attempt any more. False: somebody has."""
-        return self._store.create(f"{self._folder}/start.json", WITHDRAWN)
-
-    def beat(self) -> None:
-        """Say that the attempt lives."""
-        self._beats += 1
-        self._store.create(f"{self._folder}/beat-{self._beats:09d}.json", b"{}\n")
-        if self._beats > 3:
-            self._store.remove(f"{self._folder}/beat-{self._beats - 2:09d}.json")
-
-    def release(self) -> None:
-        """Say that the attempt has written all it will ever write."""
-        self._store.create(f"{self._folder}/released.json", b"{}\n")
-
-
-@dataclass(frozen=True)
-class LeaseState:
-    """What a watcher sees of an attempt's lease."""
-
-    started: bool = False
-    withdrawn: bool = False  # by the lab, before any worker began
-    released: bool = False
-    still_for: float = 0.0  # seconds since this watcher last saw it move
-
-
-class LeaseWatch:
-    """Watches attempts' leases on the watcher's own monotonic clock."""
-
-    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
-        self._monotonic = monotonic
-        self._last: dict[str, tuple[list[str], float]] = {}
-
-    def look(self, attempt: str) -> LeaseState:
-        """The state of the lease of `attempt` (its folder name, nonce included)."""
-        names = self._store.list(f"leases/{attempt}")
-        now = self._monotonic()
-        if attempt not in self._last or self._last[attempt][0] != names:
-            self._last[attempt] = (names, now)
-        withdrawn = self._store.read(f"leases/{attempt}/start.json") == WITHDRAWN
-        return LeaseState(
-            started="start.json" in names and not withdrawn,
-            withdrawn=withdrawn,
-            released="released.json" in names,
-            still_for=now - self._last[attempt][1],
-        )

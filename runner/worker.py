@@ -34,8 +34,9 @@ from runner.claims import (
     StepMetrics,
 )
 from runner.graph import text_folder
+from runner.leases import BEAT_EVERY, AttemptLease
 from runner.record import Evaluated, PlannedArm, PlannedData, run_name
-from runner.store import BEAT_EVERY, AttemptLease, Store, StoreError, to_json
+from runner.store import Store, StoreError, to_json
 
 if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
     from engine.data import TokenStore

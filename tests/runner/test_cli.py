@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from runner import cli, launch, record
+from runner import cli, launch, local_ray, record
 from runner.launch import RayAddress, RayError
 from runner.store import Store
 from tests.runner.test_worker import TINY, declare
@@ -50,10 +50,10 @@ class LocalStub:
         self.started = 0
 
     @contextlib.contextmanager
-    def start(self, folder: Path) -> Iterator[launch.LocalRay]:
+    def start(self, folder: Path) -> Iterator[local_ray.LocalRay]:
         self.started += 1
         guard = SimpleNamespace(poll=lambda: None if self.alive else 1)
-        yield launch.LocalRay("http://127.0.0.1:1", folder / "token", guard)  # type: ignore[arg-type]
+        yield local_ray.LocalRay("http://127.0.0.1:1", folder / "token", guard)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from runner import drive, lifecycle, record
+from runner.leases import LeaseWatch
 from runner.lifecycle import Facts
-from runner.store import LeaseWatch, Store
+from runner.store import Store
 from tests import stub_trainer, synthetic
 from tests.stub_trainer import StubJob, StubRay, steady_bpb
 

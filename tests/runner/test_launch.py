@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import launch
+from runner import launch, local_ray
 from runner.claims import ANOTHER_WORKER
 from runner.launch import RayAddress, RayError, RayJobs
 from tests import synthetic
@@ -204,16 +204,17 @@ def test_its_environment_is_built_from_nothing(
 ) -> None:
     for name in ("CANARY", "GITHUB_TOKEN", "PYTHONPATH", "RAY_ADDRESS", "HOME"):
         monkeypatch.setenv(name, "a secret")
-    made = launch._environment(tmp_path, tmp_path / "token", list(range(20)))
+    made = local_ray._environment(tmp_path, tmp_path / "token", list(range(20)))
     assert "a secret" not in made.values()
     assert set(made) - {"PATH", "HOME", "LANG"} == {
         *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_JOB_START_TIMEOUT_SECONDS"),
         *("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT"),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
     }
 
 
 def test_its_ports_are_free_distinct_and_not_those_of_rays_workers() -> None:
-    ports = launch._free_ports(11)
+    ports = local_ray.free_ports(11)
     assert len(set(ports)) == 11
     assert not set(ports) & set(range(10_002, 20_000))
     for port in ports:
@@ -227,7 +228,7 @@ def test_one_that_does_not_come_up_says_why_and_leaves_nothing(
     words = [sys.executable, "-c", "import sys; sys.exit('no room for a Ray here')"]
     monkeypatch.setattr(launch, "_head", lambda *_: words)
     before = set(Path("/tmp").glob("ray-*"))
-    with pytest.raises(RayError, match="no room for a Ray here"), launch.local_ray(tmp_path):
+    with pytest.raises(RayError, match="no room for a Ray here"), local_ray.local_ray(tmp_path):
         pass
     assert set(Path("/tmp").glob("ray-*")) <= before
 

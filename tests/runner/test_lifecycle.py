@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from runner import record
+from runner.leases import STALE_AFTER, LeaseState
 from runner.lifecycle import (
     Action,
     Attempt,
@@ -18,7 +19,6 @@ from runner.lifecycle import (
     Submit,
     decide,
 )
-from runner.store import STALE_AFTER, LeaseState
 from tests import synthetic
 
 NOW = synthetic.START

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from runner import store as stores
-from runner.store import AttemptLease, Leadership, LeaseWatch, Store, StoreError
+from runner.leases import AttemptLease, Leadership, LeaseWatch
+from runner.store import Store, StoreError
 
 
 class Clock:

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli, drive, graph, guard, launch, lifecycle, record
+from runner import cli, drive, graph, guard, lifecycle, local_ray, record
 from runner.claims import ANOTHER_WORKER
-from runner.launch import LocalRay, RayJobs
-from runner.store import LeaseWatch, Store
+from runner.launch import RayJobs
+from runner.leases import LeaseWatch
+from runner.local_ray import LocalRay
+from runner.store import Store
 from tests.runner.test_worker import TINY, declare
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
@@ -40,6 +42,7 @@ class Story:
     attempts: tuple[lifecycle.Attempt, ...] = ()  # of the execution that was disturbed
     disturbed: dict[str, record.Run] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)  # processes after Ray was stopped
+    listening: set[str] = field(default_factory=set)  # hexadecimal addresses of Ray's servers
     scratch: Path = Path()
 
     def params(self, n: int) -> dict[str, str]:
@@ -57,15 +60,32 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     story = Story()
     os.environ["REGATTA_CANARY"] = CANARY
     try:
-        with launch.local_ray(store.path("ray")) as ray:
+        with local_ray.local_ray(store.path("ray")) as ray:
             story.scratch = ray.token_file.parent
             _run_twice(story, folder, store, ray)
             _run_disturbed(story, folder, store, ray)
             family = [ray.guard.pid, *guard.descendants(ray.guard.pid)]
+            story.listening = _listening(family)
         story.left = [pid for pid in family if _environment(pid)]
     finally:
         del os.environ["REGATTA_CANARY"]
     return story
+
+
+def _listening(processes: list[int]) -> set[str]:
+    """The local addresses on which these processes listen, as /proc/net writes them."""
+    sockets = set()
+    for process in processes:
+        for descriptor in Path(f"/proc/{process}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                sockets.add(str(descriptor.readlink()))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].partition(":")[0])
+    return found
 
 
 def _run_twice(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
@@ -175,3 +195,8 @@ def test_no_secret_of_the_parent_is_in_any_environment_of_ray_or_its_jobs(story:
 def test_no_process_and_no_file_of_ray_is_left_behind(story: Story) -> None:
     assert story.left == []
     assert not story.scratch.exists()
+
+
+def test_ray_listens_on_loopback_only(story: Story) -> None:
+    assert story.listening
+    assert story.listening <= {"0100007F", "0000000000000000FFFF00000100007F"}

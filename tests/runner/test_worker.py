@@ -12,8 +12,9 @@ import pytest
 
 from runner import claims, drive, graph, lifecycle, record, worker
 from runner.claims import ANOTHER_WORKER, StepMetrics
+from runner.leases import LeaseWatch
 from runner.lifecycle import Job
-from runner.store import LeaseWatch, Store
+from runner.store import Store
 from tests import stub_trainer
 
 TINY = """

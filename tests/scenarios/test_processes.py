@@ -18,7 +18,8 @@ import pytest
 from bot.sandbox.sandbox import make_sandbox
 from bot.sandbox.server import running
 from runner.guard import PR_SET_CHILD_SUBREAPER, descendants
-from runner.launch import RayAddress, local_ray
+from runner.launch import RayAddress
+from runner.local_ray import local_ray
 from tests.scenarios.lab import EXPERIMENT, ROOT, SECRET, TEXT, TOKENS, form_body
 
 BEATS = 8
