@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from runner import cli, launch, local_ray, record
+from runner import cli, local_ray, record
 from runner.launch import RayAddress, RayError
 from runner.store import Store
 from tests.runner.test_worker import TINY, declare
@@ -59,7 +59,7 @@ class LocalStub:
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> LocalStub:
     local = LocalStub()
-    monkeypatch.setattr(launch, "local_ray", local.start)
+    monkeypatch.setattr(local_ray, "local_ray", local.start)
     monkeypatch.setattr(cli, "RayJobs", lambda _: local.ray)
     monkeypatch.setattr(cli, "POLL", 0.001)
     return local
@@ -227,7 +227,7 @@ def test_a_ctrl_c_cancels_in_the_records_and_exits_with_1(
 def test_what_this_machine_does_not_have_is_bad_input(
     tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "local_gpus", lambda: 0)
+    monkeypatch.setattr(local_ray, "local_gpus", lambda: 0)
     folder = declare(tmp_path / "tiny", TINY.replace("kind: cpu", "kind: h100"))
     answer = ask("run", folder, "--store", tmp_path / "store")
     assert answer.exit_code == 2

@@ -15,6 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 from bot import webhook
+from bot.github import GitHub
 from tests.rendered import live, unescaped
 from tests.scenarios.lab import EXPERIMENT, PREDICTIONS, SECRET, TEXT, Lab, a_lab, form_body
 
@@ -472,3 +473,18 @@ def test_a_delivery_with_a_wrong_signature_is_answered_401_and_not_kept(lab: Lab
     for wrong in (None, "", right[:-1], right.upper(), right.removeprefix("sha256="), "sha1=00"):
         assert post(wrong).status_code == 401
     assert lab.records("inbox") == {}
+
+
+def test_a_marker_inside_a_comment_is_not_taken_for_the_bots_own(lab: Lab) -> None:
+    issue = lab.preregister()
+    # People with write access can edit the bot's comments too.
+    sealed = lab.sandbox.issue(issue).comments[0]
+    edited = f"<!-- regatta: plan.1 -->\n\n{sealed.body}"
+    lab.sandbox.edit_comment("ada", sealed.id, edited)
+    github = GitHub(
+        "regatta-lab/lab", lambda: "installation-token", api=f"{lab.sandbox.url}/api/v3"
+    )
+    assert github.my_comments(issue, "<!-- regatta: plan.1 -->") == []
+    assert [made.id for made in github.my_comments(issue, "<!-- regatta: sealed -->")] == [
+        sealed.id
+    ]
