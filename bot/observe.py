@@ -24,7 +24,7 @@ from bot.facts import (
 )
 from bot.github import Entry, GitHub
 from bot.preregister import FORM_PATH
-from runner import drive, graph, record, spec
+from runner import drive, planning, record, spec
 from runner.leases import LeaseWatch
 from runner.progress import progress
 from runner.record import (
@@ -251,7 +251,7 @@ class Observer:
         source = experiment.data.source
         if source == "stdlib":
             if source not in self._texts:
-                self._texts[source] = graph.the_text(experiment, None)
+                self._texts[source] = planning.the_text(experiment, None)
             text = self._texts[source]
         else:
             with tempfile.TemporaryDirectory() as there:
@@ -261,9 +261,9 @@ class Observer:
                     target = Path(there) / source
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(self._github.blob(entry.sha))
-                text = graph.the_text(experiment, Path(there))
-            graph.keep_text(self._store, text)
-        return graph.make_plan(experiment, folder, text, sealed)
+                text = planning.the_text(experiment, Path(there))
+            planning.keep_text(self._store, text)
+        return planning.make_plan(experiment, folder, text, sealed)
 
     def _declaration(self, entry: Entry | None, file: str) -> str:
         words = _unfit(entry) if entry else "there is no such file; an experiment is declared in it"

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from runner import drive, graph, lifecycle, local_ray, record, terminal
+from runner import drive, lifecycle, local_ray, planning, record, terminal
 from runner.hardware import KINDS
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
@@ -98,7 +98,7 @@ def run(
 
 def _planned(path: Path, store: Store | None) -> record.Plan:
     try:
-        return graph.plan_folder(path, store)
+        return planning.plan_folder(path, store)
     except BadExperiment as error:
         _stop(BAD_INPUT, str(error))
 

@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from runner import claims, faults, lifecycle, record
+from runner import faults, lifecycle, record, reports
 from runner.analysis import verdicts
-from runner.claims import AttemptSpec, Refused, ToEvaluate
 from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
 from runner.progress import curve
 from runner.record import Checkpoint, Evaluated, RunEnd, run_name
+from runner.reports import AttemptSpec, Refused, ToEvaluate
 from runner.store import Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
@@ -42,7 +42,7 @@ def begin(store: Store, execution: record.Execution) -> bool:
 
 
 def observe(store: Store, look: Callable[[str], Job], leases: LeaseWatch, execution: str) -> Facts:
-    """The execution's records and, for an attempt that is open, its lease, claim and job."""
+    """The execution's records and, for an attempt that is open, its lease, report and job."""
     folder = f"executions/{execution}"
     events = record.names(store, folder)
     attempts = []
@@ -77,11 +77,12 @@ def _open(
     out, nonce = store.path(f"work/{attempt.folder}/out"), attempt.claimed.nonce
     finished, failed = False, ""
     try:
-        finished = claims.read_claim(out / "finished.json", claims.AttemptClaim, nonce) is not None
-        failure = claims.read_claim(out / "failed.json", claims.AttemptClaim, nonce)
+        success = reports.read_report(out / "finished.json", reports.AttemptReport, nonce)
+        finished = success is not None
+        failure = reports.read_report(out / "failed.json", reports.AttemptReport, nonce)
         failed = (failure.why or "the job gave no reason") if failure else ""
     except Refused as error:
-        failed = f"its claim was refused: {error}"
+        failed = f"its report was refused: {error}"
     return Attempt(
         name=attempt.name,
         folder=attempt.folder,
@@ -214,20 +215,20 @@ def _run_end(
     run, steps = run_name(arm, seed), facts.execution.plan.arms[arm].train.num_train_steps
     out = store.path(f"work/{attempt.folder}/out")
     try:
-        claim = claims.read_claim(
-            out / "runs" / f"{run}.json", claims.RunClaim, attempt.claimed.nonce
+        report = reports.read_report(
+            out / "runs" / f"{run}.json", reports.RunReport, attempt.claimed.nonce
         )
-        if claim is None:
+        if report is None:
             return RunEnd(state="failed", why="the job left no word of it", step=0, checkpoint=None)
-        if claim.step > steps:
-            raise Refused(f"{attempt.folder}/out/runs/{run}.json: step {claim.step} of {steps}")
-        if claim.state == "failed":
-            return RunEnd(state="failed", why=claim.why, step=claim.step, checkpoint=None)
+        if report.step > steps:
+            raise Refused(f"{attempt.folder}/out/runs/{run}.json: step {report.step} of {steps}")
+        if report.state == "failed":
+            return RunEnd(state="failed", why=report.why, step=report.step, checkpoint=None)
         # A run that an earlier attempt had finished left its checkpoint there.
         for earlier in reversed(facts.of("t")):
             path = f"{earlier.folder}/out/checkpoints/{run}/{steps}"
             if store.path(f"work/{path}").is_dir():
-                digest = claims.checkpoint_sha256(store.path(f"work/{path}"))
+                digest = reports.checkpoint_sha256(store.path(f"work/{path}"))
                 checkpoint = Checkpoint(path=path, step=steps, sha256=digest)
                 return RunEnd(state="finished", step=steps, checkpoint=checkpoint)
         raise Refused(f"{attempt.folder}/out/checkpoints/{run}/{steps}: there is no checkpoint")
@@ -243,12 +244,12 @@ def _evaluated(
     scored = {}
     for run in _spec(facts, attempt.name, attempt.claimed.nonce).evaluate:
         try:
-            claim = claims.read_claim(
-                out / "evaluated" / f"{run}.json", claims.EvaluationClaim, attempt.claimed.nonce
+            report = reports.read_report(
+                out / "evaluated" / f"{run}.json", reports.EvaluationReport, attempt.claimed.nonce
             )
-            if claim is None:
+            if report is None:
                 raise Refused(f"{attempt.folder}/out/evaluated/{run}.json: there is no figure")
-            scored[run] = claim.evaluated
+            scored[run] = report.evaluated
         except Refused as error:
             refused.append(str(error))
     return scored
@@ -257,10 +258,10 @@ def _evaluated(
 def _receipt(store: Store, attempt: Attempt) -> dict[str, str]:
     path = store.path(f"work/{attempt.folder}/out") / "finished.json"
     try:
-        claim = claims.read_claim(path, claims.AttemptClaim, attempt.claimed.nonce)
+        report = reports.read_report(path, reports.AttemptReport, attempt.claimed.nonce)
     except Refused:
         return {}
-    return dict(claim.receipt) if claim else {}
+    return dict(report.receipt) if report else {}
 
 
 # ── Concluding ───────────────────────────────────────────────────────────────────────────────

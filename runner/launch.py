@@ -12,10 +12,10 @@ from pathlib import Path
 
 import httpx
 
-from runner.claims import ANOTHER_WORKER
 from runner.hardware import KINDS
 from runner.lifecycle import Job
 from runner.record import Plan
+from runner.reports import ANOTHER_WORKER
 
 LOOK = httpx.Timeout(5.0, connect=2.0)  # a look must never hold up the others
 SUBMIT = httpx.Timeout(20.0, connect=2.0)  # Ray's first one takes some seconds

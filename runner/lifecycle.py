@@ -39,8 +39,8 @@ class Attempt:
     ended: record.Ended | None
     job: Job = "unknown"
     lease: LeaseState = field(default_factory=LeaseState)
-    finished: bool = False  # its claim to have finished can be read
-    failed: str = ""  # why, if it claims to have failed
+    finished: bool = False  # it reports to have finished
+    failed: str = ""  # why, if it reports to have failed
 
 
 @dataclass(frozen=True)

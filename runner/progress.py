@@ -1,4 +1,4 @@
-"""How far an execution is, and its curves, as its jobs claim.
+"""How far an execution is, and its curves, as its jobs report.
 
 A run's curve is the union of its attempts' metrics by step; where two attempts report a step,
 the later one counts. What contradicts the plan is refused.
@@ -7,9 +7,9 @@ the later one counts. What contradicts the plan is refused.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from runner.claims import StepMetrics, read_metrics
 from runner.lifecycle import Facts
 from runner.record import PlannedArm, run_name
+from runner.reports import StepMetrics, read_metrics
 from runner.store import Store
 
 RECENT = 8  # chunks of an attempt that tell its newest step and speed

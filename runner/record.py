@@ -278,7 +278,7 @@ class Ended(Record):
     why: str = ""
     runs: dict[str, RunEnd] = {}  # of training
     evaluated: dict[str, Evaluated] = {}  # of evaluation
-    refused: tuple[str, ...] = ()  # claims that were not believed, each with its reason
+    refused: tuple[str, ...] = ()  # reports that were not believed, each with its reason
     receipt: dict[str, str] = {}  # versions, devices, threads, as the job names them
 
 

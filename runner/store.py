@@ -27,7 +27,7 @@ class Store:
 
         Raises StoreError where the folder cannot be written or its file system has no hard links.
         """
-        self.root = root.resolve()  # claims are refused behind links, so ours are resolved
+        self.root = root.resolve()  # reports are refused behind links, so ours are resolved
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.create("store.json", to_json({"id": secrets.token_hex(8)}))

@@ -1,8 +1,9 @@
 """What runs inside a job: `python -m runner.worker <attempt's folder>`.
 
-It obeys the folder's `spec.json`, talks to nobody, and leaves claims (`runner.claims`) below `out/`
-for the lab to read. It writes nowhere else but to its lease, the shared steps and the cache. Its
-first act is to begin its lease: of two workers on one attempt, the second leaves at once.
+It obeys the folder's `spec.json`, talks to nobody, and leaves reports (`runner.reports`) below
+`out/` for the lab to read. It writes nowhere else but to its lease, the shared steps and the
+cache. Its first act is to begin its lease: of two workers on one attempt, the second leaves at
+once.
 """
 
 import hashlib
@@ -23,26 +24,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.tokenize import BadText, Text, read_text
-from runner import claims, guard, machine
-from runner.claims import (
+from runner import guard, machine, reports
+from runner.leases import BEAT_EVERY, AttemptLease
+from runner.planning import text_folder
+from runner.record import Evaluated, PlannedArm, PlannedData, run_name
+from runner.reports import (
     ANOTHER_WORKER,
-    AttemptClaim,
+    AttemptReport,
     AttemptSpec,
-    EvaluationClaim,
+    EvaluationReport,
     Refused,
-    RunClaim,
+    RunReport,
     StepMetrics,
 )
-from runner.graph import text_folder
-from runner.leases import BEAT_EVERY, AttemptLease
-from runner.record import Evaluated, PlannedArm, PlannedData, run_name
 from runner.store import Store, StoreError, to_json
 
 if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
     from engine.data import TokenStore
 
 FLUSH_EVERY = 2.0  # seconds between two chunks of metrics
-MOST_CHUNK = claims.MOST_BYTES // 2
+MOST_CHUNK = reports.MOST_BYTES // 2
 MOST_WHY = 500
 
 
@@ -111,12 +112,12 @@ def _attempt(store: Store, folder: Path) -> int:
             _train(store, spec, out)
         else:
             _evaluate(store, spec, out)
-        done = AttemptClaim(nonce=nonce, receipt=machine.receipt())
+        done = AttemptReport(nonce=nonce, receipt=machine.receipt())
     except Exception as error:
         traceback.print_exc()
-        write_claim(out / "failed.json", AttemptClaim(nonce=nonce, why=_sentence(error)))
+        write_report(out / "failed.json", AttemptReport(nonce=nonce, why=_sentence(error)))
         return 1
-    write_claim(out / "finished.json", done)
+    write_report(out / "finished.json", done)
     return 0
 
 
@@ -129,9 +130,9 @@ def _sentence(error: Exception) -> str:
     ]
 
 
-def write_claim(path: Path, claim: claims.Claim) -> None:
-    """Write a claim's file, whole or not at all."""
-    _write(path, to_json(claim.model_dump(mode="json")))
+def write_report(path: Path, report: reports.Report) -> None:
+    """Write a report, whole or not at all."""
+    _write(path, to_json(report.model_dump(mode="json")))
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -158,8 +159,8 @@ def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
     for arm, seed in spec.plan.runs():
         run = run_name(arm, seed)
         earlier = [store.path(f"work/{name}/out/checkpoints/{run}") for name in spec.earlier]
-        claim = _run(spec, spec.plan.arms[arm], seed, run, tokens, out, earlier)
-        write_claim(out / "runs" / f"{run}.json", claim)
+        report = _run(spec, spec.plan.arms[arm], seed, run, tokens, out, earlier)
+        write_report(out / "runs" / f"{run}.json", report)
 
 
 def _run(
@@ -170,7 +171,7 @@ def _run(
     tokens: "TokenStore",
     out: Path,
     earlier: list[Path],
-) -> RunClaim:
+) -> RunReport:
     """Train one run. One that diverges has failed, and the next one goes on."""
     from engine.train import NonFiniteLoss, train
 
@@ -183,12 +184,12 @@ def _run(
             if line.step % arm.train.checkpoint_every == 0:
                 chunks.flush()
     except NonFiniteLoss as error:
-        return RunClaim(
+        return RunReport(
             nonce=spec.nonce, state="failed", step=error.step, why=str(error)[:MOST_WHY]
         )
     finally:
         chunks.flush()
-    return RunClaim(nonce=spec.nonce, state="finished", step=arm.train.num_train_steps)
+    return RunReport(nonce=spec.nonce, state="finished", step=arm.train.num_train_steps)
 
 
 class MetricsChunks:
@@ -240,7 +241,7 @@ def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
 
 
 def _made(store: Store, step: str, fingerprint: str, manifest: bytes) -> Path:
-    """The folder that a manifest names. It is a claim by whoever made it."""
+    """The folder that a manifest names. It is the word of whoever made it."""
     try:
         made = json.loads(manifest)
         generation, of = str(made["generation"]), made["fingerprint"]
@@ -295,8 +296,8 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
             evaluated = Evaluated(
                 bpb=bpb, loss=loss, targets=targets, params_sha256=params_sha256(params)
             )
-            claim = EvaluationClaim(nonce=spec.nonce, evaluated=evaluated)
-            write_claim(out / "evaluated" / f"{run}.json", claim)
+            report = EvaluationReport(nonce=spec.nonce, evaluated=evaluated)
+            write_report(out / "evaluated" / f"{run}.json", report)
         else:  # no figure is written, and the lab says so; the other runs have theirs
             print(f"{run}: {bpb} bits per byte is no figure", file=sys.stderr)
         shutil.rmtree(copy)
@@ -306,7 +307,7 @@ def _copy(checkpoint: Path, copy: Path, run: str, wanted: str) -> None:
     """Take the parameters out of the reach of whoever wrote them, if they are those recorded."""
     try:
         shutil.copytree(checkpoint / "params", copy / "params", symlinks=True)
-        found = f"SHA-256 {claims.checkpoint_sha256(copy)}"
+        found = f"SHA-256 {reports.checkpoint_sha256(copy)}"
     except OSError as error:
         found = f"unreadable ({' '.join(str(error).split())[:150]})"
     except Refused as error:

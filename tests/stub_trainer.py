@@ -1,4 +1,4 @@
-"""A trainer without Ray or JAX: `StubRay` takes attempts as Ray would and leaves the claims that
+"""A trainer without Ray or JAX: `StubRay` takes attempts as Ray would and leaves the reports that
 `runner.worker` would, with made-up figures. Time passes only when it is told to: at each look
 (`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each as a function to
 hand to `StubRay(tamper=…)`.
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner import claims, record
-from runner.claims import AttemptSpec
+from runner import record, reports
 from runner.lifecycle import Job
 from runner.record import run_name
+from runner.reports import AttemptSpec
 from runner.store import to_json
 
 RECEIPT = {"python": "3.11.0", "jax": "0.10.2", "device": "1 × stub"}
@@ -36,7 +36,7 @@ class StubJob:
     status: Job = "pending"
     steps: int = 0  # taken by this job, over all its runs
     beats: int = 0
-    unwritten: dict[str, list[claims.StepMetrics]] = field(default_factory=dict)
+    unwritten: dict[str, list[reports.StepMetrics]] = field(default_factory=dict)
     work: Iterator[None] = field(default_factory=lambda: iter(()))
 
     @property
@@ -79,8 +79,8 @@ def put(path: Path, data: bytes) -> None:
     draft.replace(path)
 
 
-def put_claim(path: Path, claim: claims.Claim) -> None:
-    put(path, to_json(claim.model_dump(mode="json")))
+def put_report(path: Path, report: reports.Report) -> None:
+    put(path, to_json(report.model_dump(mode="json")))
 
 
 class StubRay:
@@ -207,11 +207,13 @@ class StubRay:
         else:
             yield
             if why := _evaluate(job, spec, self.bpb):
-                put_claim(job.out / "failed.json", claims.AttemptClaim(nonce=spec.nonce, why=why))
+                put_report(
+                    job.out / "failed.json", reports.AttemptReport(nonce=spec.nonce, why=why)
+                )
                 return
         if not (job.out / "finished.json").exists():
-            done = claims.AttemptClaim(nonce=spec.nonce, receipt=RECEIPT)
-            put_claim(job.out / "finished.json", done)
+            done = reports.AttemptReport(nonce=spec.nonce, receipt=RECEIPT)
+            put_report(job.out / "finished.json", done)
 
     def _train(self, job: StubJob, spec: AttemptSpec, arm: str, seed: int) -> Iterator[None]:
         run, planned = run_name(arm, seed), spec.plan.arms[arm]
@@ -222,7 +224,7 @@ class StubRay:
                 why = f"the loss was not finite (nan) at step {step}"
                 said = {"nonce": spec.nonce, "state": "failed", "step": step, "why": why}
                 break
-            line = claims.StepMetrics(
+            line = reports.StepMetrics(
                 step=step,
                 loss=self.bpb(arm, seed) * math.log(2) + 3 * math.exp(-4 * step / steps),
                 grad_norm=1.0,
@@ -237,7 +239,7 @@ class StubRay:
                 item = job.out / "checkpoints" / run / str(step) / "params" / "values.json"
                 put(item, to_json({"run": run, "step": step}))
             yield
-        put_claim(job.out / "runs" / f"{run}.json", claims.RunClaim(**said))
+        put_report(job.out / "runs" / f"{run}.json", reports.RunReport(**said))
 
 
 def _newest(job: StubJob, spec: AttemptSpec, run: str) -> int:
@@ -252,8 +254,8 @@ def _evaluate(job: StubJob, spec: AttemptSpec, bpb: Callable[[str, int], float])
     seeds = {run_name(arm, seed): (arm, seed) for arm, seed in spec.plan.runs()}
     for run, wanted in spec.evaluate.items():
         step = job.root / "work" / wanted.path
-        with contextlib.suppress(claims.Refused):
-            if claims.checkpoint_sha256(step) == wanted.sha256:
+        with contextlib.suppress(reports.Refused):
+            if reports.checkpoint_sha256(step) == wanted.sha256:
                 value = bpb(*seeds[run])
                 evaluated = record.Evaluated(
                     bpb=value,
@@ -263,8 +265,8 @@ def _evaluate(job: StubJob, spec: AttemptSpec, bpb: Callable[[str, int], float])
                         json.dumps([run, wanted.path]).encode()
                     ).hexdigest(),
                 )
-                claim = claims.EvaluationClaim(nonce=spec.nonce, evaluated=evaluated)
-                put_claim(job.out / "evaluated" / f"{run}.json", claim)
+                report = reports.EvaluationReport(nonce=spec.nonce, evaluated=evaluated)
+                put_report(job.out / "evaluated" / f"{run}.json", report)
                 continue
         return f"the checkpoint of {run} is not the one recorded; nothing was scored"
     return ""
@@ -303,8 +305,8 @@ def wrong_nonce(job: StubJob) -> None:
 def boast(job: StubJob) -> None:
     """A failed run that took a billion steps, whose FLOPs would count."""
     for run in _runs(job):
-        said = claims.RunClaim(nonce=job.spec.nonce, state="failed", step=10**9, why="so many")
-        put_claim(job.out / "runs" / f"{run}.json", said)
+        said = reports.RunReport(nonce=job.spec.nonce, state="failed", step=10**9, why="so many")
+        put_report(job.out / "runs" / f"{run}.json", said)
 
 
 def linked_files(job: StubJob) -> None:
@@ -340,9 +342,9 @@ def squat(job: StubJob) -> None:
             evaluated = record.Evaluated(
                 bpb=0.001, loss=0.001, targets=spec.plan.eval.tokens, params_sha256="0" * 64
             )
-            put_claim(
+            put_report(
                 job.root / "work" / name / "out" / "evaluated" / f"{run_name(arm, seed)}.json",
-                claims.EvaluationClaim(nonce=name.rpartition("-")[2], evaluated=evaluated),
+                reports.EvaluationReport(nonce=name.rpartition("-")[2], evaluated=evaluated),
             )
         put(job.root / "leases" / name / "start.json", b"{}\n")
         put(job.root / "leases" / name / "released.json", b"{}\n")

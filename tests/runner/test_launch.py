@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from runner import launch, local_ray
-from runner.claims import ANOTHER_WORKER
 from runner.launch import RayAddress, RayError, RayJobs
+from runner.reports import ANOTHER_WORKER
 from tests import synthetic
 
 FOLDER = "x0123456789abcdef.t1-aa"
@@ -226,7 +226,7 @@ def test_one_that_does_not_come_up_says_why_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [sys.executable, "-c", "import sys; sys.exit('no room for a Ray here')"]
-    monkeypatch.setattr(launch, "_head", lambda *_: words)
+    monkeypatch.setattr(local_ray, "_head", lambda *_: words)
     before = set(Path("/tmp").glob("ray-*"))
     with pytest.raises(RayError, match="no room for a Ray here"), local_ray.local_ray(tmp_path):
         pass

@@ -1,4 +1,4 @@
-"""Curves and progress, from what jobs claim."""
+"""Curves and progress, from what jobs report."""
 
 import json
 from pathlib import Path

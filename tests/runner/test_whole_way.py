@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli, drive, graph, guard, lifecycle, local_ray, record
-from runner.claims import ANOTHER_WORKER
+from runner import cli, drive, guard, lifecycle, local_ray, planning, record
 from runner.launch import RayJobs
 from runner.leases import LeaseWatch
 from runner.local_ray import LocalRay
+from runner.reports import ANOTHER_WORKER
 from runner.store import Store
 from tests.runner.test_worker import TINY, declare
 
@@ -100,7 +100,7 @@ def _run_twice(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
 
 def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
     """The same plan; its worker is killed after the first run's sixth checkpoint."""
-    plan = graph.plan_folder(folder, store)
+    plan = planning.plan_folder(folder, store)
     now = datetime.now(UTC)
     execution = record.Execution(id=record.execution_id("x"), at=now, plan=plan, origin=None)
     drive.begin(store, execution)

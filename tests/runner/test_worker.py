@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import claims, drive, graph, lifecycle, record, worker
-from runner.claims import ANOTHER_WORKER, StepMetrics
+from runner import drive, lifecycle, planning, record, reports, worker
 from runner.leases import LeaseWatch
 from runner.lifecycle import Job
+from runner.reports import ANOTHER_WORKER, StepMetrics
 from runner.store import Store
 from tests import stub_trainer
 
@@ -73,7 +73,7 @@ class Life:
 
     def __init__(self, folder: Path, store: Store, name: str = "1") -> None:
         self.store, self.jobs, self.leases = store, Processes(), LeaseWatch(store)
-        plan = graph.plan_folder(folder, store)
+        plan = planning.plan_folder(folder, store)
         self.id = record.execution_id(f"{store.id}/{name}")
         drive.begin(
             store, record.Execution(id=self.id, at=datetime.now(UTC), plan=plan, origin=None)
@@ -221,9 +221,9 @@ def test_a_text_that_is_not_the_planned_one_is_refused_in_words(tmp_path: Path) 
 def test_a_standard_library_of_another_python_is_refused_in_words(tmp_path: Path) -> None:
     folder = declare(tmp_path / "x")
     store = Store(tmp_path / "store")
-    plan = graph.plan_folder(folder, store)
+    plan = planning.plan_folder(folder, store)
     data = plan.data.model_copy(update={"source": "stdlib"})
-    spec = claims.AttemptSpec(
+    spec = reports.AttemptSpec(
         attempt="x.t1", nonce="aa", kind="train", plan=plan.model_copy(update={"data": data})
     )
     store.create(f"work/{spec.folder}/spec.json", spec.canonical())
@@ -260,7 +260,7 @@ def test_a_spec_that_cannot_be_read_is_said_and_not_retried(tmp_path: Path) -> N
     where.mkdir(parents=True)
     (where / "spec.json").write_text("{}")
     assert work(where) == 1
-    failed = claims.read_claim(where / "out" / "failed.json", claims.AttemptClaim, "aa")
+    failed = reports.read_report(where / "out" / "failed.json", reports.AttemptReport, "aa")
     assert failed
     assert failed.why.startswith("ValidationError: ")
     assert len(failed.why) <= 500
@@ -288,7 +288,7 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
     monkeypatch.setattr(worker, "MOST_CHUNK", 100)
     assert add(4) == ["000000.jsonl"]
     assert add(5) == ["000000.jsonl", "000001.jsonl"]
-    assert [line.step for line in claims.read_metrics(tmp_path.resolve() / "m", [])] == [
+    assert [line.step for line in reports.read_metrics(tmp_path.resolve() / "m", [])] == [
         1,
         2,
         3,

@@ -539,6 +539,7 @@ def test_status_says_what_runs_and_what_ran(slow_lab: Lab) -> None:
     assert "Nothing has run here yet. The newest plan is plan 1" in lab.last(pull)
     tell(lab, "grace", pull, "/run")
     lab.trainer.advance(24)
+    look(lab)
     tell(lab, "sam", pull, "/status")
     (execution,) = executions(lab)
     assert f"| `{execution}` | running | 25 % | grace |" in lab.last(pull)

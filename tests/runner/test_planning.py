@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.tokenize import Text
-from runner import graph, record, spec
+from runner import planning, record, spec
 from runner.record import Person, Plan, Prediction, Preregistration
 from runner.spec import BadExperiment
 from runner.store import Store
@@ -55,7 +55,7 @@ def plan(
     text: Text = SPLIT,
     sealed: Preregistration | None = None,
 ) -> Plan:
-    return graph.make_plan(spec.parse(declaration, FILE), folder, text, sealed)
+    return planning.make_plan(spec.parse(declaration, FILE), folder, text, sealed)
 
 
 def changed(was: str, now: str) -> str:
@@ -199,7 +199,7 @@ def test_a_plan_comes_back_from_json_as_it_was(made: Plan) -> None:
     assert back == made
     assert back.canonical() == made.canonical()
     assert list(back.arms) == list(made.arms)
-    assert graph.fingerprint(back) == made.fingerprint
+    assert planning.fingerprint(back) == made.fingerprint
 
 
 def test_a_plan_comes_back_from_the_store_as_it_was(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_text_outside_the_folder_is_refused_at_its_field(tmp_path: Path, sourc
     (tmp_path / "warm").mkdir()
     (tmp_path / "warm" / "experiment.yaml").write_text(changed("text.txt", source))
     with pytest.raises(BadExperiment) as caught:
-        graph.plan_folder(tmp_path / "warm")
+        planning.plan_folder(tmp_path / "warm")
     (problem,) = caught.value.problems
     assert (problem.line, problem.field) == (3, "data.source")
 
@@ -275,8 +275,8 @@ def test_a_text_of_its_own_is_kept_for_the_job_under_its_digests(tmp_path: Path)
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     store = Store(tmp_path / "store")
-    made = graph.plan_folder(tmp_path, store)
-    folder = graph.text_folder(made.data.train_sha256, made.data.validation_sha256)
+    made = planning.plan_folder(tmp_path, store)
+    folder = planning.text_folder(made.data.train_sha256, made.data.validation_sha256)
     train, validation = (store.require(f"{folder}/{split}") for split in ("train", "validation"))
     assert train + validation == TEXT.encode()
     assert len(validation) == made.data.validation_tokens

@@ -1,7 +1,7 @@
 """What a job says of itself, and the one way to believe it: size-limited schemas.
 
-A job's files are claims: it may be buggy, late, or hostile. So the lab reads them through
-`read_claim` and `read_lines` only: regular files, no links, capped sizes, known keys, finite
+A job may be buggy, late, or hostile, so its reports are not facts. The lab reads them through
+`read_report` and `read_metrics` only: regular files, no links, capped sizes, known keys, finite
 figures, and the attempt's own nonce. What does not pass is refused with its reason, which is
 recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
 
@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from runner.record import Evaluated, Plan
 from runner.store import to_json
 
-MOST_BYTES = 1 << 20  # of one file of claims
+MOST_BYTES = 1 << 20  # of one file
 MOST_LINE = 2_000
 MOST_REASON = 300  # characters of why something was refused; keys and values are the job's words
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
@@ -35,16 +35,16 @@ Word = Annotated[str, StringConstraints(max_length=500)]
 
 
 class Refused(Exception):
-    """A claim that is not believed; the message names the file and the reason."""
+    """A report that is not believed; the message names the file and the reason."""
 
 
-class Claim(BaseModel):
+class Report(BaseModel):
     """A job's word. Unknown keys and figures that are not finite are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class StepMetrics(Claim):
+class StepMetrics(Report):
     """One line of metrics: the state after `step` steps."""
 
     step: int = Field(ge=1)
@@ -55,7 +55,7 @@ class StepMetrics(Claim):
     tokens_per_second: float | None = None
 
 
-class RunClaim(Claim):
+class RunReport(Report):
     """A run is over. `step` steps were taken; a failed one says why."""
 
     nonce: str
@@ -64,14 +64,14 @@ class RunClaim(Claim):
     why: Word = ""
 
 
-class EvaluationClaim(Claim):
+class EvaluationReport(Report):
     """One run's checkpoint was scored."""
 
     nonce: str
     evaluated: Evaluated
 
 
-class AttemptClaim(Claim):
+class AttemptReport(Report):
     """The attempt is over; `why` of one that failed. The receipt names what equality rests on."""
 
     nonce: str
@@ -114,11 +114,11 @@ class AttemptSpec(BaseModel):
         return hashlib.sha256(self.canonical()).hexdigest()
 
 
-C = TypeVar("C", bound=Claim)
+C = TypeVar("C", bound=Report)
 
 
-def read_claim(path: Path, kind: type[C], nonce: str | None = None) -> C | None:
-    """The claim in the file `path`, or None if there is no such file.
+def read_report(path: Path, kind: type[C], nonce: str | None = None) -> C | None:
+    """The report in the file `path`, or None if there is no such file.
 
     Raises Refused for what is not a regular file, too large, of another form, or of another
     attempt (where `nonce` is given).
@@ -127,12 +127,12 @@ def read_claim(path: Path, kind: type[C], nonce: str | None = None) -> C | None:
     if data is None:
         return None
     try:
-        claim = kind.model_validate_json(data)
+        report = kind.model_validate_json(data)
     except ValueError as error:
         raise Refused(f"{_short(path)}: {_first_reason(error)}") from error
-    if nonce is not None and getattr(claim, "nonce", nonce) != nonce:
+    if nonce is not None and getattr(report, "nonce", nonce) != nonce:
         raise Refused(f"{_short(path)}: it was not written by this attempt (wrong nonce)")
-    return claim
+    return report
 
 
 def read_metrics(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import claims
-from runner.claims import AttemptClaim, Refused, RunClaim, checkpoint_sha256, read_claim
-from runner.claims import read_metrics as read
+from runner import reports
+from runner.reports import AttemptReport, Refused, RunReport, checkpoint_sha256, read_report
+from runner.reports import read_metrics as read
 
 NONCE = "0123456789abcdef"
 GOOD = {"nonce": NONCE, "state": "finished", "step": 16}
@@ -30,9 +30,9 @@ def write(path: Path, value: object) -> Path:
 
 def test_a_claim_of_the_attempt_is_read_and_an_absent_one_is_none(out: Path) -> None:
     path = write(out / "run.json", GOOD)
-    assert read_claim(path, RunClaim, NONCE) == RunClaim(nonce=NONCE, state="finished", step=16)
-    assert read_claim(out / "other.json", RunClaim, NONCE) is None
-    assert read_claim(out / "no" / "such.json", RunClaim, NONCE) is None
+    assert read_report(path, RunReport, NONCE) == RunReport(nonce=NONCE, state="finished", step=16)
+    assert read_report(out / "other.json", RunReport, NONCE) is None
+    assert read_report(out / "no" / "such.json", RunReport, NONCE) is None
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_claim_of_the_attempt_is_read_and_an_absent_one_is_none(out: Path) -> 
         (b"[" * 100_000, "Invalid JSON"),
         (b"\xff\xfe", "Invalid JSON"),
         (b"", "Invalid JSON"),
-        (b'{"nonce":"' + b"x" * claims.MOST_BYTES + b'"}', "larger than"),
+        (b'{"nonce":"' + b"x" * reports.MOST_BYTES + b'"}', "larger than"),
     ],
 )
 def test_a_claim_of_another_form_is_refused_with_its_place_and_reason(
@@ -56,14 +56,14 @@ def test_a_claim_of_another_form_is_refused_with_its_place_and_reason(
 ) -> None:
     path = write(out / "run.json", value)
     with pytest.raises(Refused, match=why) as refusal:
-        read_claim(path, RunClaim, NONCE)
+        read_report(path, RunReport, NONCE)
     assert str(refusal.value).startswith("x.t1-aa/out/run.json: ")
 
 
 def test_a_reason_is_short_even_where_a_key_is_long(out: Path) -> None:
     path = write(out / "run.json", {**GOOD, "k" * 500_000: 1})
     with pytest.raises(Refused) as refusal:
-        read_claim(path, RunClaim, NONCE)
+        read_report(path, RunReport, NONCE)
     assert len(str(refusal.value)) < 400
 
 
@@ -76,7 +76,7 @@ def test_no_figure_that_is_not_finite_is_read(out: Path) -> None:
         assert "line 1" in refused[0]
 
 
-def test_a_link_a_pipe_and_a_folder_are_no_claims(out: Path) -> None:
+def test_a_link_a_pipe_and_a_folder_are_no_reports(out: Path) -> None:
     real = write(out / "real.json", GOOD)
     (out / "link.json").symlink_to(real)
     os.mkfifo(out / "pipe.json")
@@ -84,13 +84,13 @@ def test_a_link_a_pipe_and_a_folder_are_no_claims(out: Path) -> None:
     (out / "linked").symlink_to(out)
     for name in ("link.json", "pipe.json", "folder.json", "linked/real.json"):
         with pytest.raises(Refused, match=name):
-            read_claim(out / name, RunClaim, NONCE)
+            read_report(out / name, RunReport, NONCE)
 
 
 def test_a_receipt_is_short_words_only(out: Path) -> None:
     write(out / "finished.json", {"nonce": NONCE, "receipt": {"jax": "x" * 501}})
     with pytest.raises(Refused, match="receipt"):
-        read_claim(out / "finished.json", AttemptClaim, NONCE)
+        read_report(out / "finished.json", AttemptReport, NONCE)
 
 
 def test_chunks_are_read_in_order_and_each_up_to_its_first_bad_line(out: Path) -> None:
@@ -99,7 +99,7 @@ def test_chunks_are_read_in_order_and_each_up_to_its_first_bad_line(out: Path) -
 
     write(out / "m" / "000001.jsonl", f"{line(3)}\n{line(4)}\n".encode())
     write(out / "m" / "000000.jsonl", f"{line(1)}\nno\nno\n{line(2)}\n".encode())
-    write(out / "m" / "000002.jsonl", b'{"step":' + b"9" * claims.MOST_LINE + b"}")
+    write(out / "m" / "000002.jsonl", b'{"step":' + b"9" * reports.MOST_LINE + b"}")
     write(out / "m" / ".000003.jsonl.tmp", line(5).encode())
     refused: list[str] = []
     assert [found.step for found in read(out / "m", refused)] == [1, 3, 4]
@@ -109,7 +109,7 @@ def test_chunks_are_read_in_order_and_each_up_to_its_first_bad_line(out: Path) -
 
 
 def test_a_flood_of_bad_lines_is_one_refusal(out: Path) -> None:
-    write(out / "m" / "000000.jsonl", b"\n" * (claims.MOST_BYTES - 1))
+    write(out / "m" / "000000.jsonl", b"\n" * (reports.MOST_BYTES - 1))
     refused: list[str] = []
     assert list(read(out / "m", refused)) == []
     assert len(refused) == 1
