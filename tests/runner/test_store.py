@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from runner import store as stores
-from runner.leases import AttemptLease, Leadership, LeaseWatch
+from runner.leases import (
+    RENEW_EVERY,
+    STALE_AFTER,
+    AttemptLease,
+    Leadership,
+    LeaseState,
+    LeaseWatch,
+)
 from runner.store import Store, StoreError
 
 
@@ -69,7 +75,7 @@ def _create_all(root: str, writer: int, begin: object, won: object) -> None:
 
 
 def test_of_many_processes_that_create_a_name_one_succeeds(store: Store) -> None:
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     begin, won = context.Barrier(4), context.Queue()
     processes = [
         context.Process(target=_create_all, args=(str(store.root), writer, begin, won))
@@ -184,7 +190,7 @@ def test_of_many_that_take_a_stale_lead_at_once_one_gets_it(store: Store) -> Non
     assert Leadership(store, "bot", clock).held()
     rivals = [Leadership(Store(store.root), "bot", clock) for _ in range(8)]
     assert not any(rival.held() for rival in rivals)
-    clock.now += stores.STALE_AFTER
+    clock.now += STALE_AFTER
     assert len(_race([rival.held for rival in rivals])) == 1
 
 
@@ -193,7 +199,7 @@ def test_superseded_generations_are_removed(store: Store) -> None:
     leader = Leadership(store, "bot", clock)
     for _ in range(50):
         leader.held()
-        clock.now += stores.RENEW_EVERY
+        clock.now += RENEW_EVERY
     assert len(store.list("leases/bot")) <= 3
 
 
@@ -209,7 +215,7 @@ def test_an_attempt_is_begun_once(store: Store) -> None:
 def test_a_beating_attempt_never_stands_still_and_a_silent_one_does(store: Store) -> None:
     clock = Clock()
     lease, watch = AttemptLease(store, "x.t1-aa"), LeaseWatch(store, clock)
-    assert watch.look("x.t1-aa") == stores.LeaseState()
+    assert watch.look("x.t1-aa") == LeaseState()
     lease.start({})
     for _ in range(20):
         lease.beat()
@@ -220,7 +226,7 @@ def test_a_beating_attempt_never_stands_still_and_a_silent_one_does(store: Store
     seen = watch.look("x.t1-aa")
     assert seen.started
     assert not seen.released
-    assert seen.still_for == stores.STALE_AFTER
+    assert seen.still_for == STALE_AFTER
     assert len(store.list("leases/x.t1-aa")) == 4  # the start, the first beat and the last two
 
 
