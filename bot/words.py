@@ -14,6 +14,7 @@ import jinja2
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
 from bot.facts import Ran, Thread
+from runner import figures
 from runner.analysis import verdicts
 from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
@@ -75,21 +76,6 @@ def _one_line(value: object) -> str:
     return " ".join(_UNSHOWN.sub("", str(value)).split())
 
 
-def flops(value: float) -> str:
-    """2.6e12, as the field writes it."""
-    return f"{value:.2e}".replace("e+", "e").replace("e0", "e")
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: 34 s, 2 min 5 s, 3 h 10 min."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
 _jinja = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     trim_blocks=True,
@@ -105,10 +91,10 @@ _jinja.filters.update(
     text=text,
     code=code,
     prose=prose,
-    flops=flops,
-    duration=duration,
-    count=lambda value: f"{value:,}",
-    percent=lambda share: f"{share * 100:.3g} %",
+    flops=figures.flops,
+    duration=figures.duration,
+    count=figures.count,
+    percent=figures.percent,
 )
 
 
@@ -174,7 +160,7 @@ def plan_title(record: PlanRecord) -> str:
         number = len(record.problems)
         return "1 problem" if number == 1 else f"{number} problems"
     cost = record.plan.cost
-    return f"{cost.runs} runs, {flops(cost.model_flops)} model FLOPs: waiting for /run"
+    return f"{cost.runs} runs, {figures.flops(cost.model_flops)} model FLOPs"
 
 
 def _differing(plan: Plan) -> list[str]:

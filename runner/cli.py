@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from runner import drive, lifecycle, local_ray, planning, record, terminal
+from runner import drive, figures, lifecycle, local_ray, planning, record, terminal
 from runner.hardware import KINDS
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
@@ -243,7 +243,7 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
         return
     out = Console()
-    took = f" after {terminal.duration(result.seconds)}" if result and result.seconds else ""
+    took = f" after {figures.duration(result.seconds)}" if result and result.seconds else ""
     why = f": {result.why}" if result and result.why else ""
     out.print(f"{execution.id} {facts.state}{took}{why}", highlight=False)
     out.print(terminal.result_view(facts, runs))

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from runner import record
 from runner.analysis.verdicts import arm_summary, figures_of
+from runner.figures import duration, flops
 from runner.lifecycle import Facts
 from runner.progress import Progress as Advance
 from runner.progress import RunProgress
@@ -167,19 +168,3 @@ def _losses(runs: Sequence[RunProgress]) -> Text:
     """The newest loss of the runs that began last."""
     words = [f"{run.name} {run.loss:.3f}" for run in runs if run.loss is not None]
     return Text("   ".join(words[-MOST_LOSSES:]), style="dim")
-
-
-# ── Figures ──────────────────────────────────────────────────────────────────────────────────
-
-
-def flops(value: float) -> str:
-    """`1.23e15`, as the field writes FLOPs."""
-    return f"{value:.2e}".replace("e+", "e")
-
-
-def duration(seconds: float) -> str:
-    """`12 s`, `3 min`, `2 h 05 min`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

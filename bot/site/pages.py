@@ -18,8 +18,7 @@ from urllib.parse import quote, urlsplit
 import jinja2
 
 from bot.site.board import Entry, Group, Lab, Row, read_lab
-from bot.words import duration, flops
-from runner import charts, record
+from runner import charts, figures, record
 from runner.analysis import verdicts
 from runner.store import Store, to_json
 
@@ -222,11 +221,11 @@ def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
         knobs=knobs,
     )
     pages.filters.update(
-        duration=duration,
-        flops=flops,
-        count=lambda value: f"{value:,}",
+        duration=figures.duration,
+        flops=figures.flops,
+        count=figures.count,
         bpb=lambda value: verdicts.figure(value, 4),
-        percent=lambda share: f"{share * 100:.3g} %",
+        percent=figures.percent,
         expected=lambda expect: verdicts.parse_expect(expect).words,
         day=lambda at: at.strftime("%Y-%m-%d"),
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),

@@ -310,15 +310,15 @@ def test_a_status_is_edited_at_once_when_the_state_changes_and_else_every_half_m
         executions=(one,),
         said={**pull().said, status: SAID, check: SAID},
         shown={
-            status: Shown("other figures", "queued", NOW),
-            check: Shown("", "queued", NOW),
+            status: Shown("other figures", "running", NOW),
+            check: Shown("", "running", NOW),
         },
     )
     assert shown(replace(thread, now=NOW + EDIT_EVERY - timedelta(seconds=1))) == set()
     assert shown(replace(thread, now=NOW + EDIT_EVERY)) == {status}
     changed = {
-        status: Shown("other figures", "running", NOW),
-        check: Shown("", "running", NOW),
+        status: Shown("other figures", "queued", NOW),
+        check: Shown("", "queued", NOW),
     }
     assert shown(replace(thread, now=NOW, shown=changed)) == {status, check}
     assert shown(replace(thread, now=NOW, shown={})) == {status, check}

@@ -12,7 +12,7 @@ from bot import words
 from bot.commands import Reading
 from bot.facts import Ran, Said, Thread, ThreadId
 from engine.config import ModelConfig, TrainConfig
-from runner import lifecycle, record
+from runner import figures, lifecycle, record
 from runner.analysis import verdicts
 from runner.progress import Progress, RunProgress
 from tests import synthetic
@@ -363,7 +363,7 @@ def test_a_thousand_problems_are_said_as_far_as_they_fit() -> None:
      (3600, "1 h 0 min"), (11_400, "3 h 10 min")],
 )  # fmt: skip
 def test_durations_for_people(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert figures.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_durations_for_people(seconds: float, said: str) -> None:
     [(2.6e12, "2.60e12"), (1, "1.00e0"), (9.87e9, "9.87e9"), (1e100, "1.00e100")],
 )
 def test_flops_as_the_field_writes_them(value: float, said: str) -> None:
-    assert words.flops(value) == said
+    assert figures.flops(value) == said
 
 
 def test_a_hint_names_each_near_miss_and_what_was_meant() -> None:

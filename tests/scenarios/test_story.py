@@ -798,7 +798,7 @@ def test_a_job_that_leaves_pipes_instead_of_words_fails_and_is_told_why(
     lab.preregister()
     pull = lab.propose()
     lab.say("grace", pull, "/run")
-    assert "**Failed:** its claim was refused" in lab.last(pull)
+    assert "**Failed:** its report was refused" in lab.last(pull)
     assert "not a regular file" in lab.last(pull)
     assert bpb(lab) == {}
 

@@ -1,0 +1,27 @@
+"""Figures as the lab writes them, the same in comments, on pages and in the terminal."""
+
+
+def flops(value: float) -> str:
+    """`2.60e12`, as the field writes FLOPs."""
+    mantissa, _, exponent = f"{value:.2e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def count(value: int) -> str:
+    """`1,234,567`."""
+    return f"{value:,}"
+
+
+def percent(share: float) -> str:
+    """`12.5 %` of a share of 1."""
+    return f"{share * 100:.3g} %"
+
+
+def duration(seconds: float) -> str:
+    """`34 s`, `2 min 5 s`, `3 h 10 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
