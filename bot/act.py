@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bot.facts import (
+    LABELS,
     Action,
     Check,
     Drive,
@@ -31,7 +32,6 @@ from bot.facts import (
     Write,
 )
 from bot.github import GitHub, Made, Refused
-from bot.preregister import LABELS
 from runner import drive, record
 from runner.store import Store, to_json
 
@@ -66,8 +66,8 @@ class Actor:
                 self._idempotent(where, action.key, lambda: self._github.react(comment, content))
             case Label(name=name):
                 self._idempotent(where, action.key, lambda: self._label(thread.id.number, name))
-            case Picture(key=key, name=name, draw=draw, at=at):
-                self._idempotent(where, key, lambda: self._github.keep_picture(name, draw(), at))
+            case Picture(key=key):
+                self._idempotent(where, key, lambda: self._picture(action))
             case Show(final=True):
                 self._idempotent(where, action.key, lambda: self._show(thread, action))
             case Show():
@@ -157,6 +157,14 @@ class Actor:
             self._done(f"{folder}/{key}", {"note": f"failed: {error}"})
             return
         self._done(f"{folder}/{key}", {"id": 0, "note": note})
+
+    def _picture(self, action: Picture) -> str:
+        try:
+            png = action.draw()
+        except Exception as error:  # the result must not wait for its picture
+            log.exception("%s could not be drawn", action.name)
+            raise Refused(0, f"it could not be drawn ({type(error).__name__})") from error
+        return self._github.keep_picture(action.name, png, action.at)
 
     def _label(self, number: int, name: str) -> None:
         current = self._github.labels(number)

@@ -14,7 +14,6 @@ from runner.record import (
     Execution,
     Origin,
     PlanRecord,
-    execution_id,
 )
 
 
@@ -24,16 +23,11 @@ def rules(thread: Thread) -> Iterator[Action]:
     for approval in thread.approvals.values():
         comment_id, _ = _place(approval.command)
         if approval.approved:
-            yield Write(f"executions/{id_of(approval)}/execution", _execution(thread, approval))
+            yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
             yield React(comment_id, "rocket")
         else:
             yield Say(f"refused.{approval.command}", words.refused(approval))
             yield React(comment_id, "confused")
-
-
-def id_of(approval: Approval) -> str:
-    """The id of the execution that an approval starts."""
-    return execution_id(approval.id)
 
 
 def _answers(thread: Thread) -> Iterator[Action]:
@@ -68,7 +62,7 @@ def _is_answered(thread: Thread, key: str) -> bool:
     approval = thread.approvals.get(key)
     if approval is None or not approval.approved:
         return approval is not None
-    return any(ran.execution.id == id_of(approval) for ran in thread.executions)
+    return any(ran.execution.id == approval.execution for ran in thread.executions)
 
 
 def _place(command: str) -> tuple[int, int]:
@@ -123,12 +117,13 @@ def _approvable(thread: Thread, comment: Comment, role: str, argument: str) -> P
     if isinstance(found, PlanRecord):
         for approval in thread.approvals.values():
             if approval.approved and approval.plan == found.n:
-                before = next(
-                    (ran for ran in thread.executions if ran.execution.id == id_of(approval)), None
-                )
-                if before is None or before.life.state not in ("failed", "cancelled", "voided"):
-                    state = before.life.state if before else "queued"
-                    return f"This plan has its execution already: `{id_of(approval)}` is {state}."
+                known = approval.execution
+                states = {ran.execution.id: ran.life.state for ran in thread.executions}
+                if states.get(known) not in ("failed", "cancelled", "voided"):
+                    return (
+                        "This plan has its execution already: "
+                        f"`{known}` is {states.get(known, 'queued')}."
+                    )
     return found
 
 
@@ -137,7 +132,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
     if plan.plan is None:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
     return Execution(
-        id=id_of(approval),
+        id=approval.execution,
         at=approval.at,
         plan=plan.plan,
         origin=Origin(

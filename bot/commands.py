@@ -62,7 +62,7 @@ def read(body: str) -> Reading:
                 swallowed = swallowed or name in KNOWN
             elif name in KNOWN:
                 commands.append(Command(name, argument, len(commands)))
-            elif meant := difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.7):
+            elif meant := difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.65):
                 near_misses.append((name, meant[0]))
     few = tuple(dict.fromkeys(near_misses))[:MOST]
     return Reading(tuple(commands[:MOST]), few, swallowed, too_many=len(commands) > MOST)

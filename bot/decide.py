@@ -16,7 +16,7 @@ POLL_EVERY = timedelta(seconds=2)  # while an execution lives
 
 
 @dataclass(frozen=True)
-class Decision:
+class Due:
     """What to look up, or else what to do; and when to look again if nothing happens."""
 
     questions: tuple[Question, ...] = ()
@@ -24,7 +24,7 @@ class Decision:
     look_again: timedelta | None = None
 
 
-def decide(thread: Thread, recorded: Container[str] = ()) -> Decision:
+def decide(thread: Thread, recorded: Container[str] = ()) -> Due:
     """What is due on `thread`; `recorded` are the paths of records that exist already."""
     features = [propose, approve, follow] if thread.is_pull else [preregister, approve, follow]
     questions: list[Question] = []
@@ -35,10 +35,10 @@ def decide(thread: Thread, recorded: Container[str] = ()) -> Decision:
         except Unknown as unknown:
             questions.append(unknown.question)
     if questions:
-        return Decision(questions=tuple(dict.fromkeys(questions)))
+        return Due(questions=tuple(dict.fromkeys(questions)))
     due = tuple(action for action in actions if _is_due(action, thread, recorded))
     live = thread.is_pull and any(not ran.result for ran in thread.executions)
-    return Decision(actions=due, look_again=POLL_EVERY if live else None)
+    return Due(actions=due, look_again=POLL_EVERY if live else None)
 
 
 def _is_due(action: Action, thread: Thread, recorded: Container[str]) -> bool:

@@ -234,6 +234,12 @@ class React:
         return f"react.{self.comment}.{self.content}"
 
 
+# What a preregistration is; its issue carries exactly one of these.
+LABELS = {
+    state: f"experiment: {state}" for state in ("wishlist", "planned", "running", "done", "failed")
+}
+
+
 @dataclass(frozen=True)
 class Label:
     """The one label of the lab's that this issue carries, because of `cause`."""

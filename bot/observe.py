@@ -1,19 +1,15 @@
 """Puts a `Thread` together: from the store alone, and from GitHub what a rule asks for."""
 
 import json
-import re
-import tempfile
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bot.approve import id_of
+from bot.declared import Declared
 from bot.facts import (
     Comment,
-    Finding,
     Form,
     Question,
     Ran,
@@ -22,9 +18,8 @@ from bot.facts import (
     Thread,
     ThreadId,
 )
-from bot.github import Entry, GitHub
-from bot.preregister import FORM_PATH
-from runner import drive, planning, record, spec
+from bot.github import GitHub
+from runner import drive, record
 from runner.leases import LeaseWatch
 from runner.progress import progress
 from runner.record import (
@@ -36,14 +31,13 @@ from runner.record import (
     Run,
     run_name,
 )
-from runner.spec import BadExperiment
 from runner.store import Store
 
-MOST_BYTES = 5_000_000
+FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 
 
 class Observer:
-    """Looks at store, Ray and GitHub. Changes nothing but a cache of what cannot change."""
+    """Looks at store, Ray and GitHub, and changes nothing."""
 
     def __init__(
         self, store: Store, github: GitHub, launcher: drive.Launcher, leases: LeaseWatch
@@ -52,7 +46,7 @@ class Observer:
         self._github = github
         self._launcher = launcher
         self._leases = leases
-        self._texts: dict[str, Any] = {}
+        self._declared = Declared(store, github)
 
     def thread(
         self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any]
@@ -124,13 +118,14 @@ class Observer:
             case "form":
                 return self._form()
             case "finding":
-                return self._finding(id.repository, *question.about)
+                return self._declared.finding(id.repository, *question.about)
 
     # ── Records ──────────────────────────────────────────────────────────────────────────────
 
     def _delivery(self, id: ThreadId, name: str) -> dict[str, Any]:
-        data = self._store.require(f"records/inbox/{id.repository}/{id.number}/{name}.json")
-        return dict(json.loads(data))
+        # Not through the store, which would keep a payload of megabytes for good.
+        path = self._store.path(f"records/inbox/{id.repository}/{id.number}/{name}.json")
+        return dict(json.loads(path.read_bytes()))
 
     def _said(self, id: ThreadId) -> dict[str, Said]:
         folder = f"said/{id.repository}/{id.number}"
@@ -166,7 +161,7 @@ class Observer:
     ) -> tuple[Ran, ...]:
         named = {(plan.pull, plan.n) for plan in under} if under is not None else None
         ids = [
-            id_of(approval)
+            approval.execution
             for approval in sorted(approvals.values(), key=lambda approval: approval.at)
             if approval.approved and (named is None or (approval.pull, approval.plan) in named)
         ]
@@ -206,82 +201,6 @@ class Observer:
         except (yaml.YAMLError, KeyError, TypeError):
             labels = {}
         return Form(labels)
-
-    def _finding(self, repository: int, base: str, head: str) -> Finding:
-        """What a commit declares. Its files are read as data, at exactly this commit."""
-        changed = self._github.changed(base, head)
-        parts = [file.path.split("/") for file in changed if not file.removed]
-        names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
-        if not names:
-            return Finding(None)
-        if len(names) > 1:
-            listed = ", ".join(f"`{name}`" for name in names[:5])
-            words = f"One pull request declares one experiment; this one touches {listed}."
-            return Finding(None, problems=(words,))
-        folder = f"experiments/{names[0]}"
-        if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", names[0]):
-            words = (
-                f"The folder's name may have letters, digits, `.`, `_` and `-` only ({folder!r})."
-            )
-            return Finding(None, problems=(words,))
-        try:
-            return Finding(folder, plan=self._plan(repository, folder, head))
-        except BadExperiment as error:
-            return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
-
-    def _plan(self, repository: int, folder: str, head: str) -> record.Plan:
-        files = {
-            entry.path.removeprefix(f"{folder}/"): entry
-            for entry in self._github.tree(head)
-            if entry.path.startswith(f"{folder}/")
-        }
-        file = f"{folder}/{spec.FILE_NAME}"
-        experiment = spec.parse(self._declaration(files.get(spec.FILE_NAME), file), file)
-        sealed = None
-        if experiment.preregistration is not None:
-            number = experiment.preregistration
-            path = f"preregistrations/{repository}/{number}/1"
-            sealed = record.read(self._store, path, Preregistration)
-            if sealed is None:
-                words = (
-                    f"#{number} is no sealed preregistration of this repository; open one with "
-                    "the experiment form, wait for its seal, then push to this branch again"
-                )
-                raise BadExperiment([experiment.problem(("preregistration",), words)])
-        source = experiment.data.source
-        if source == "stdlib":
-            if source not in self._texts:
-                self._texts[source] = planning.the_text(experiment, None)
-            text = self._texts[source]
-        else:
-            with tempfile.TemporaryDirectory() as there:
-                if entry := files.get(source):
-                    if unfit := _unfit(entry):
-                        raise BadExperiment([experiment.problem(("data", "source"), unfit)])
-                    target = Path(there) / source
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(self._github.blob(entry.sha))
-                text = planning.the_text(experiment, Path(there))
-            planning.keep_text(self._store, text)
-        return planning.make_plan(experiment, folder, text, sealed)
-
-    def _declaration(self, entry: Entry | None, file: str) -> str:
-        words = _unfit(entry) if entry else "there is no such file; an experiment is declared in it"
-        if entry and not words:
-            try:
-                return self._github.blob(entry.sha).decode()
-            except UnicodeDecodeError:
-                words = "it is not UTF-8 text"
-        raise BadExperiment([spec.Problem(file, 1, "", words)])
-
-
-def _unfit(entry: Entry) -> str:
-    """Why a file of a stranger's commit is not fetched; empty if it may be."""
-    if entry.mode not in ("100644", "100755"):
-        return f"{entry.path} is a link or a submodule; add the file itself"
-    if entry.size > MOST_BYTES:
-        return f"{entry.path} is larger than {MOST_BYTES:,} bytes"
-    return ""
 
 
 def _of_pull(event: Mapping[str, Any]) -> bool:

@@ -12,18 +12,14 @@ from typing import Any
 import pydantic
 
 from bot import words
-from bot.facts import Action, Form, Issue, Label, Say, Thread, Write
+from bot.facts import LABELS, Action, Form, Issue, Label, Say, Thread, Write
 from runner import yaml12
 from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.record import FINAL_STATES, Edit, Prediction, Preregistration
 from runner.spec import ARM_NAME, near
 
-FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 NO_RESPONSE = "_No response_"
 MOST_PREDICTIONS = 20
-LABELS = {
-    state: f"experiment: {state}" for state in ("wishlist", "planned", "running", "done", "failed")
-}
 
 
 class NotReadable(Exception):
@@ -55,7 +51,7 @@ def _seal(thread: Thread) -> Iterator[Action]:
     try:
         sealed = read(issue, thread.form(), thread)
     except NotReadable as error:
-        yield Say(f"unread.{_digest(issue.body)[:12]}", words.not_sealed(error.problems))
+        yield Say(f"unread.{_digest(issue)[:12]}", words.not_sealed(error.problems))
     else:
         if sealed:
             yield Write(f"{_folder(thread)}/1", sealed)
@@ -65,9 +61,9 @@ def _edits(thread: Thread, seal: Preregistration) -> Iterator[Action]:
     issue = thread.issue()
     if issue is None:
         return
-    last = thread.edits[-1].body_sha256 if thread.edits else seal.body_sha256
-    if _digest(issue.body) != last:
-        edit = Edit(at=thread.now, body_sha256=_digest(issue.body))
+    last = thread.edits[-1].text_sha256 if thread.edits else seal.text_sha256
+    if _digest(issue) != last:
+        edit = Edit(at=thread.now, text_sha256=_digest(issue))
         yield Write(f"{_folder(thread)}/{len(thread.edits) + 2}", edit)
 
 
@@ -119,7 +115,7 @@ def read(issue: Issue, form: Form, thread: Thread) -> Preregistration | None:
         predictions=predictions,
         author=issue.author,
         at=thread.now,
-        body_sha256=_digest(issue.body),
+        text_sha256=_digest(issue),
     )
 
 
@@ -216,5 +212,6 @@ def _folder(thread: Thread) -> str:
     return f"preregistrations/{thread.id.repository}/{thread.id.number}"
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(issue: Issue) -> str:
+    """SHA-256 of an issue's title and text."""
+    return hashlib.sha256(f"{issue.title}\n{issue.body}".encode()).hexdigest()

@@ -5,7 +5,6 @@ that the records know is looked at once; from then on a delivery wakes its threa
 with something due wakes itself.
 """
 
-import heapq
 import logging
 import threading
 import time
@@ -14,8 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from bot.act import Actor
-from bot.decide import decide
-from bot.facts import Drive, Question, Thread, ThreadId
+from bot.decide import Due, decide
+from bot.facts import Action, Drive, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
 from bot.observe import Observer
 from runner import drive, lifecycle
@@ -38,18 +37,19 @@ class Reconciler:
         github: GitHub,
         launcher: drive.Launcher,
         *,
-        on_result: Callable[[], None] = lambda: None,
+        on_records: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_result` is called after every execution that ended, to redraw what is derived."""
+        """`on_records` is called when facts were added, to redraw what is derived from them."""
         self._store = store
         self._github = github
         self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic))
         self._actor = Actor(store, github, launcher)
         self._leadership = Leadership(store, "bot", monotonic)
-        self._on_result = on_result
+        self._on_records = on_records
+        self._added = False
         self._monotonic = monotonic
-        self._queue: list[tuple[float, ThreadId]] = []
+        self._due: dict[ThreadId, float] = {}
         self._failures: dict[ThreadId, int] = {}
         self._woken = threading.Condition()
         self._recorded = _Recorded(store)
@@ -59,7 +59,8 @@ class Reconciler:
     def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
         """Look at a thread, now or a while from now."""
         with self._woken:
-            heapq.heappush(self._queue, (self._monotonic() + after.total_seconds(), id))
+            at = self._monotonic() + after.total_seconds()
+            self._due[id] = min(at, self._due.get(id, at))
             self._woken.notify()
 
     def work(self) -> float | None:
@@ -70,8 +71,11 @@ class Reconciler:
             self._look_safely(id)
             if not self._leadership.held():
                 return 1.0
+        if self._added:
+            self._added = False
+            self._on_records()
         with self._woken:
-            return max(0.0, self._queue[0][0] - self._monotonic()) if self._queue else None
+            return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then let the next one lead."""
@@ -82,14 +86,12 @@ class Reconciler:
         self._leadership.release()
 
     def _next(self) -> ThreadId | None:
-        """A thread that is due; further entries of it that are due as well are dropped."""
+        """The thread that has been due for longest, if one is."""
         with self._woken:
-            now = self._monotonic()
-            if not self._queue or self._queue[0][0] > now:
+            id = min(self._due, key=self._due.__getitem__, default=None)
+            if id is None or self._due[id] > self._monotonic():
                 return None
-            _, id = heapq.heappop(self._queue)
-            self._queue = [(at, other) for at, other in self._queue if other != id or at > now]
-            heapq.heapify(self._queue)
+            del self._due[id]
             return id
 
     def _look_safely(self, id: ThreadId) -> None:
@@ -111,32 +113,34 @@ class Reconciler:
         if again is not None:
             return again
         for _ in range(MOST_ROUNDS):
-            thread, deliveries, actions, again = self._decide(id)
-            for action in actions:
+            thread, deliveries, due = self._decide(id)
+            again = due.look_again
+            for action in due.actions:
                 self._actor.act(thread, action)
-                if isinstance(action, Drive) and isinstance(action.action, lifecycle.Conclude):
-                    self._on_result()
-            if not actions:
+                self._added = self._added or isinstance(action, Write | Drive)
+            if not due.actions:
                 for delivery in deliveries:
                     path = f"records/handled/{id.repository}/{id.number}/{delivery}.json"
                     self._store.create(path, b"{}\n")
                 break
             self._wake_named(thread)
+            if all(_is_asked_of_ray(action) for action in due.actions):
+                break  # Ray takes its time; what it made of it is seen at the next look
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
         later = [wait for wait in (again, self._actor.weed(id)) if wait is not None]
         return min(later) if later else None
 
-    def _decide(self, id: ThreadId) -> tuple[Thread, list[str], tuple[Any, ...], timedelta | None]:
+    def _decide(self, id: ThreadId) -> tuple[Thread, list[str], Due]:
         """Decide on facts that were all looked up for this one decision."""
         answers: dict[Question, Any] = {}
         while True:
             shown = self._actor.shown.get(id, {})
             thread, deliveries = self._observer.thread(id, shown, answers)
-            decision = decide(thread, self._recorded)
-            if not decision.questions:
-                return thread, deliveries, decision.actions, decision.look_again
-            for question in decision.questions:
+            due = decide(thread, self._recorded)
+            if not due.questions:
+                return thread, deliveries, due
+            for question in due.questions:
                 answers[question] = self._observer.answer(id, question)
 
     def _wake_named(self, thread: Thread) -> None:
@@ -145,6 +149,12 @@ class Reconciler:
             for issue in {plan.plan.preregistration for plan in thread.plans if plan.plan}:
                 if issue is not None:
                     self.wake(ThreadId(thread.id.repository, issue))
+
+
+def _is_asked_of_ray(action: Action) -> bool:
+    return isinstance(action, Drive) and isinstance(
+        action.action, lifecycle.Submit | lifecycle.Stop
+    )
 
 
 class _Recorded(Container[str]):

@@ -57,7 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
             log.exception("the site could not be built")
 
     rebuild()
-    reconciler = Reconciler(store, github, RayJobs(settings.ray), on_result=rebuild)
+    reconciler = Reconciler(store, github, RayJobs(settings.ray), on_records=rebuild)
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")
 

@@ -81,6 +81,7 @@ _jinja = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
+    auto_reload=False,  # a bot that runs says what it said when it started
     autoescape=False,  # Markdown, not HTML: strangers' words pass `text` or `code`
 )
 _jinja.globals.update(
@@ -244,7 +245,9 @@ _HEADLINES = {
 def status(ran: Ran) -> str:
     """How far an execution is; edited as it goes."""
     icon, headline = _HEADLINES[ran.life.state]
-    if ran.result and ran.result.why:
+    if ran.life.state == "cancelled" and ran.result:
+        headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
+    elif ran.result and ran.result.why:
         headline += f": {prose(ran.result.why)}"
     fraction = ran.progress.fraction if ran.progress else 0.0
     return _say(
@@ -275,16 +278,15 @@ def result(thread: Thread, ran: Ran) -> str:
     plan, result = ran.execution.plan, ran.result
     said = thread.said.get(f"picture.{ran.execution.id}")
     failed_picture = said is None or said.id is None
-    figures = verdicts.figures_of(ran.runs)
-    summaries = {arm: verdicts.arm_summary(plan, figures, arm) for arm in plan.arms}
+    scores = verdicts.figures_of(ran.runs)
+    summaries = {arm: verdicts.arm_summary(plan, scores, arm) for arm in plan.arms}
     training = [a.ended for a in ran.life.of("t") if a.ended and a.ended.how == "finished"]
     return _say(
         "result",
         state=result.state,
         result=result,
         tally=_tally(result.verdicts),
-        marks=MARKS,
-        sentence=sentence,
+        judged=judged,
         failed=[run for run in ran.runs if run.state == "failed"],
         scored=[run for run in ran.runs if run.evaluated],
         plan=plan,
@@ -308,13 +310,26 @@ def verdict(thread: Thread, ran: Ran) -> str:
         tally=_tally(ran.result.verdicts),
         headline=_HEADLINES[ran.life.state][1],
         verdicts=ran.result.verdicts,
-        marks=MARKS,
-        sentence=sentence,
+        judged=judged,
         why=ran.result.why,
         origin=ran.execution.origin,
         execution=ran.execution,
         seal=thread.seal.seal[:16],
     )
+
+
+def judged(verdict: Verdict) -> str:
+    """One prediction and how it came out, the outcome first."""
+    share = figures.percent(verdict.prediction.confidence)
+    predicted = f"{sentence(verdict.prediction)} ({share} sure)"
+    if verdict.outcome == "inconclusive":  # then `why` says so itself
+        why = verdict.why[:1].upper() + verdict.why[1:]
+        return f"{MARKS[verdict.outcome]} **{prose(why)}.** Predicted: {predicted}."
+    line = f"{MARKS[verdict.outcome]} **{verdict.outcome.capitalize()}:** {predicted}. "
+    line += f"{prose(verdict.why)}."
+    if verdict.beyond_two_se is not None:
+        line += f" The difference is {'beyond' if verdict.beyond_two_se else 'within'} 2·SE."
+    return line
 
 
 def _tally(found: tuple[Verdict, ...]) -> str:

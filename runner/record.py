@@ -74,7 +74,7 @@ class Preregistration(Record):
     predictions: tuple[Prediction, ...]
     author: Person
     at: Instant  # when it was sealed, by GitHub's clock
-    body_sha256: Sha256  # of the issue's text as it was read
+    text_sha256: Sha256  # of the issue's title and body as they were read
 
     @property
     def seal(self) -> str:
@@ -86,7 +86,7 @@ class Edit(Record):
     """An edit of a sealed issue. The seal stands; the edit is shown beside it."""
 
     at: Instant
-    body_sha256: Sha256
+    text_sha256: Sha256
 
 
 class Resources(Record):
@@ -195,6 +195,11 @@ class Approval(Record):
     def id(self) -> str:
         """The approval's id, from which its execution's id follows."""
         return f"{self.repository}/{self.command}"
+
+    @property
+    def execution(self) -> str:
+        """The id of the execution that this approval starts."""
+        return execution_id(self.id)
 
 
 # ── Executions ───────────────────────────────────────────────────────────────────────────────

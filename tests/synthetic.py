@@ -223,12 +223,12 @@ def preregister(
         predictions=tuple(predictions) or (prediction(),),
         author=ADA,
         at=START - timedelta(hours=1),
-        body_sha256=sha(f"body {title}"),
+        text_sha256=sha(f"body {title}"),
     )
     folder = f"preregistrations/{REPOSITORY}/{issue}"
     record.write(store, f"{folder}/1", seal)
     for n in range(edits):
-        edit = record.Edit(at=START + timedelta(hours=n), body_sha256=sha(f"edit {n}"))
+        edit = record.Edit(at=START + timedelta(hours=n), text_sha256=sha(f"edit {n}"))
         record.write(store, f"{folder}/{n + 2}", edit)
     return seal
 

@@ -180,10 +180,13 @@ class Git:
         raw = self._run(*plain, "--raw", "-z").decode().split("\0")[:-1]
         counts = self._run(*plain, "--numstat", "-z").decode().split("\0")[:-1]
         text = self._run(*plain, "-p").decode(errors="replace")
-        patches = re.split(r"^diff --git .*\n", text, flags=re.M)[1:]
+        patches = iter(re.split(r"^diff --git .*\n", text, flags=re.M)[1:])
         changes = []
-        for header, path, count, patch in zip(raw[::2], raw[1::2], counts, patches, strict=True):
+        for header, path, count in zip(raw[::2], raw[1::2], counts, strict=True):
             _, _, before, after, letter = header.split(" ")
+            patch = next(patches)
+            if letter == "T":  # a file became a link, or the other way: told as two patches
+                patch += next(patches)
             added, removed, _ = count.split("\t")
             start = patch.find("@@ ")
             changes.append(

@@ -355,7 +355,7 @@ SEAL = record.Preregistration(
     predictions=(synthetic.prediction(),),
     author=synthetic.ADA,
     at=NOW,
-    body_sha256="0" * 64,
+    text_sha256="0" * 64,
 )
 FIRST, SECOND = approval(50), approval(60)
 

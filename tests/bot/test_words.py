@@ -80,7 +80,7 @@ def everything(word: str) -> dict[str, str]:
         predictions=predictions,
         author=person,
         at=synthetic.START,
-        body_sha256="0" * 64,
+        text_sha256="0" * 64,
     )
     plan = synthetic.plan(arms=arms, predictions=predictions, preregistration=1, title=word)
     plan = plan.model_copy(update={"data": plan.data.model_copy(update={"source": word})})
@@ -112,7 +112,7 @@ def everything(word: str) -> dict[str, str]:
         executions=(ran,),
         said={f"picture.{ran.execution.id}": Said("done", 0, None, "b" * 40)},
     )
-    edit = record.Edit(at=synthetic.START, body_sha256="0" * 64)
+    edit = record.Edit(at=synthetic.START, text_sha256="0" * 64)
     return {
         "sealed": words.sealed(sealed),
         "not sealed": words.not_sealed((f"line 1: {word}", f"`{word}` is no key")),

@@ -39,7 +39,7 @@ def seal(*predictions: Prediction, **changes: Any) -> Preregistration:
         predictions=predictions or (prediction("fast", "slow"),),
         author=Person(login="ada", id=11),
         at=datetime(2026, 3, 1, 12, tzinfo=UTC),
-        body_sha256="0" * 64,
+        text_sha256="0" * 64,
     )
     return made.model_copy(update=changes)
 

@@ -341,7 +341,7 @@ def test_a_pull_request_closed_before_the_launch_is_not_launched(slow_lab: Lab) 
     lab.trainer.reachable = True
     lab.settle()
     assert lab.trainer.submissions == []
-    assert "the pull request was closed before the launch" in lab.last(pull)
+    assert "Because the pull request was closed before the launch" in lab.last(pull)
     lab.say("grace", pull, "/run")
     assert "This pull request is closed" in lab.last(pull)
 
@@ -475,7 +475,7 @@ def test_a_maintainer_cancels_what_runs_and_everybody_can_see_who(slow_lab: Lab)
     tell(lab, "grace", pull, "/cancel")
     lab.settle()
     assert lab.last(pull).startswith("## 🛑 Cancelled")
-    assert "cancelled by grace" in lab.last(pull)
+    assert "Cancelled by grace" in lab.last(pull)
     assert reactions(lab, pull)[-1] == ("/cancel", ["eyes", "rocket"])
     assert checks(lab, pull)[-1] == (f"regatta / {execution}", "completed", "cancelled")
     assert lab.trainer.of("t1").status == "stopped"
@@ -666,7 +666,7 @@ def test_edits_after_the_seal_are_said_and_the_seal_stands(lab: Lab) -> None:
         assert len(lab.comments(issue)) == 1 + n
     facts = lab.records("preregistrations")
     assert facts["700001/1/1.json"] == seal
-    assert facts["700001/1/2.json"]["body_sha256"] != facts["700001/1/3.json"]["body_sha256"]
+    assert facts["700001/1/2.json"]["text_sha256"] != facts["700001/1/3.json"]["text_sha256"]
     lab.propose()
     plan = lab.records("plans")["700001/2/1.json"]["plan"]
     assert [prediction["confidence"] for prediction in plan["predictions"]] == [0.8, 0.6]

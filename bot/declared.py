@@ -1,0 +1,110 @@
+"""What a commit declares: its experiment, read as data at exactly this commit, never run.
+
+Files come from the commit's tree by their blob ids. Links, submodules and huge files are refused.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+
+from bot.facts import Finding
+from bot.github import Entry, GitHub, Refused
+from engine.tokenize import Text
+from runner import planning, record, spec
+from runner.record import Preregistration
+from runner.spec import BadExperiment
+from runner.store import Store
+
+MOST_BYTES = 5_000_000  # of one file
+
+
+class Declared:
+    """Reads declarations. Keeps the standard library's text, which does not change."""
+
+    def __init__(self, store: Store, github: GitHub) -> None:
+        self._store = store
+        self._github = github
+        self._texts: dict[str, Text] = {}
+
+    def finding(self, repository: int, base: str, head: str) -> Finding:
+        """What `head` declares that `base` does not. Raises `Later` where GitHub cannot say."""
+        try:
+            return self._finding(repository, base, head)
+        except Refused as error:  # GitHub will not say; trying again would not change that
+            words = f"GitHub does not show what this commit changes ({error})."
+            return Finding(None, problems=(words,))
+
+    def _finding(self, repository: int, base: str, head: str) -> Finding:
+        changed = self._github.changed(base, head)
+        parts = [file.path.split("/") for file in changed if not file.removed]
+        names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
+        if not names:
+            return Finding(None)
+        if len(names) > 1:
+            listed = ", ".join(f"`{name}`" for name in names[:5])
+            words = f"One pull request declares one experiment; this one touches {listed}."
+            return Finding(None, problems=(words,))
+        folder = f"experiments/{names[0]}"
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", names[0]):
+            words = (
+                f"The folder's name may have letters, digits, `.`, `_` and `-` only ({folder!r})."
+            )
+            return Finding(None, problems=(words,))
+        try:
+            return Finding(folder, plan=self._plan(repository, folder, head))
+        except BadExperiment as error:
+            return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
+
+    def _plan(self, repository: int, folder: str, head: str) -> record.Plan:
+        files = {
+            entry.path.removeprefix(f"{folder}/"): entry
+            for entry in self._github.tree(head)
+            if entry.path.startswith(f"{folder}/")
+        }
+        file = f"{folder}/{spec.FILE_NAME}"
+        experiment = spec.parse(self._declaration(files.get(spec.FILE_NAME), file), file)
+        sealed = None
+        if experiment.preregistration is not None:
+            number = experiment.preregistration
+            path = f"preregistrations/{repository}/{number}/1"
+            sealed = record.read(self._store, path, Preregistration)
+            if sealed is None:
+                words = (
+                    f"#{number} is no sealed preregistration of this repository; open one with "
+                    "the experiment form, wait for its seal, then push to this branch again"
+                )
+                raise BadExperiment([experiment.problem(("preregistration",), words)])
+        source = experiment.data.source
+        if source == "stdlib":
+            if source not in self._texts:
+                self._texts[source] = planning.the_text(experiment, None)
+            text = self._texts[source]
+        else:
+            with tempfile.TemporaryDirectory() as there:
+                if entry := files.get(source):
+                    if unfit := _unfit(entry):
+                        raise BadExperiment([experiment.problem(("data", "source"), unfit)])
+                    target = Path(there) / source
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(self._github.blob(entry.sha))
+                text = planning.the_text(experiment, Path(there))
+            planning.keep_text(self._store, text)
+        return planning.make_plan(experiment, folder, text, sealed)
+
+    def _declaration(self, entry: Entry | None, file: str) -> str:
+        words = _unfit(entry) if entry else "there is no such file; an experiment is declared in it"
+        if entry and not words:
+            try:
+                return self._github.blob(entry.sha).decode()
+            except UnicodeDecodeError:
+                words = "it is not UTF-8 text"
+        raise BadExperiment([spec.Problem(file, 1, "", words)])
+
+
+def _unfit(entry: Entry) -> str:
+    """Why a file of a stranger's commit is not fetched; empty if it may be."""
+    if entry.mode not in ("100644", "100755"):
+        return f"{entry.path} is a link or a submodule; add the file itself"
+    if entry.size > MOST_BYTES:
+        return f"{entry.path} is larger than {MOST_BYTES:,} bytes"
+    return ""
