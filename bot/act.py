@@ -89,33 +89,43 @@ class Actor:
             claim = self._read(f"{folder}/{key}/claim")
             if claim is None or self._read(f"{folder}/{key}/done") is not None:
                 continue
-            found = self._found(id, key, claim)
-            watched = self._watched.setdefault(f"{folder}/{key}", self._github.now())
+            path, now = f"{folder}/{key}", self._github.now()
+            try:
+                found = self._found(id, key, claim)
+            except Refused as error:  # there is no telling any more, and nothing to be said
+                self._done(path, {"note": f"failed: {error}"})
+                continue
+            watched = self._watched.setdefault(path, now)
             if found:
-                self._done(f"{folder}/{key}", {"id": found[0].id, "at": found[0].at.isoformat()})
-            elif self._github.now() - watched >= WATCH:
-                self._say(id, key, claim, replayed=True)
+                made = {"id": found[0].id, "at": found[0].at.isoformat()}
+                self._done(path, made | {"unsure": True})
+            elif now - watched >= WATCH:
+                self._watched[path] = now  # should this try end without an answer, too
+                self._say(id, key, claim, unsure=True)
             else:
                 waiting = True
         return LOOK_EVERY if waiting else None
 
     def weed(self, id: ThreadId) -> timedelta | None:
-        """Remove what a replayed claim left twice; when to look again, if need be."""
+        """Remove what a claim of unknown outcome left twice; when to look again, if need be."""
         folder = f"said/{id.repository}/{id.number}"
         waiting = False
         for key in record.names(self._store, folder):
             done = self._read(f"{folder}/{key}/done")
-            if not (done and done.get("replayed")) or self._read(f"{folder}/{key}/weeded"):
+            if not (done and done.get("unsure")) or self._read(f"{folder}/{key}/weeded"):
                 continue
-            if self._github.now() - datetime.fromisoformat(done["at"]) < WATCH:
+            since = self._watched.setdefault(f"{folder}/{key}/done", self._github.now())
+            if self._github.now() - since < WATCH:
                 waiting = True
                 continue
             claim = self._read(f"{folder}/{key}/claim") or {}
-            extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
-            if claim["kind"] == "comment":
-                for made in extra:
+            try:
+                extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
+                for made in extra if claim["kind"] == "comment" else ():
                     self._github.delete_comment(made.id)
-            self._create(f"{folder}/{key}/weeded", {"removed": [made.id for made in extra]})
+            except Refused as error:  # somebody else removed it
+                log.info("%s/%s was not weeded: %s", folder, key, error)
+            self._create(f"{folder}/{key}/weeded", {})
         return LOOK_EVERY if waiting else None
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
@@ -124,28 +134,32 @@ class Actor:
         path = f"said/{id.repository}/{id.number}/{key}"
         # Whoever loses the claim must not do it: somebody else has, or is about to.
         if self._create(f"{path}/claim", claim):
-            self._say(id, key, claim, replayed=False)
+            self._say(id, key, claim, unsure=False)
 
-    def _say(self, id: ThreadId, key: str, claim: dict[str, Any], replayed: bool) -> None:
+    def _say(self, id: ThreadId, key: str, claim: dict[str, Any], unsure: bool) -> None:
         path = f"said/{id.repository}/{id.number}/{key}"
         try:
             if claim["kind"] == "comment":
                 made = self._github.create_comment(id.number, claim["body"])
             else:
                 made = self._github.create_check(
-                    claim["name"], claim["commit"], key, claim["conclusion"], claim["output"]
+                    claim["name"],
+                    claim["commit"],
+                    _external_id(id, key),
+                    claim["conclusion"],
+                    claim["output"],
                 )
         except Refused as error:
             log.warning("%s was refused: %s", path, error)
             self._done(path, {"note": f"failed: {error}"})
             return
         done = {"id": made.id, "at": made.at.isoformat()}
-        self._done(path, done | ({"replayed": True} if replayed else {}))
+        self._done(path, done | ({"unsure": True} if unsure else {}))
 
     def _found(self, id: ThreadId, key: str, claim: dict[str, Any]) -> list[Made]:
         if claim["kind"] == "comment":
             return self._github.my_comments(id.number, _marker(key))
-        return self._github.my_checks(claim["commit"], claim["name"], key)
+        return self._github.my_checks(claim["commit"], claim["name"], _external_id(id, key))
 
     # ── Idempotent and converging ────────────────────────────────────────────────────────────
 
@@ -177,9 +191,9 @@ class Actor:
             self._show(thread, action)
         except Refused as error:
             log.warning("%s of %s could not be shown: %s", action.of, thread.id, error)
+            self._note_shown(thread, action.of, action.body, action.state)
 
     def _show(self, thread: Thread, action: Show) -> None:
-        self._note_shown(thread, action.of, action.body, action.state)
         said = thread.said[action.of]
         if said.id is None:
             return
@@ -188,6 +202,7 @@ class Actor:
         else:
             output = {"title": action.title, "summary": action.body}
             self._github.update_check(said.id, action.conclusion, output)
+        self._note_shown(thread, action.of, action.body, action.state)
 
     def _note_shown(self, thread: Thread, key: str, body: str, state: str) -> None:
         self.shown.setdefault(thread.id, {})[key] = Shown(body, state, thread.now)
@@ -213,6 +228,11 @@ def _check_claim(check: Check) -> dict[str, Any]:
         "conclusion": check.conclusion,
         "output": {"title": check.title, "summary": check.summary},
     }
+
+
+def _external_id(id: ThreadId, key: str) -> str:
+    """Names a check run; two pull requests may share a commit."""
+    return f"{id.number}.{key}"
 
 
 def _marker(key: str) -> str:

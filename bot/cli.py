@@ -54,13 +54,13 @@ def serve(
     from bot import serve as server
     from runner.launch import RayAddress
 
-    secret, _ = _secret("REGATTA_WEBHOOK_SECRET"), _secret("REGATTA_GITHUB_TOKEN")
+    secret = _secret("REGATTA_WEBHOOK_SECRET")
     server.serve(
         server.Settings(
             store=store,
             repository=repository,
             webhook_secret=secret,
-            credentials=lambda: os.environ["REGATTA_GITHUB_TOKEN"],
+            credentials=lambda: _secret("REGATTA_GITHUB_TOKEN"),
             ray=RayAddress(ray_address, ray_token_file),
             github_api=github_api,
             bot=bot,
@@ -127,7 +127,7 @@ def seed_files(root: Path) -> dict[str, bytes]:
 
 
 def _secret(name: str) -> str:
-    value = os.environ.get(name, "")
+    value = os.environ.get(name, "").strip()
     if not value:
         _stop(f"{name} is not set; the bot does not start without it.")
     return value

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from bot import approve, follow, preregister, propose
 from bot.facts import Action, Check, Drive, Question, Say, Show, Thread, Unknown, Write
+from runner import lifecycle
 
 POLL_EVERY = timedelta(seconds=2)  # while an execution lives
 
@@ -37,8 +38,16 @@ def decide(thread: Thread, recorded: Container[str] = ()) -> Due:
     if questions:
         return Due(questions=tuple(dict.fromkeys(questions)))
     due = tuple(action for action in actions if _is_due(action, thread, recorded))
+    if any(not _is_submit(action) for action in due):
+        # A launch waits until it is all that is due, so that it rests on facts of that moment.
+        due = tuple(action for action in due if not _is_submit(action))
+    due = tuple(sorted(due, key=lambda action: not isinstance(action, Drive)))
     live = thread.is_pull and any(not ran.result for ran in thread.executions)
     return Due(actions=due, look_again=POLL_EVERY if live else None)
+
+
+def _is_submit(action: Action) -> bool:
+    return isinstance(action, Drive) and isinstance(action.action, lifecycle.Submit)
 
 
 def _is_due(action: Action, thread: Thread, recorded: Container[str]) -> bool:

@@ -84,9 +84,14 @@ class Declared:
                 if entry := files.get(source):
                     if unfit := _unfit(entry):
                         raise BadExperiment([experiment.problem(("data", "source"), unfit)])
-                    target = Path(there) / source
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(self._github.blob(entry.sha))
+                    text_of_its_own = self._github.blob(entry.sha)
+                    try:
+                        _lay(Path(there), source, text_of_its_own)
+                    except (OSError, ValueError) as error:
+                        words = "no file can have this name"
+                        raise BadExperiment(
+                            [experiment.problem(("data", "source"), words)]
+                        ) from error
                 text = planning.the_text(experiment, Path(there))
             planning.keep_text(self._store, text)
         return planning.make_plan(experiment, folder, text, sealed)
@@ -99,6 +104,15 @@ class Declared:
             except UnicodeDecodeError:
                 words = "it is not UTF-8 text"
         raise BadExperiment([spec.Problem(file, 1, "", words)])
+
+
+def _lay(folder: Path, name: str, content: bytes) -> None:
+    """Write a file below `folder`. Raises ValueError for a name that leads out of it."""
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"{name!r} leads out of its folder")
+    target = folder / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
 
 
 def _unfit(entry: Entry) -> str:

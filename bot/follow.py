@@ -29,12 +29,25 @@ def rules(thread: Thread) -> Iterator[Action]:
             yield Say(f"verdict.{ran.execution.id}", words.verdict(thread, ran))
 
 
+def ongoing(thread: Thread) -> Iterator[Drive]:
+    """The next steps of this thread's executions that need no word of GitHub's."""
+    for ran in thread.executions if thread.is_pull else ():
+        action = lifecycle.decide(ran.life)
+        if action is not None and not _is_launch(ran, action):
+            yield Drive(ran.execution.id, action)
+
+
+def _is_launch(ran: Ran, action: lifecycle.Action) -> bool:
+    """Whether `action` would begin an execution; a restart belongs to the approval."""
+    return action == lifecycle.Submit("t1") and not ran.life.attempts[0].started
+
+
 def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
-    """The execution's next step; the first launch only while its approval still holds."""
+    """The execution's next step; the launch only while its approval still holds."""
     action = lifecycle.decide(ran.life)
     if action is None:
         return
-    if action == lifecycle.Submit("t1") and not ran.life.attempts[0].started:
+    if _is_launch(ran, action):
         origin = ran.execution.origin
         if origin is None:
             raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")

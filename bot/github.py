@@ -6,7 +6,6 @@ points and sorts failures into three: `Gone` and `Refused` are final, `Later` is
 """
 
 import base64
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,10 +22,16 @@ from runner.record import Person
 
 TIMEOUT = 20  # seconds for one request
 PAGE = 100
+RETRY = timedelta(seconds=10)
+SLOW_DOWN = timedelta(seconds=60)  # where GitHub limits and does not say for how long
 
 
 class Later(Exception):
     """GitHub could not be reached, was broken, or told us to wait. The outcome is unknown."""
+
+    def __init__(self, message: str, wait: timedelta = RETRY) -> None:
+        super().__init__(message)
+        self.wait = wait  # before it makes sense to ask again
 
 
 class Refused(Exception):
@@ -92,7 +97,7 @@ class GitHub:
         self._date: tuple[datetime, float] | None = None
         self._wrote_at = float("-inf")
         self._client: tuple[str, github.Github] | None = None
-        self._lock = threading.Lock()
+        self._quiet_until = float("-inf")  # GitHub told us not to ask before then
         found = self._get("")
         self.id = int(found["id"])
         self.url = str(found["html_url"])
@@ -182,7 +187,9 @@ class GitHub:
 
     def my_checks(self, commit: str, name: str, external_id: str) -> list[Made]:
         """The check runs on a commit that carry `external_id`, oldest first."""
-        found = self._get(f"/commits/{commit}/check-runs", filter="all", check_name=name)
+        found = self._get(
+            f"/commits/{commit}/check-runs", filter="all", check_name=name, per_page=str(PAGE)
+        )
         return sorted(
             (
                 Made(check["id"], _moment(check["started_at"]))
@@ -289,18 +296,21 @@ class GitHub:
         self, verb: str, path: str, parameters: dict[str, str], body: dict[str, Any] | None = None
     ) -> Any:
         url = f"/repos/{self.name}{path}"
-        with self._lock:
-            try:
-                headers, found = self._requester().requestJsonAndCheck(
-                    verb, url, parameters=parameters, input=body
-                )
-            except github.GithubException as error:
-                self._keep_date(error.headers or {})
-                raise _sorted(error) from error
-            except (requests.RequestException, OSError) as error:
-                raise Later(f"{verb} {url}: {type(error).__name__}") from error
-            except ValueError as error:  # a body that broke off
-                raise Later(f"{verb} {url}: the answer cannot be read") from error
+        quiet = self._quiet_until - self._monotonic()
+        if quiet > 0:
+            raise Later("GitHub asked us to wait", timedelta(seconds=quiet))
+        try:
+            headers, found = self._requester().requestJsonAndCheck(
+                verb, url, parameters=parameters, input=body
+            )
+        except github.GithubException as error:
+            self._keep_date(error.headers or {})
+            raise self._sorted(error) from error
+        except (requests.RequestException, OSError) as error:
+            # `from None`: what requests says of a header may hold the token.
+            raise Later(f"{verb} {url}: {type(error).__name__}") from None
+        except ValueError as error:  # a body that broke off
+            raise Later(f"{verb} {url}: the answer cannot be read") from error
         self._keep_date(headers)
         if found is None and verb != "DELETE":
             raise Later(f"{verb} {url}: an empty answer")
@@ -326,18 +336,33 @@ class GitHub:
         if date:
             self._date = (parsedate_to_datetime(date), self._monotonic())
 
+    def _sorted(self, error: github.GithubException) -> Exception:
+        data = error.data if isinstance(error.data, dict) else {}
+        message = str(data.get("message", error.data))[:300]
+        if error.status in (404, 410):
+            return Gone(error.status, message)
+        if error.status == 403 and "locked" in message:
+            return Refused(error.status, message)
+        if error.status in (403, 429) and (wait := self._limited(error.headers or {}, message)):
+            self._quiet_until = self._monotonic() + wait.total_seconds()
+            return Later(f"{error.status}: {message}", wait)
+        if error.status in (401, 403, 429) or error.status >= 500:
+            return Later(f"{error.status}: {message}")
+        return Refused(error.status, message)
 
-def _sorted(error: github.GithubException) -> Exception:
-    data = error.data if isinstance(error.data, dict) else {}
-    message = str(data.get("message", error.data))[:300]
-    if error.status in (404, 410):
-        return Gone(error.status, message)
-    if error.status in (401, 403, 429) or error.status >= 500:
-        return Later(f"{error.status}: {message}")
-    return Refused(error.status, message)
+    def _limited(self, headers: Any, message: str) -> timedelta | None:
+        """How long a rate limit asks us to wait; None if this is none."""
+        if (after := str(headers.get("retry-after", ""))).isdigit():
+            return timedelta(seconds=int(after))
+        reset = str(headers.get("x-ratelimit-reset", ""))
+        if headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+            return max(datetime.fromtimestamp(int(reset), UTC) - self.now(), RETRY)
+        return SLOW_DOWN if "rate limit" in message else None
 
 
 def _person(user: Any) -> Person:
+    if user is None:  # whose account is gone
+        return Person(login="ghost", id=0)
     return Person(login=user["login"], id=user["id"])
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import Any
 
+from bot import follow
 from bot.act import Actor
-from bot.decide import Due, decide
+from bot.decide import POLL_EVERY, Due, decide
 from bot.facts import Action, Drive, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
 from bot.observe import Observer
@@ -21,6 +22,7 @@ from runner import drive, lifecycle
 from runner.leases import Leadership, LeaseWatch
 from runner.store import Store
 
+MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
 MOST_ROUNDS = 100  # of one look; more means that two rules disagree
 RETRY = timedelta(seconds=10)
 LONGEST_RETRY = timedelta(minutes=5)
@@ -80,7 +82,11 @@ class Reconciler:
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then let the next one lead."""
         while not stop.is_set():
-            wait = self.work()
+            try:
+                wait = self.work()
+            except Exception:  # a full disk, say: nothing is lost by looking again
+                log.exception("the reconciler stumbled; it goes on")
+                wait = 1.0
             with self._woken:
                 self._woken.wait(timeout=min(wait if wait is not None else 1.0, 1.0))
         self._leadership.release()
@@ -100,22 +106,23 @@ class Reconciler:
             self._failures.pop(id, None)
         except Later as error:
             log.info("thread %s: GitHub says later: %s", id.number, error)
-            again = RETRY
+            again = error.wait
         except Exception:
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
-            again = min(RETRY * 2 ** (times - 1), LONGEST_RETRY)
+            again = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
         if again is not None:
             self.wake(id, again)
 
     def _look(self, id: ThreadId) -> timedelta | None:
-        again = self._actor.finish(id)
-        if again is not None:
-            return again
+        again = self._carry_on(id)
+        unsure = self._actor.finish(id)
+        if unsure is not None:
+            return min(unsure, again) if again else unsure
         for _ in range(MOST_ROUNDS):
             thread, deliveries, due = self._decide(id)
             again = due.look_again
-            for action in due.actions:
+            for action in due.actions[:MOST_AT_ONCE]:
                 self._actor.act(thread, action)
                 self._added = self._added or isinstance(action, Write | Drive)
             if not due.actions:
@@ -124,6 +131,8 @@ class Reconciler:
                     self._store.create(path, b"{}\n")
                 break
             self._wake_named(thread)
+            if len(due.actions) > MOST_AT_ONCE:
+                return timedelta(0)  # let the others have their turn
             if all(_is_asked_of_ray(action) for action in due.actions):
                 break  # Ray takes its time; what it made of it is seen at the next look
         else:
@@ -134,14 +143,32 @@ class Reconciler:
     def _decide(self, id: ThreadId) -> tuple[Thread, list[str], Due]:
         """Decide on facts that were all looked up for this one decision."""
         answers: dict[Question, Any] = {}
+        seen: list[str] | None = None
         while True:
             shown = self._actor.shown.get(id, {})
             thread, deliveries = self._observer.thread(id, shown, answers)
+            if seen is not None and deliveries != seen:
+                answers.clear()  # they may be older than what has just come in
+                thread, deliveries = self._observer.thread(id, shown, answers)
+            seen = deliveries
             due = decide(thread, self._recorded)
             if not due.questions:
                 return thread, deliveries, due
             for question in due.questions:
                 answers[question] = self._observer.answer(id, question)
+
+    def _carry_on(self, id: ThreadId) -> timedelta | None:
+        """Take the executions a step further, whatever GitHub does; when to come again, if need be.
+
+        Training that ended is recorded, lost attempts are followed by the next and what was
+        cancelled is stopped, also while a comment's fate is unknown or GitHub is away.
+        """
+        thread, _ = self._observer.thread(id, {}, {})
+        for action in follow.ongoing(thread):
+            self._actor.act(thread, action)
+            self._added = True
+        live = thread.is_pull and any(not ran.result for ran in thread.executions)
+        return POLL_EVERY if live else None
 
     def _wake_named(self, thread: Thread) -> None:
         """A thread writes only to itself; the issues that its plans name look for themselves."""

@@ -48,6 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
         seconds_between_writes=settings.seconds_between_writes,
     )
     pages = settings.store / "site"
+    pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
     def rebuild() -> None:
         try:

@@ -91,6 +91,8 @@ def concerns(event: str, payload: Any, repository: int) -> ThreadId | None:
             return None
         if payload["repository"]["id"] != repository:
             return None
+        if payload.get("comment", {}).get("performed_via_github_app"):
+            return None  # an app that speaks in a person's name is nobody we know
         about = payload["pull_request" if event == "pull_request" else "issue"]
         number = about["number"]
     except (KeyError, TypeError):

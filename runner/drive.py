@@ -21,6 +21,7 @@ from runner.store import Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
 MOST_POINTS = 500  # of a curve in a record
+MOST_SPEC = 64 << 20  # bytes of a spec.json
 
 
 class Launcher(Protocol):
@@ -29,8 +30,11 @@ class Launcher(Protocol):
     def look(self, folder: str) -> Job:
         """What has become of the job of the attempt with this folder name."""
 
-    def submit(self, folder: str, where: Path, plan: record.Plan) -> None:
-        """Start `runner.worker` on the attempt's folder `where`, unless its job exists."""
+    def submit(self, folder: str, where: Path, spec_sha256: str, plan: record.Plan) -> None:
+        """Start `runner.worker` on the attempt's folder `where`, unless its job exists.
+
+        `spec_sha256` is of the `spec.json` there; the worker is to obey no other one.
+        """
 
     def stop(self, folder: str) -> None:
         """Ask the job and all its processes to end."""
@@ -116,7 +120,7 @@ def act(
                     "changed, or the lab's code was. Nothing was submitted; cancel the execution."
                 )
             with faults.around("ray.submit"):
-                launcher.submit(spec.folder, store.path(where), facts.execution.plan)
+                launcher.submit(spec.folder, store.path(where), written, facts.execution.plan)
         case lifecycle.Confirm(name):
             record.write(store, f"{folder}/{name}.started", record.Started(at=now))
         case lifecycle.Stop(name):
@@ -147,10 +151,12 @@ def _claim(store: Store, facts: Facts, name: str, now: datetime) -> record.Claim
         at=now,
         nonce=spec.nonce,
         spec_sha256=spec.digest(),
-        set_aside=tuple(
-            f"work/{other}"
-            for other in store.list("work")
-            if other == attempt or other.startswith(f"{attempt}-")
+        set_aside=_few(
+            [
+                f"work/{reports.printable(other)}"
+                for other in store.list("work")
+                if other == attempt or other.startswith(f"{attempt}-")
+            ]
         ),
     )
 
@@ -190,7 +196,9 @@ def _ended(
     if attempt.name.startswith("t"):
         for arm, seed in plan.runs():
             refused += curve(store, [attempt.folder], run_name(arm, seed), plan.arms[arm]).refused
-    if how == "finished" and attempt.name.startswith("t"):
+    if how == "finished" and (other := _other_spec(store, attempt)):
+        refused.append(other)
+    elif how == "finished" and attempt.name.startswith("t"):
         runs = {
             run_name(arm, seed): _run_end(store, facts, attempt, arm, seed, refused)
             for arm, seed in plan.runs()
@@ -206,6 +214,17 @@ def _ended(
         refused=_few(refused),
         receipt=_receipt(store, attempt),
     )
+
+
+def _other_spec(store: Store, attempt: Attempt) -> str:
+    """What is wrong with the spec that lies there now: whoever reads it must find ours."""
+    name = f"{attempt.folder}/spec.json"
+    try:
+        spec = reports.read_regular(store.path(f"work/{name}"), MOST_SPEC)
+    except Refused as error:
+        return str(error)
+    same = spec and hashlib.sha256(spec).hexdigest() == attempt.claimed.spec_sha256
+    return "" if same else f"{name}: it is not the one that was claimed; nothing is believed"
 
 
 def _run_end(
@@ -227,8 +246,9 @@ def _run_end(
         # A run that an earlier attempt had finished left its checkpoint there.
         for earlier in reversed(facts.of("t")):
             path = f"{earlier.folder}/out/checkpoints/{run}/{steps}"
-            if store.path(f"work/{path}").is_dir():
-                digest = reports.checkpoint_sha256(store.path(f"work/{path}"))
+            if reports.has_checkpoint(store.path(f"work/{path}")):
+                most_bytes = reports.most_checkpoint(facts.execution.plan.arms[arm].parameters)
+                digest = reports.checkpoint_sha256(store.path(f"work/{path}"), most_bytes)
                 checkpoint = Checkpoint(path=path, step=steps, sha256=digest)
                 return RunEnd(state="finished", step=steps, checkpoint=checkpoint)
         raise Refused(f"{attempt.folder}/out/checkpoints/{run}/{steps}: there is no checkpoint")
@@ -240,7 +260,7 @@ def _run_end(
 def _evaluated(
     store: Store, facts: Facts, attempt: Attempt, refused: list[str]
 ) -> dict[str, Evaluated]:
-    out = store.path(f"work/{attempt.folder}/out")
+    out, planned = store.path(f"work/{attempt.folder}/out"), facts.execution.plan.eval.tokens
     scored = {}
     for run in _spec(facts, attempt.name, attempt.claimed.nonce).evaluate:
         try:
@@ -249,6 +269,9 @@ def _evaluated(
             )
             if report is None:
                 raise Refused(f"{attempt.folder}/out/evaluated/{run}.json: there is no figure")
+            if report.evaluated.targets != planned:
+                words = f"scored {report.evaluated.targets} tokens, and the plan names {planned}"
+                raise Refused(f"{attempt.folder}/out/evaluated/{run}.json: {words}")
             scored[run] = report.evaluated
         except Refused as error:
             refused.append(str(error))

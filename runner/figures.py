@@ -1,5 +1,7 @@
 """Figures as the lab writes them, the same in comments, on pages and in the terminal."""
 
+import math
+
 
 def flops(value: float) -> str:
     """`2.60e12`, as the field writes FLOPs."""
@@ -18,7 +20,9 @@ def percent(share: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`34 s`, `2 min 5 s`, `3 h 10 min`."""
+    """`34 s`, `2 min 5 s`, `3 h 10 min`; of what is no number, `unknown`."""
+    if not math.isfinite(seconds):
+        return "unknown"
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

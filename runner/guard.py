@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
+PATIENCE = {signal.SIGTERM: 2.0, signal.SIGKILL: 5.0}  # seconds for descendants to end
 STOP_MAY_TAKE = 30.0  # seconds for a guard to end everything
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's prctl.h
 
@@ -62,6 +63,25 @@ def die_with_parent(number: signal.Signals) -> None:
     _prctl(PR_SET_PDEATHSIG, number)
 
 
+def adopt_orphans() -> None:
+    """Become the parent of every orphan among this process's descendants, so that it is found."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_descendants(*numbers: signal.Signals, kept: int = 0) -> None:
+    """Send the living descendants of this process each of `numbers` in turn, and wait between.
+
+    The process `kept` is reaped by whoever started it.
+    """
+    for number in numbers:
+        until = time.monotonic() + PATIENCE[number]
+        while (left := descendants(os.getpid())) and time.monotonic() < until:
+            for process in left:
+                _signal(process, number)
+            time.sleep(0.05)
+            _reap(kept)
+
+
 def descendants(of: int) -> list[int]:
     """The process ids of all living descendants of `of`; [] where there is no /proc."""
     children: dict[int, list[int]] = {}
@@ -87,7 +107,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 
 def main(scratch: Path, command: list[str]) -> int:
     """Run `command` until it ends or nobody holds our standard input any more."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children, so that we find them
+    adopt_orphans()
     stop, stopped = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: os.write(stopped, b"!"))
@@ -112,15 +132,7 @@ def _end(kept: subprocess.Popen[bytes]) -> None:
         kept.wait(COMMAND_MAY_TAKE)
     except subprocess.TimeoutExpired:
         kept.kill()
-    for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
-        until = time.monotonic() + patience
-        left = descendants(os.getpid())
-        for process in left:
-            _signal(process, number)
-        while left and time.monotonic() < until:
-            time.sleep(0.05)
-            _reap(kept.pid)
-            left = descendants(os.getpid())
+    end_descendants(signal.SIGTERM, signal.SIGKILL, kept=kept.pid)
 
 
 def _signal(process: int, number: signal.Signals) -> None:

@@ -75,16 +75,18 @@ class RayJobs:
             log.debug("looking for %s: %r", folder, error)
             return "unreachable"
 
-    def submit(self, folder: str, where: Path, plan: Plan) -> None:
+    def submit(self, folder: str, where: Path, spec_sha256: str, plan: Plan) -> None:
         """Start `runner.worker` on the attempt's folder `where`, unless its job exists.
 
+        It is told the digest of its spec on its command line, which no job can change.
         Raises RayError for what trying again cannot mend. After any other trouble the next look
         finds the job unknown, and it is submitted again.
         """
         kind, count = KINDS[plan.resources.kind], plan.resources.count
+        worker = [sys.executable, "-m", "runner.worker"]
         job = {
             # `exec`, so that the worker's parent is Ray's supervisor of the job and no shell.
-            "entrypoint": shlex.join(["exec", sys.executable, "-m", "runner.worker", str(where)]),
+            "entrypoint": shlex.join(["exec", *worker, str(where), spec_sha256]),
             "submission_id": folder,
             "entrypoint_num_cpus": kind.ray_cpus * count,
             "entrypoint_num_gpus": kind.ray_gpus * count,

@@ -6,12 +6,13 @@ are never compared. Leases save work; what must happen once is protected by its 
 """
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.store import Store, to_json
+from runner.store import Store, open_regular, to_json
 
 STALE_AFTER = 45.0  # seconds a lease must stand still, on the watcher's own clock
 RENEW_EVERY = 15.0  # seconds between two renewals of a lease that is led
@@ -57,7 +58,8 @@ class Leadership:
             self._write(generation + 1, None, self._monotonic())
 
     def _current(self) -> tuple[int, str | None]:
-        generations = [int(name.removesuffix(".json")) for name in self._store.list(self._folder)]
+        names = self._store.list(self._folder)
+        generations = [int(name[:12]) for name in names if re.fullmatch(r"\d{12}\.json", name)]
         if not generations:
             return 0, None
         newest = max(generations)
@@ -125,14 +127,25 @@ class LeaseWatch:
 
     def look(self, attempt: str) -> LeaseState:
         """The state of the lease of `attempt` (its folder name, nonce included)."""
-        names = self._store.list(f"leases/{attempt}")
+        try:
+            names = self._store.list(f"leases/{attempt}")
+        except OSError:  # somebody's leavings; the attempt counts as begun, and as standing still
+            names = ["start.json"]
         now = self._monotonic()
         if attempt not in self._last or self._last[attempt][0] != names:
             self._last[attempt] = (names, now)
-        withdrawn = self._store.read(f"leases/{attempt}/start.json") == WITHDRAWN
+        withdrawn = "start.json" in names and self._withdrawn(attempt)
         return LeaseState(
             started="start.json" in names and not withdrawn,
             withdrawn=withdrawn,
             released="released.json" in names,
             still_for=now - self._last[attempt][1],
         )
+
+    def _withdrawn(self, attempt: str) -> bool:
+        """Whether the start file is the lab's own. Any other one is a job's, whatever it is."""
+        try:
+            with open_regular(self._store.path(f"leases/{attempt}/start.json")) as file:
+                return file.read(len(WITHDRAWN) + 1) == WITHDRAWN
+        except OSError:
+            return False

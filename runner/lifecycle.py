@@ -5,10 +5,11 @@ The bot and `regatta run` both turn this wheel until there is a result: `drive.o
 or asks Ray for something that it answers the same way twice.
 
 An attempt trains (`t`) or evaluates (`e`). It is over when its lease says `released`, when Ray
-calls its job terminal, or when its lease stood still for 45 s; then whatever is left of it is
-stopped, and only when Ray knows of no process of it is its end recorded. A lost attempt is
-followed by the next one, which goes on from its newest checkpoint (`engine.train`), at most three
-times; a failed one is not.
+calls its job terminal, or when its lease stood still for 45 s; then its job is stopped, and only
+when Ray calls it terminal, or has forgotten it, is its end recorded. A worker ends all that it
+started before its last report; of one that was killed, a process may live on, and what it changes
+later is refused by digest. A lost attempt is followed by the next one, which goes on from its
+newest checkpoint (`engine.train`), at most three times; a failed one is not.
 """
 
 from dataclasses import dataclass, field

@@ -13,6 +13,7 @@ from runner.reports import StepMetrics, read_metrics
 from runner.store import Store
 
 RECENT = 8  # chunks of an attempt that tell its newest step and speed
+MOST_MISFITS = 20  # lines that contradict the plan; then the rest of an attempt's is not read
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,15 @@ def curve(
     by_step: dict[int, StepMetrics] = {}
     refused: list[str] = []
     for folder in folders:
-        metrics = store.path(f"work/{folder}/out/metrics") / run
-        for line in read_metrics(metrics, refused, newest):
+        metrics, misfits = store.path(f"work/{folder}/out/metrics") / run, 0
+        for line in read_metrics(metrics, arm.train.num_train_steps, refused, newest):
+            if misfits == MOST_MISFITS:
+                refused.append(f"{folder}/out/metrics/{run}: the rest was not read")
+                break
             if line.step > arm.train.num_train_steps or (
                 line.tokens != line.step * arm.tokens_per_step
             ):
+                misfits += 1
                 refused.append(
                     f"{folder}/out/metrics/{run}: step {line.step} with {line.tokens} tokens does "
                     f"not fit the plan ({arm.train.num_train_steps} steps of "

@@ -16,20 +16,27 @@ recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from runner.record import Evaluated, Plan
-from runner.store import to_json
+from runner.store import open_regular, to_json
 
 MOST_BYTES = 1 << 20  # of one file
 MOST_LINE = 2_000
+MOST_SPARE = 64  # files and lines of metrics beyond one for each step
+A_LINE = 500  # bytes that a line of metrics takes at most, over a whole run
+MOST_BAD_CHUNKS = 20  # then the rest of a run's metrics is not read
+MOST_ENTRIES = 1_000  # files and folders of a checkpoint's parameters
+MOST_RECEIPT = 40
 MOST_REASON = 300  # characters of why something was refused; keys and values are the job's words
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
+ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than it was told of
 
 Word = Annotated[str, StringConstraints(max_length=500)]
 
@@ -52,7 +59,7 @@ class StepMetrics(Report):
     grad_norm: float
     learning_rate: float
     tokens: int  # seen so far
-    tokens_per_second: float | None = None
+    tokens_per_second: float | None = Field(default=None, ge=1e-3)
 
 
 class RunReport(Report):
@@ -76,7 +83,7 @@ class AttemptReport(Report):
 
     nonce: str
     why: Word = ""
-    receipt: dict[Word, Word] = {}
+    receipt: Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)] = {}
 
 
 class ToEvaluate(BaseModel):
@@ -123,7 +130,7 @@ def read_report(path: Path, kind: type[C], nonce: str | None = None) -> C | None
     Raises Refused for what is not a regular file, too large, of another form, or of another
     attempt (where `nonce` is given).
     """
-    data = _read_regular(path, MOST_BYTES)
+    data = read_regular(path)
     if data is None:
         return None
     try:
@@ -136,54 +143,97 @@ def read_report(path: Path, kind: type[C], nonce: str | None = None) -> C | None
 
 
 def read_metrics(
-    folder: Path, refused: list[str], newest: int | None = None
+    folder: Path, steps: int, refused: list[str], newest: int | None = None
 ) -> Iterator[StepMetrics]:
     """The metrics in the numbered chunks of `folder` (or the `newest` few of them), in order.
 
-    A chunk is read up to its first bad line, which goes to `refused`: a flood of them is one.
+    A chunk is read up to its first bad line, which goes to `refused`: a flood of them is one. No
+    more is read than a run of `steps` steps can have to say.
     """
-    chunks = sorted(folder.glob("[0-9]*.jsonl"))
+    try:
+        chunks = _chunks(folder, steps)
+    except Refused as error:
+        refused.append(str(error))
+        return
+    most_lines, most_bytes = steps + MOST_SPARE, (steps + MOST_SPARE) * A_LINE
+    bad = lines = size = 0
     for path in chunks[-newest:] if newest else chunks:
+        if bad == MOST_BAD_CHUNKS:
+            refused.append(f"{_short(folder)}: {bad} files of it are bad; the rest was not read")
+            return
         try:
-            data = _read_regular(path, MOST_BYTES) or b""
+            data = read_regular(path) or b""
+            size += len(data)
+            for number, line in enumerate(data.splitlines(), 1):
+                lines += 1
+                if lines > most_lines:
+                    break
+                if len(line) > MOST_LINE:
+                    raise Refused(f"{_short(path)}, line {number}: longer than {MOST_LINE} bytes")
+                try:
+                    metrics = StepMetrics.model_validate_json(line)
+                except ValueError as error:
+                    words = f"{_short(path)}, line {number}: {_first_reason(error)}"
+                    raise Refused(words) from error
+                yield metrics
         except Refused as error:
             refused.append(str(error))
-            continue
-        for number, line in enumerate(data.splitlines(), 1):
-            if len(line) > MOST_LINE:
-                refused.append(f"{_short(path)}, line {number}: longer than {MOST_LINE} bytes")
-                break
-            try:
-                metrics = StepMetrics.model_validate_json(line)
-            except ValueError as error:
-                refused.append(f"{_short(path)}, line {number}: {_first_reason(error)}")
-                break
-            yield metrics
+            bad += 1
+        if lines > most_lines or size > most_bytes:
+            refused.append(f"{_short(path)}: more than {steps} steps have to say; not read further")
+            return
 
 
-def _read_regular(path: Path, limit: int) -> bytes | None:
-    if path.parent.resolve() != path.parent:
-        raise Refused(f"{_short(path)}: behind a link")
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise Refused(f"{_short(path)}: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise Refused(f"{_short(path)}: not a regular file")
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise Refused(f"{_short(path)}: larger than {limit} bytes")
+def _chunks(folder: Path, steps: int) -> list[Path]:
+    with _refusing(folder):
+        if not folder.is_dir():
+            return []
+        if folder.resolve() != folder:
+            raise Refused(f"{_short(folder)}: behind a link")
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, steps + MOST_SPARE + 1)]
+    if len(names) > steps + MOST_SPARE:
+        raise Refused(f"{_short(folder)}: holds more files than {steps} steps can fill")
+    chunks = (name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
+    return [folder / name for name in sorted(chunks)]
+
+
+def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
+    """The bytes of a regular file that lies behind no link, or None if there is no such file."""
+    with _refusing(path):
+        if path.parent.resolve() != path.parent:
+            raise Refused(f"{_short(path)}: behind a link")
+        try:
+            file = open_regular(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with file:
+            data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
     return data
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Whatever a job laid at `path` to stop who reads it is refused: loops, depths, odd names."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:  # Path.resolve: RuntimeError for a loop
+        reason = error.strerror if isinstance(error, OSError) else None
+        words = reason or " ".join(str(error).split()) or type(error).__name__
+        raise Refused(f"{_short(path)}: {printable(words)[:MOST_REASON]}") from error
+
+
+def printable(name: str) -> str:
+    """A name from disk as text that can be written: bytes that are no UTF-8 become `\\xff`."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _short(path: Path) -> str:
     """The path from the attempt's folder on, which is what a reader can place."""
     _, work, after = path.as_posix().rpartition("/work/")
-    return after if work else path.name
+    return printable(after if work else path.name)[-MOST_REASON:]
 
 
 def _first_reason(error: ValueError) -> str:
@@ -194,22 +244,55 @@ def _first_reason(error: ValueError) -> str:
     return f"{where}: {first['msg']}"[:MOST_REASON] if where else first["msg"][:MOST_REASON]
 
 
-def checkpoint_sha256(step: Path) -> str:
+def most_checkpoint(parameters: int) -> int:
+    """The most bytes that so many parameters may take on disk: in float32, half as much again,
+    and 16 MiB for what Orbax writes beside them."""
+    return parameters * 4 * 3 // 2 + (16 << 20)
+
+
+def has_checkpoint(step: Path) -> bool:
+    """Whether anything lies at `step`. Raises Refused where that cannot be seen."""
+    with _refusing(step):
+        return step.is_dir()
+
+
+def checkpoint_sha256(step: Path, most_bytes: int) -> str:
     """SHA-256 over the sorted relative paths, sizes and bytes of the `params` item below `step`.
 
     It names this copy: two saves of equal parameters differ. Raises Refused where the item is
-    missing or holds anything but regular files.
+    missing, larger than `most_bytes`, or holds anything but regular files.
     """
     folder = step / "params"
-    if folder.resolve() != folder or not folder.is_dir():
-        raise Refused(f"{_short(folder)}: there is no checkpoint")
-    whole = hashlib.sha256()
-    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            raise Refused(f"{_short(path)}: not a regular file")
-        if path.is_file():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            name = path.relative_to(folder).as_posix()
-            whole.update(f"{name}\0{path.stat().st_size}\0{digest}\n".encode())
+    whole, left = hashlib.sha256(), most_bytes
+    with _refusing(folder):
+        if folder.resolve() != folder or not folder.is_dir():
+            raise Refused(f"{_short(folder)}: there is no checkpoint")
+        for name in sorted(_files(folder)):
+            digest, size = hashlib.sha256(), 0
+            with open_regular(folder / name) as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+                    size += len(block)
+                    if size > left:
+                        raise Refused(f"{_short(folder)}: larger than {most_bytes} bytes")
+            left -= size
+            whole.update(os.fsencode(f"{name}\0{size}\0{digest.hexdigest()}\n"))
     return whole.hexdigest()
+
+
+def _files(folder: Path) -> list[str]:
+    """The relative paths of the files below `folder`, which holds nothing else but folders."""
+    files, folders, seen = [], [""], 0
+    for inner in folders:  # which grows while we walk it
+        with os.scandir(folder / inner) as entries:
+            for entry in entries:
+                name = f"{inner}/{entry.name}" if inner else entry.name
+                if (seen := seen + 1) > MOST_ENTRIES:
+                    raise Refused(f"{_short(folder)}: holds more than {MOST_ENTRIES} files")
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                elif entry.is_file(follow_symlinks=False):
+                    files.append(name)
+                else:
+                    raise Refused(f"{_short(folder / name)}: not a regular file")
+    return files

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
@@ -21,6 +21,9 @@ from runner.record import Resources
 
 FILE_NAME = "experiment.yaml"
 MOST_RUNS = 256
+MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
+
+C = TypeVar("C", ModelConfig, TrainConfig)
 
 ARM_NAME = r"[a-z0-9_-]{1,40}"
 ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
@@ -123,19 +126,21 @@ def parse(text: str, file: str) -> Experiment:
     try:
         declared = _Declaration.model_validate(document.value)
     except ValidationError as error:
-        found = [_problem(file, document, _Declaration, detail) for detail in _told(error)]
+        told = _told(error)[: MOST_PROBLEMS + 1]
+        found = [_problem(file, document, _Declaration, detail) for detail in told]
         raise BadExperiment(_in_order(found)) from error
-    problems: list[Problem] = []
-    arms = {}
-    for name, arm in declared.arms.items():
-        model = _resolve(
-            file, document, ModelConfig, "model", declared.model, name, arm.model, problems
-        )
-        train = _resolve(
-            file, document, TrainConfig, "train", declared.train, name, arm.train, problems
-        )
-        if model and train:
-            arms[name] = (model, train)
+    if (runs := len(declared.seeds) * len(declared.arms)) > MOST_RUNS:
+        place: yaml12.Path = ("seeds",) if len(declared.seeds) > 1 else ("arms",)
+        words = f"{runs} runs are more than the {MOST_RUNS} that one experiment may have"
+        raise BadExperiment([Problem(file, document.line(place), _dotted(place), words)])
+    problems: dict[Problem, None] = {}  # in the order they were found, each once
+    models = _resolved(file, document, ModelConfig, "model", declared, problems)
+    trains = _resolved(file, document, TrainConfig, "train", declared, problems)
+    arms = {
+        name: (models[name], trains[name])
+        for name in declared.arms
+        if name in models and name in trains
+    }
     experiment = Experiment(
         title=declared.title,
         preregistration=declared.preregistration,
@@ -147,9 +152,9 @@ def parse(text: str, file: str) -> Experiment:
         file=file,
         document=document,
     )
-    problems += _sense(experiment)
+    problems.update(dict.fromkeys(_sense(experiment)))
     if problems:
-        raise BadExperiment(_in_order(problems))
+        raise BadExperiment(_in_order(list(problems)))
     return experiment
 
 
@@ -166,9 +171,6 @@ def _sense(experiment: Experiment) -> list[Problem]:
         found.append(experiment.problem(("resources", "count"), words))
     if len(set(experiment.seeds)) != len(experiment.seeds):
         found.append(experiment.problem(("seeds",), "a seed stands twice; each is one run"))
-    if (runs := len(experiment.seeds) * max(1, len(experiment.arms))) > MOST_RUNS:
-        words = f"{runs} runs are more than the {MOST_RUNS} that one experiment may have"
-        found.append(experiment.problem(("seeds",), words))
     for name, (model, _) in experiment.arms.items():
         if model.vocab_size < 256:
             words = f"{model.vocab_size} rows are too few: the byte tokenizer has ids up to 255"
@@ -179,33 +181,43 @@ def _sense(experiment: Experiment) -> list[Problem]:
     return found
 
 
-def _resolve(
+def _resolved(
     file: str,
     document: yaml12.Document,
-    schema: type[Any],
-    section: str,
-    base: dict[str, Any],
-    arm: str,
-    override: dict[str, Any],
-    problems: list[Problem],
-) -> Any:
-    """The section of one arm; None, with the problems noted where they were written."""
-    try:
-        return schema.model_validate({**base, **override})
-    except ValidationError as error:
-        for detail in _told(error):
-            key = str(detail["loc"][0]) if detail["loc"] else ""
-            written = ("arms", arm, section) if key in override else (section,)
-            found = _problem(file, document, schema, detail, written)
-            if found not in problems:
-                problems.append(found)
-        return None
+    schema: type[C],
+    section: Literal["model", "train"],
+    declared: _Declaration,
+    problems: dict[Problem, None],
+) -> dict[str, C]:
+    """The section of each arm, but for those with problems, which are noted where they stand.
+
+    What all arms share is looked at once: a file's length bounds the work, and not its square.
+    """
+    base: dict[str, Any] = getattr(declared, section)
+    shared = {key: value for key, value in base.items() if key in schema.model_fields}
+    unknown = {key: value for key, value in base.items() if key not in shared}
+    found = {}
+    for name, arm in declared.arms.items():
+        override: dict[str, Any] = getattr(arm, section)
+        try:
+            # The keys that no arm may have are told with the first one.
+            found[name] = schema.model_validate({**shared, **unknown, **override})
+        except ValidationError as error:
+            for detail in _told(error):
+                if len(problems) > MOST_PROBLEMS:
+                    break
+                key = str(detail["loc"][0]) if detail["loc"] else ""
+                written = ("arms", name, section) if key in override else (section,)
+                problems[_problem(file, document, schema, detail, written)] = None
+        unknown = {}
+    return found
 
 
 def _told(error: ValidationError) -> list[ErrorDetails]:
     """Pydantic's complaints, less those that only follow from another one."""
-    details = error.errors()
+    details = error.errors(include_url=False)
     unknown = [str(detail["loc"][-1]) for detail in details if detail["type"] == "extra_forbidden"]
+    unknown = unknown[:MOST_PROBLEMS]
     return [
         detail
         for detail in details
@@ -292,4 +304,10 @@ def _dotted(path: yaml12.Path) -> str:
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: problem.line)
+    """By line; of very many the first ones, and that there are more."""
+    found = sorted(problems, key=lambda problem: problem.line)
+    if len(found) <= MOST_PROBLEMS:
+        return found
+    last = found[MOST_PROBLEMS - 1]
+    words = f"more is wrong than these {MOST_PROBLEMS} problems; mend them first"
+    return [*found[:MOST_PROBLEMS], Problem(last.file, last.line, "", words)]

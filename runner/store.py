@@ -10,7 +10,9 @@ import errno
 import json
 import os
 import secrets
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from runner import faults
 
@@ -83,12 +85,19 @@ class Store:
         return True
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of `name`, or None. A file never changes, so each is read from disk once."""
+        """The bytes of `name`, or None. A file never changes, so each is read from disk once.
+
+        Raises StoreError for what is no regular file.
+        """
         if name not in self._seen:
+            path = self.path(name)
             try:
-                self._seen[name] = self.path(name).read_bytes()
+                with open_regular(path) as file:
+                    self._seen[name] = file.read()
             except (FileNotFoundError, NotADirectoryError):
                 return None
+            except NotRegular as error:
+                raise StoreError(f"{path} is {error}; move it aside.") from error
         return self._seen[name]
 
     def require(self, name: str) -> bytes:
@@ -110,6 +119,19 @@ class Store:
         """Remove a file that no one will ask for again: a superseded lease."""
         self._seen.pop(name, None)
         self.path(name).unlink(missing_ok=True)
+
+
+class NotRegular(OSError):
+    """A pipe, a folder or a device lies where a file should."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading, if it is one: no link is followed, and no pipe waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegular(errno.EINVAL, "not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def to_json(value: object) -> bytes:

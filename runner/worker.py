@@ -1,9 +1,10 @@
-"""What runs inside a job: `python -m runner.worker <attempt's folder>`.
+"""What runs inside a job: `python -m runner.worker <attempt's folder> [<SHA-256 of spec.json>]`.
 
-It obeys the folder's `spec.json`, talks to nobody, and leaves reports (`runner.reports`) below
-`out/` for the lab to read. It writes nowhere else but to its lease, the shared steps and the
-cache. Its first act is to begin its lease: of two workers on one attempt, the second leaves at
-once.
+It obeys the folder's `spec.json`, and no other one where it is told the digest; it talks to
+nobody, and leaves reports (`runner.reports`) below `out/` for the lab to read. It writes nowhere
+else but to its lease, the shared steps and the cache. Its first act is to begin its lease: of two
+workers on one attempt, the second leaves at once. Before its last report it ends every process
+that it has started.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ from runner.leases import BEAT_EVERY, AttemptLease
 from runner.planning import text_folder
 from runner.record import Evaluated, PlannedArm, PlannedData, run_name
 from runner.reports import (
+    ANOTHER_SPEC,
     ANOTHER_WORKER,
     AttemptReport,
     AttemptSpec,
@@ -54,9 +56,10 @@ class Refusal(Exception):
 # ── The attempt ──────────────────────────────────────────────────────────────────────────────
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, spec_sha256: str | None = None) -> int:
     """Do the attempt in `folder`, and return the exit code."""
     guard.die_with_parent(signal.SIGKILL)  # a job does not outlive its Ray
+    guard.adopt_orphans()
     os.umask(0o022)
     folder = folder.resolve()
     store = Store(folder.parents[1])
@@ -64,9 +67,14 @@ def main(folder: Path) -> int:
     if not lease.start({"pid": os.getpid(), "host": socket.gethostname(), "job": folder.name}):
         print(f"{folder.name} was begun by another worker, or withdrawn; leaving it alone.")
         return ANOTHER_WORKER
+    spec = store.read(f"work/{folder.name}/spec.json") or b""
+    if spec_sha256 not in (None, hashlib.sha256(spec).hexdigest()):
+        print(f"{folder}/spec.json is not the one that was claimed; not doing it.", file=sys.stderr)
+        lease.release()
+        return ANOTHER_SPEC
     _log_to(folder / "out" / "log.txt")
     with _beating(lease):
-        code = _attempt(store, folder)
+        code = _attempt(store, folder, spec)
     lease.release()
     return code
 
@@ -101,10 +109,10 @@ def _beating(lease: AttemptLease) -> Iterator[None]:
         thread.join()
 
 
-def _attempt(store: Store, folder: Path) -> int:
+def _attempt(store: Store, folder: Path, written: bytes) -> int:
     out, nonce = folder / "out", folder.name.rpartition("-")[2]
     try:
-        spec = AttemptSpec.model_validate_json((folder / "spec.json").read_bytes())
+        spec = AttemptSpec.model_validate_json(written)
         if spec.folder != folder.name:
             raise Refusal(f"spec.json is of {spec.folder} and lies in {folder.name}")
         machine.settle(spec.plan)
@@ -115,8 +123,10 @@ def _attempt(store: Store, folder: Path) -> int:
         done = AttemptReport(nonce=nonce, receipt=machine.receipt())
     except Exception as error:
         traceback.print_exc()
+        guard.end_descendants(signal.SIGKILL)
         write_report(out / "failed.json", AttemptReport(nonce=nonce, why=_sentence(error)))
         return 1
+    guard.end_descendants(signal.SIGKILL)
     write_report(out / "finished.json", done)
     return 0
 
@@ -227,11 +237,11 @@ def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
     key = {"tokenizer": data.tokenizer, "train": digests[0], "validation": digests[1]}
     fingerprint = hashlib.sha256(to_json(key)).hexdigest()
     step = f"steps/tokens/{fingerprint[:16]}"
-    if manifest := store.read(f"{step}/manifest.json"):
-        try:
+    try:
+        if manifest := store.read(f"{step}/manifest.json"):
             return TokenStore.open(_made(store, step, fingerprint, manifest), *digests)
-        except (WrongTokens, Refusal, StoreError) as error:
-            print(f"{error}\nBuilding our own.", file=sys.stderr)
+    except (WrongTokens, Refusal, StoreError, OSError) as error:
+        print(f"{error}\nBuilding our own.", file=sys.stderr)
     mine = store.path(f"{step}/{spec.folder}")
     TokenStore.build(_text(store, data), mine)
     tokens = TokenStore.open(mine, *digests)
@@ -286,12 +296,13 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
     from engine.evaluate import bits_per_byte, load_params
 
     validation = np.frombuffer(_text(store, spec.plan.data).validation, np.uint8)
-    models = {run_name(arm, seed): spec.plan.arms[arm].model for arm, seed in spec.plan.runs()}
+    arms = {run_name(arm, seed): spec.plan.arms[arm] for arm, seed in spec.plan.runs()}
     for run, wanted in spec.evaluate.items():
         copy = out / "copies" / run
-        _copy(store.path(f"work/{wanted.path}"), copy, run, wanted.sha256)
-        params = load_params(copy, models[run])
-        bpb, loss, targets = bits_per_byte(models[run], params, validation, spec.plan.eval.tokens)
+        model, most_bytes = arms[run].model, reports.most_checkpoint(arms[run].parameters)
+        _copy(store.path(f"work/{wanted.path}"), copy, run, wanted.sha256, most_bytes)
+        params = load_params(copy, model)
+        bpb, loss, targets = bits_per_byte(model, params, validation, spec.plan.eval.tokens)
         if math.isfinite(bpb):
             evaluated = Evaluated(
                 bpb=bpb, loss=loss, targets=targets, params_sha256=params_sha256(params)
@@ -303,11 +314,11 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
         shutil.rmtree(copy)
 
 
-def _copy(checkpoint: Path, copy: Path, run: str, wanted: str) -> None:
+def _copy(checkpoint: Path, copy: Path, run: str, wanted: str, most_bytes: int) -> None:
     """Take the parameters out of the reach of whoever wrote them, if they are those recorded."""
     try:
         shutil.copytree(checkpoint / "params", copy / "params", symlinks=True)
-        found = f"SHA-256 {reports.checkpoint_sha256(copy)}"
+        found = f"SHA-256 {reports.checkpoint_sha256(copy, most_bytes)}"
     except OSError as error:
         found = f"unreadable ({' '.join(str(error).split())[:150]})"
     except Refused as error:
@@ -320,4 +331,4 @@ def _copy(checkpoint: Path, copy: Path, run: str, wanted: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))

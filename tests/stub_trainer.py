@@ -122,10 +122,11 @@ class StubRay:
             self._move(job, self.pace)
         return job.status
 
-    def submit(self, folder: str, where: Path, plan: record.Plan) -> None:
+    def submit(self, folder: str, where: Path, spec_sha256: str, plan: record.Plan) -> None:
         if not self.reachable or self._job(folder):
             return
         assert where.name == folder
+        assert spec_sha256 == hashlib.sha256((where / "spec.json").read_bytes()).hexdigest()
         assert plan == AttemptSpec.model_validate_json((where / "spec.json").read_bytes()).plan
         self.submissions.append(folder)
         self.jobs[folder] = StubJob(where)
@@ -252,10 +253,11 @@ def _newest(job: StubJob, spec: AttemptSpec, run: str) -> int:
 def _evaluate(job: StubJob, spec: AttemptSpec, bpb: Callable[[str, int], float]) -> str:
     """Score what is to be scored. Returns why it could not be, or nothing."""
     seeds = {run_name(arm, seed): (arm, seed) for arm, seed in spec.plan.runs()}
+    most_bytes = reports.most_checkpoint(0)
     for run, wanted in spec.evaluate.items():
         step = job.root / "work" / wanted.path
         with contextlib.suppress(reports.Refused):
-            if reports.checkpoint_sha256(step) == wanted.sha256:
+            if reports.checkpoint_sha256(step, most_bytes) == wanted.sha256:
                 value = bpb(*seeds[run])
                 evaluated = record.Evaluated(
                     bpb=value,

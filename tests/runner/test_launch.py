@@ -20,6 +20,7 @@ from tests import synthetic
 
 FOLDER = "x0123456789abcdef.t1-aa"
 PLAN = synthetic.plan()
+DIGEST = "d" * 64
 
 
 class Dashboard:
@@ -114,7 +115,7 @@ def test_a_ray_that_is_not_there_is_unreachable(dashboard: Dashboard, jobs: RayJ
     dashboard.server.shutdown()
     dashboard.server.server_close()
     assert jobs.look(FOLDER) == "unreachable"
-    jobs.submit(FOLDER, Path("/store/work") / FOLDER, PLAN)
+    jobs.submit(FOLDER, Path("/store/work") / FOLDER, DIGEST, PLAN)
     jobs.stop(FOLDER)
 
 
@@ -136,7 +137,7 @@ def test_a_wrong_token_is_an_error_in_words_wherever_it_shows(
     dashboard.answers = [(status, "no")]
     for ask in (
         lambda: jobs.look(FOLDER),
-        lambda: jobs.submit(FOLDER, Path("/store/work") / FOLDER, PLAN),
+        lambda: jobs.submit(FOLDER, Path("/store/work") / FOLDER, DIGEST, PLAN),
         lambda: jobs.stop(FOLDER),
     ):
         with pytest.raises(RayError, match=r"does not accept the token in .*/token"):
@@ -156,12 +157,13 @@ def test_a_job_says_what_it_runs_what_it_needs_and_whose_it_is(
 ) -> None:
     dashboard.answers = [(200, {"submission_id": FOLDER})]
     plan = PLAN.model_copy(update={"resources": PLAN.resources.model_copy(update={"count": 2})})
-    jobs.submit(FOLDER, Path("/a store/work") / FOLDER, plan)
+    jobs.submit(FOLDER, Path("/a store/work") / FOLDER, DIGEST, plan)
     [(method, path, body, _)] = dashboard.requests
     assert (method, path) == ("POST", "/api/jobs/")
     assert isinstance(body, dict)
     where = f"/a store/work/{FOLDER}"
-    assert shlex.split(body["entrypoint"]) == ["exec", sys.executable, "-m", "runner.worker", where]
+    worker = [sys.executable, "-m", "runner.worker"]
+    assert shlex.split(body["entrypoint"]) == ["exec", *worker, where, DIGEST]
     assert body["submission_id"] == FOLDER
     assert (body["entrypoint_num_cpus"], body["entrypoint_num_gpus"]) == (4, 0)
     assert body["metadata"]["attempt"] == FOLDER
@@ -173,7 +175,7 @@ def test_a_second_submission_finds_that_the_job_exists(
     dashboard: Dashboard, jobs: RayJobs, status: int
 ) -> None:
     dashboard.answers = [(status, EXISTS), (200, job("RUNNING"))]
-    jobs.submit(FOLDER, Path("/store/work") / FOLDER, PLAN)
+    jobs.submit(FOLDER, Path("/store/work") / FOLDER, DIGEST, PLAN)
     assert [request[0] for request in dashboard.requests] == ["POST", "GET"]
 
 
@@ -181,7 +183,7 @@ def test_a_submission_that_came_to_nothing_is_left_to_the_next_look(
     dashboard: Dashboard, jobs: RayJobs, caplog: pytest.LogCaptureFixture
 ) -> None:
     dashboard.answers = [(500, "No available agent to submit job"), (404, "no")]
-    jobs.submit(FOLDER, Path("/store/work") / FOLDER, PLAN)
+    jobs.submit(FOLDER, Path("/store/work") / FOLDER, DIGEST, PLAN)
     assert "No available agent" in caplog.text
 
 
@@ -193,7 +195,7 @@ def test_a_job_that_ray_refuses_for_good_is_an_error_in_words(
         (404, ""),
     ]
     with pytest.raises(RayError, match="entrypoint_num_cpus must be a number"):
-        jobs.submit(FOLDER, Path("/store/work") / FOLDER, PLAN)
+        jobs.submit(FOLDER, Path("/store/work") / FOLDER, DIGEST, PLAN)
 
 
 # ── A Ray of one's own ───────────────────────────────────────────────────────────────────────

@@ -2,17 +2,25 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner import reports
-from runner.reports import AttemptReport, Refused, RunReport, checkpoint_sha256, read_report
-from runner.reports import read_metrics as read
+from runner.reports import AttemptReport, Refused, RunReport, StepMetrics, read_report
 
 NONCE = "0123456789abcdef"
 GOOD = {"nonce": NONCE, "state": "finished", "step": 16}
 LINE = {"step": 1, "loss": 5.5, "grad_norm": 1.0, "learning_rate": 0.1, "tokens": 64}
+
+
+def read(folder: Path, refused: list[str]) -> Iterator[StepMetrics]:
+    return reports.read_metrics(folder, 10_000, refused)
+
+
+def checkpoint_sha256(step: Path) -> str:
+    return reports.checkpoint_sha256(step, 1 << 20)
 
 
 @pytest.fixture

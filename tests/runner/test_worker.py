@@ -52,9 +52,15 @@ class Processes:
         code = self.jobs[folder].poll()
         return "running" if code is None else "failed" if code else "succeeded"
 
-    def submit(self, folder: str, where: Path, plan: record.Plan) -> None:  # noqa: ARG002
+    def submit(
+        self,
+        folder: str,
+        where: Path,
+        spec_sha256: str,
+        plan: record.Plan,  # noqa: ARG002
+    ) -> None:
         with (where.parent / f"{where.name}.log").open("wb") as log:
-            command = [sys.executable, "-m", "runner.worker", str(where)]
+            command = [sys.executable, "-m", "runner.worker", str(where), spec_sha256]
             self.jobs[folder] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def stop(self, folder: str) -> None:
@@ -288,7 +294,7 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
     monkeypatch.setattr(worker, "MOST_CHUNK", 100)
     assert add(4) == ["000000.jsonl"]
     assert add(5) == ["000000.jsonl", "000001.jsonl"]
-    assert [line.step for line in reports.read_metrics(tmp_path.resolve() / "m", [])] == [
+    assert [line.step for line in reports.read_metrics(tmp_path.resolve() / "m", 5, [])] == [
         1,
         2,
         3,
