@@ -9,9 +9,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bot.facts import LABELS
 from runner.cli import TheStore, app
 
 ROOT = Path(__file__).parents[1]
+
+LABEL_COLORS = {
+    "wishlist": "c5def5",
+    "planned": "d4c5f9",
+    "running": "fbca04",
+    "done": "0e8a16",
+    "failed": "d73a4a",
+}
 
 site_app = typer.Typer(help="The static site.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
@@ -91,6 +100,8 @@ def sandbox(
         webhook_url=webhook_url or None,
         leaderboard_url=leaderboard_url or None,
     )
+    for state, color in LABEL_COLORS.items():
+        made.create_label(made.world.owner.login, LABELS[state], color)
     serve_sandbox(made, port=port, ready=lambda url: print(url, flush=True))
 
 
