@@ -126,8 +126,12 @@ def parse(text: str, file: str) -> Experiment:
     try:
         declared = _Declaration.model_validate(document.value)
     except ValidationError as error:
-        told = _told(error)[: MOST_PROBLEMS + 1]
-        found = [_problem(file, document, _Declaration, detail) for detail in told]
+        details: list[tuple[yaml12.Path, ErrorDetails]]
+        details = [((), detail) for detail in error.errors(include_url=False)]
+        found = [
+            _problem(file, document, _Declaration, detail)
+            for _, detail in _telling(details, [])[: MOST_PROBLEMS + 1]
+        ]
         raise BadExperiment(_in_order(found)) from error
     if (runs := len(declared.seeds) * len(declared.arms)) > MOST_RUNS:
         place: yaml12.Path = ("seeds",) if len(declared.seeds) > 1 else ("arms",)
@@ -196,6 +200,8 @@ def _resolved(
     base: dict[str, Any] = getattr(declared, section)
     shared = {key: value for key, value in base.items() if key in schema.model_fields}
     unknown = {key: value for key, value in base.items() if key not in shared}
+    misspelt = list(unknown)[:MOST_PROBLEMS]
+    told: set[tuple[object, ...]] = set()
     found = {}
     for name, arm in declared.arms.items():
         override: dict[str, Any] = getattr(arm, section)
@@ -203,24 +209,31 @@ def _resolved(
             # The keys that no arm may have are told with the first one.
             found[name] = schema.model_validate({**shared, **unknown, **override})
         except ValidationError as error:
-            for detail in _told(error):
+            fresh: list[tuple[yaml12.Path, ErrorDetails]] = []
+            for detail in error.errors(include_url=False):
+                key = str(detail["loc"][0]) if detail["loc"] else ""
+                under: yaml12.Path = ("arms", name) if key in override else ()
+                written = (*under, section)
+                if (written, detail["loc"], detail["type"]) not in told:
+                    told.add((written, detail["loc"], detail["type"]))
+                    fresh.append((written, detail))
+            for place, detail in _telling(fresh, misspelt):
                 if len(problems) > MOST_PROBLEMS:
                     break
-                key = str(detail["loc"][0]) if detail["loc"] else ""
-                written = ("arms", name, section) if key in override else (section,)
-                problems[_problem(file, document, schema, detail, written)] = None
+                problems[_problem(file, document, schema, detail, place)] = None
         unknown = {}
     return found
 
 
-def _told(error: ValidationError) -> list[ErrorDetails]:
+def _telling(
+    found: list[tuple[yaml12.Path, ErrorDetails]], misspelt: list[str]
+) -> list[tuple[yaml12.Path, ErrorDetails]]:
     """Pydantic's complaints, less those that only follow from another one."""
-    details = error.errors(include_url=False)
-    unknown = [str(detail["loc"][-1]) for detail in details if detail["type"] == "extra_forbidden"]
-    unknown = unknown[:MOST_PROBLEMS]
+    unknown = [str(detail["loc"][-1]) for _, detail in found if detail["type"] == "extra_forbidden"]
+    unknown = [*misspelt, *unknown[:MOST_PROBLEMS]]
     return [
-        detail
-        for detail in details
+        (under, detail)
+        for under, detail in found
         if not (detail["type"] == "missing" and near(str(detail["loc"][-1]), unknown))
         and not (detail["type"] == "too_short" and detail["input"])
     ]

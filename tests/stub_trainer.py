@@ -335,6 +335,49 @@ def pipes(job: StubJob) -> None:
     os.mkfifo(job.out / "failed.json")
 
 
+def looped_runs(job: StubJob) -> None:
+    """A folder that is a link to itself, which nothing can resolve."""
+    shutil.rmtree(job.out / "runs")
+    (job.out / "runs").symlink_to("runs")
+
+
+def odd_names(job: StubJob) -> None:
+    """Names that are no UTF-8: of a chunk, and of a folder where evaluation is to write."""
+    evaluation = job.spec.attempt.rpartition(".")[0] + ".e1-"
+    Path(os.fsdecode(os.fsencode(job.root / "work" / evaluation) + b"\xff")).mkdir()
+    for chunks in (job.out / "metrics").iterdir():
+        put(Path(os.fsdecode(os.fsencode(chunks) + b"/9\xff.jsonl")), b"no JSON")
+
+
+def vast_checkpoints(job: StubJob) -> None:
+    """Four GiB beside the parameters, which take no room on disk and much time to read."""
+    for item in (job.out / "checkpoints").glob("*/*/params"):
+        with (item / "more").open("wb") as file:
+            file.truncate(4 << 30)
+
+
+def flood_of_metrics(job: StubJob) -> None:
+    """A megabyte of lines under a thousand names."""
+    for chunks in (job.out / "metrics").iterdir():
+        first = chunks / "100000.jsonl"
+        put(first, b"no JSON\n" * 100_000)
+        for n in range(1, 1_000):
+            (chunks / f"{100_000 + n}.jsonl").hardlink_to(first)
+
+
+def endless_receipt(job: StubJob) -> None:
+    """More lines than a comment can hold."""
+    receipt = {f"{n}": "x" * 100 for n in range(3_000)}
+    said = {"nonce": job.spec.nonce, "receipt": receipt, "why": ""}
+    put(job.out / "finished.json", to_json(said))
+
+
+def another_spec(job: StubJob) -> None:
+    """The spec that a worker would have obeyed if it had been changed before it came."""
+    spec = job.spec.model_copy(update={"earlier": ("somebody-elses",)})
+    put(job.folder / "spec.json", spec.canonical())
+
+
 def squat(job: StubJob) -> None:
     """Figures in the folder of the coming evaluation, under the names it could guess."""
     spec = job.spec

@@ -1,6 +1,8 @@
 """Whole lives of an execution, on a trainer that is a stub: nothing here needs Ray or JAX."""
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -275,6 +277,8 @@ def test_what_finished_before_the_cancellation_is_kept_but_not_scored(tmp_path: 
     [
         (stub_trainer.false_metrics, "does not fit the plan"),
         (stub_trainer.squat, "it lay there before the attempt began"),
+        (stub_trainer.odd_names, "9\\xff.jsonl, line 1: "),
+        (stub_trainer.odd_names, ".e1-\\xff: it lay there before the attempt began"),
     ],
 )
 def test_a_lie_beside_honest_claims_is_named_and_changes_nothing(
@@ -302,6 +306,10 @@ def test_a_lie_beside_honest_claims_is_named_and_changes_nothing(
         (stub_trainer.linked_checkpoints, "there is no checkpoint"),
         (stub_trainer.pipes, "not a regular file"),
         (stub_trainer.boast, "step 1000000000"),
+        (stub_trainer.looped_runs, "out/runs/"),
+        (stub_trainer.vast_checkpoints, "params: larger than "),
+        (stub_trainer.endless_receipt, "receipt: Dictionary should have at most 40 items"),
+        (stub_trainer.another_spec, "spec.json: it is not the one that was claimed"),
     ],
 )
 def test_a_job_whose_word_is_refused_has_no_figures_at_all(
@@ -344,6 +352,70 @@ def test_figures_written_into_the_evaluation_by_the_training_job_are_not_its_own
     life.ray.pace = None
     life.to_the_end()
     assert life.figures() == HONEST
+
+
+def scored(life: Life) -> Path:
+    """Lets both jobs end, and nobody read what evaluation left; its folder."""
+    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
+    life.ray.finish()
+    life.until(lambda facts: facts.of("e") and facts.of("e")[0].job == "pending")
+    life.ray.finish()
+    return life.ray.of("e1").folder
+
+
+def test_a_figure_over_other_tokens_than_the_planned_ones_is_refused(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=0))
+    report = scored(life) / "out" / "evaluated" / "fast.s0.json"
+    said = json.loads(report.read_bytes())
+    said["evaluated"]["targets"] -= 1
+    stub_trainer.put(report, json.dumps(said).encode())
+    facts = life.to_the_end()
+    assert facts.result
+    assert life.figures() == {**HONEST, "fast.s0": None}
+    assert any("and the plan names" in line for line in facts.result.refused)
+
+
+def test_an_evaluation_whose_spec_was_changed_has_no_figures(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=0))
+    spec = scored(life) / "spec.json"
+    stub_trainer.put(spec, spec.read_bytes().replace(b'"sha256":"', b'"sha256":"0', 1))
+    facts = life.to_the_end()
+    assert facts.result
+    assert (facts.result.state, facts.result.why) == ("failed", "no run could be evaluated")
+    assert not any(life.figures().values())
+    assert any("not the one that was claimed" in line for line in facts.result.refused)
+
+
+def test_a_thousand_names_of_one_flood_are_one_refusal(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(tamper=stub_trainer.flood_of_metrics))
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "done"
+    assert life.figures() == HONEST
+    assert len(facts.result.refused) == len(HONEST)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "loop"])
+def test_whatever_lies_in_the_place_of_a_leases_start_stops_nothing(
+    tmp_path: Path, kind: str
+) -> None:
+    life = Life(tmp_path, StubRay(pace=0))
+    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
+    life.ray.advance(1)
+    lease = life.store.path(f"leases/{life.ray.submissions[0]}")
+    shutil.rmtree(lease)
+    lease.mkdir()
+    if kind == "pipe":
+        os.mkfifo(lease / "start.json")
+    elif kind == "folder":
+        (lease / "start.json").mkdir()
+    elif kind == "loop":
+        (lease / "start.json").symlink_to("start.json")
+    facts = life.turn()
+    assert (facts.attempts[0].lease.started, facts.attempts[0].lease.withdrawn) == (True, False)
+    life.ray.of("t1").status = "failed"
+    life.until(lambda facts: facts.attempts[0].ended)
+    assert life.ended("t1").how == "lost"
 
 
 def test_a_spec_that_was_changed_is_not_submitted(tmp_path: Path) -> None:

@@ -68,6 +68,14 @@ def test_a_line_that_contradicts_the_plan_is_refused(store: Store) -> None:
     assert f"step 1 with {A_STEP + 1} tokens" in refused[1]
 
 
+def test_lines_that_contradict_the_plan_are_named_up_to_a_number(store: Store) -> None:
+    report(store, "x.t1-aa", range(17, 70), 5.0)
+    refused: list[str] = []
+    assert losses(store, ["x.t1-aa"], ARM, refused) == {}
+    assert len(refused) == 21
+    assert refused[-1].endswith("the rest was not read")
+
+
 def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store) -> None:
     plan = synthetic.plan(arms={"fast": ARM}, seeds=[0, 1])
     attempts = tuple(

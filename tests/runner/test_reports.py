@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,3 +172,108 @@ def test_a_checkpoint_with_anything_but_regular_files_is_refused(step: Path) -> 
     (step / "params").symlink_to(step / "elsewhere")
     with pytest.raises(Refused, match="there is no checkpoint"):
         checkpoint_sha256(step)
+
+
+# ── What stops a careless reader ─────────────────────────────────────────────────────────────
+
+
+def test_loops_and_odd_names_are_refused_in_words_that_can_be_written(out: Path) -> None:
+    (out / "runs").symlink_to("runs")
+    with pytest.raises(Refused, match="runs/run"):
+        read_report(out / "runs" / "run.json", RunReport, NONCE)
+    (out / "checkpoints").symlink_to("checkpoints")
+    with pytest.raises(Refused, match="params"):
+        checkpoint_sha256(out / "checkpoints" / "16")
+    odd = Path(os.fsdecode(os.fsencode(out) + b"/9\xff.jsonl"))
+    odd.write_bytes(b"no JSON\n")
+    refused: list[str] = []
+    assert list(read(out, refused)) == []
+    assert len(refused) == 1
+    assert "9\\xff.jsonl, line 1" in refused[0]
+    refused[0].encode()
+
+
+def test_parameters_with_odd_names_have_a_digest_too(step: Path) -> None:
+    before = checkpoint_sha256(step)
+    Path(os.fsdecode(os.fsencode(step / "params") + b"/\xff")).write_bytes(b"")
+    assert checkpoint_sha256(step) != before
+
+
+def test_a_deep_checkpoint_is_refused(step: Path) -> None:
+    descriptor = os.open(step / "params", os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    try:
+        with pytest.raises(Refused, match=r"1000 files|too long"):
+            checkpoint_sha256(step)
+    finally:  # Python's own way is too shallow for it
+        subprocess.run(["rm", "-r", step], check=True)
+
+
+def test_a_checkpoint_larger_than_its_model_is_refused_unread(step: Path) -> None:
+    with (step / "params" / "huge").open("wb") as file:
+        file.truncate(4 << 30)
+    with pytest.raises(Refused, match="larger than 16857796 bytes"):
+        reports.checkpoint_sha256(step, reports.most_checkpoint(13_430))
+
+
+def test_a_checkpoint_of_very_many_files_is_refused(step: Path) -> None:
+    for n in range(reports.MOST_ENTRIES):
+        (step / "params" / str(n)).touch()
+    with pytest.raises(Refused, match="more than 1000 files"):
+        checkpoint_sha256(step)
+
+
+def test_no_more_metrics_are_read_than_a_run_can_have_to_say(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    real = reports.open_regular
+    monkeypatch.setattr(reports, "open_regular", lambda path: opened.append(path) or real(path))
+
+    def read_16() -> tuple[int, list[str]]:
+        opened.clear()
+        refused: list[str] = []
+        return len(list(reports.read_metrics(out / "m", 16, refused))), refused
+
+    line = json.dumps(LINE).encode() + b"\n"
+    first = write(out / "m" / "000000.jsonl", line * (reports.MOST_BYTES // len(line)))
+    for n in range(1, 50):
+        (out / "m" / f"{n:06d}.jsonl").hardlink_to(first)
+    lines, refused = read_16()
+    assert (lines, len(opened), len(refused)) == (80, 1, 1)
+    assert "more than 16 steps have to say" in refused[0]
+    first.write_bytes(b"no JSON\n" * 1000)  # all of them
+    lines, refused = read_16()
+    assert (lines, len(opened)) == (0, 6)
+    for n in range(50, 100):
+        (out / "m" / f"{n:06d}.jsonl").hardlink_to(first)
+    lines, refused = read_16()
+    assert (lines, opened, len(refused)) == (0, [], 1)
+    assert "more files than 16 steps can fill" in refused[0]
+
+
+def test_bad_files_of_a_long_run_are_named_up_to_a_number(out: Path) -> None:
+    for n in range(100):
+        write(out / "m" / f"{n:06d}.jsonl", b"no\n")
+    refused: list[str] = []
+    assert list(read(out / "m", refused)) == []
+    assert len(refused) == reports.MOST_BAD_CHUNKS + 1
+    assert refused[-1].endswith("the rest was not read")
+
+
+def test_a_speed_that_no_time_can_be_drawn_from_is_refused(out: Path) -> None:
+    write(out / "m" / "000000.jsonl", {**LINE, "tokens_per_second": 5e-324})
+    refused: list[str] = []
+    assert list(read(out / "m", refused)) == []
+    assert "tokens_per_second" in refused[0]
+
+
+def test_a_receipt_of_thousands_of_lines_is_refused(out: Path) -> None:
+    write(out / "finished.json", {"nonce": NONCE, "receipt": {str(n): "" for n in range(3_000)}})
+    with pytest.raises(Refused, match="receipt"):
+        read_report(out / "finished.json", AttemptReport, NONCE)

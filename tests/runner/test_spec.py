@@ -1,5 +1,6 @@
 """experiment.yaml: what is read, and what is said about the rest."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -321,3 +322,47 @@ def _read_or_refuse(text: str) -> None:
         words.encode()
         assert "pydantic" not in words
         assert "\n" not in words
+
+
+# ── Very much of it ──────────────────────────────────────────────────────────────────────────
+
+
+HEAD, _, TAIL = EXPERIMENT.partition("model:")
+KEYS = ",".join(f"k{n}: 1" for n in range(3500))
+
+FEW = ",".join(f"k{n}: 1" for n in range(90))
+
+
+def arms(count: int, body: str) -> str:
+    return "".join(f"  a{n}: {{{body}}}\n" for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{HEAD}model: {{{KEYS}}}\ntrain: {{{KEYS}}}\nresources: {{kind: cpu}}\nseeds: [0]\n"
+         f"arms:\n{arms(256, '')}", "more is wrong than these 50 problems"),
+        (f"{HEAD}model: {{{KEYS}}}\ntrain: {{}}\nresources: {{kind: cpu}}\n"
+         f"arms:\n{arms(4000, '')}", "4000 runs are more than the 256"),
+        (f"{HEAD}model:{TAIL}{arms(4000, 'train: 1')}", "more is wrong than these 50 problems"),
+        (f"{HEAD}model:{TAIL}{arms(80, 'model: {' + FEW + '}')}",
+         "more is wrong than these 50 problems"),
+        ("".join(f"titel{n}: 1\n" for n in range(6000)), "more is wrong than these 50 problems"),
+    ],
+)  # fmt: skip
+def test_a_long_file_is_answered_with_work_in_proportion_to_its_length(
+    text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[object] = []
+    whole = spec._problem
+    monkeypatch.setattr(spec, "_problem", lambda *args: written.append(args) or whole(*args))
+    guessed: list[object] = []
+    near = spec.near
+    monkeypatch.setattr(spec, "near", lambda *args: guessed.append(args) or near(*args))
+    began = time.monotonic()
+    found = problems(text)
+    assert time.monotonic() - began < 2
+    assert any(said in message for _, _, message in found)
+    assert len(found) <= spec.MOST_PROBLEMS + 1
+    assert len(written) <= 2 * spec.MOST_PROBLEMS
+    assert len(guessed) <= 3 * spec.MOST_PROBLEMS

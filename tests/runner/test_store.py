@@ -240,3 +240,22 @@ def test_a_withdrawn_attempt_cannot_be_begun_and_a_begun_one_not_withdrawn(store
     assert not AttemptLease(store, "x.t2-bb").withdraw()
     assert watch.look("x.t2-bb").started
     assert not watch.look("x.t2-bb").withdrawn
+
+
+def test_a_lease_that_cannot_be_listed_counts_as_begun_and_stands_still(store: Store) -> None:
+    clock = Clock()
+    watch = LeaseWatch(store, clock)
+    store.path("leases").mkdir()
+    store.path("leases/x.t1-aa").symlink_to("x.t1-aa")
+    assert watch.look("x.t1-aa").started
+    clock.now += STALE_AFTER
+    assert watch.look("x.t1-aa").still_for == STALE_AFTER
+
+
+def test_what_is_no_file_is_said_and_not_waited_for(store: Store) -> None:
+    store.path("records").mkdir()
+    os.mkfifo(store.path("records/pipe.json"))
+    store.path("records/folder.json").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(StoreError, match=f"{name}.json is .*not a regular file"):
+            store.read(f"records/{name}.json")

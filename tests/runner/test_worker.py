@@ -1,6 +1,7 @@
 """The worker with JAX and without Ray: each job is a plain child process of the test."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,9 @@ import pytest
 from runner import drive, lifecycle, planning, record, reports, worker
 from runner.leases import LeaseWatch
 from runner.lifecycle import Job
-from runner.reports import ANOTHER_WORKER, StepMetrics
+from runner.reports import ANOTHER_SPEC, ANOTHER_WORKER, StepMetrics
 from runner.store import Store
-from tests import stub_trainer
+from tests import stub_trainer, synthetic
 
 TINY = """
 title: As small as it gets
@@ -270,6 +271,64 @@ def test_a_spec_that_cannot_be_read_is_said_and_not_retried(tmp_path: Path) -> N
     assert failed
     assert failed.why.startswith("ValidationError: ")
     assert len(failed.why) <= 500
+
+
+def test_a_spec_of_another_digest_is_left_alone_with_a_code_of_its_own(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    where = store.path("work/x.t1-aa")
+    where.mkdir(parents=True)
+    (where / "spec.json").write_text("{}")
+    left = subprocess.run(
+        [sys.executable, "-m", "runner.worker", str(where), "0" * 64],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert left.returncode == ANOTHER_SPEC
+    assert "spec.json is not the one that was claimed" in left.stderr
+    assert [path.name for path in where.iterdir()] == ["spec.json"]
+    assert LeaseWatch(store).look(where.name).released
+
+
+ORPHAN = """
+import subprocess, sys
+from pathlib import Path
+from runner import machine, worker
+
+def leave_an_orphan(*_):
+    sleep = "trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done"
+    subprocess.run(["setsid", "--fork", "sh", "-c", sleep], check=True)
+    while not Path("{pid}").exists(): pass
+    raise RuntimeError("the job is over, and what it started is not")
+
+machine.settle = leave_an_orphan
+sys.exit(worker.main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of orphans")
+def test_nothing_that_a_job_started_outlives_its_last_report(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    plan = synthetic.plan(arms={"fast": synthetic.planned_arm()}, seeds=[0])
+    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    store.create(f"work/{spec.folder}/spec.json", spec.canonical())
+    where, pid = store.path(f"work/{spec.folder}"), tmp_path / "pid"
+    code = ORPHAN.format(pid=pid)
+    assert subprocess.run([sys.executable, "-c", code, where], check=False).returncode == 1
+    assert "is not" in (where / "out" / "failed.json").read_text()
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+def test_a_pipe_in_the_place_of_the_shared_tokens_holds_nobody_up(
+    life: Life, tmp_path: Path, folder: Path
+) -> None:
+    shutil.copytree(life.store.root, tmp_path / "store")  # compiled already
+    [manifest] = (tmp_path / "store" / "steps" / "tokens").glob("*/manifest.json")
+    manifest.unlink()
+    os.mkfifo(manifest)
+    again = Life(folder, Store(tmp_path / "store"), "a pipe")
+    again.until("t1.ended")
+    assert "Building our own" in (again.out("t1") / "log.txt").read_text()
 
 
 # ── Its parts ────────────────────────────────────────────────────────────────────────────────
