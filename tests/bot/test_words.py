@@ -359,9 +359,18 @@ def test_a_thousand_problems_are_said_as_far_as_they_fit() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0, "0 s"), (-3, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (125, "2 min 5 s"),
-     (3600, "1 h 0 min"), (11_400, "3 h 10 min"), (float("inf"), "unknown"), (float("nan"), "unknown")],
-)  # fmt: skip
+    [
+        (0, "0 s"),
+        (-3, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3600, "1 h 0 min"),
+        (11_400, "3 h 10 min"),
+        (float("inf"), "unknown"),
+        (float("nan"), "unknown"),
+    ],
+)
 def test_durations_for_people(seconds: float, said: str) -> None:
     assert figures.duration(seconds) == said
 
