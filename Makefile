@@ -1,6 +1,9 @@
 # `make demo` and `make test` are all a newcomer needs; both set up .venv on their first call.
 PYTHON ?= python3
 BIN    := .venv/bin
+# Not in the lock: which build is right (CPU or CUDA) depends on the machine. Tests and benchmarks
+# compare with it; nothing else uses it.
+TORCH  := torch==2.13.0
 
 .PHONY: demo test test-slow lint lock clean
 
@@ -28,6 +31,7 @@ lint: .venv/ready-for-tests
 
 .venv/ready-for-tests: .venv/ready requirements-test.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	touch $@
 
 # Pins for Python 3.11 and newer, with hashes and without any registry's address. Needs uv.

@@ -1,85 +1,101 @@
-"""Causal attention, one function for everybody. It walks down the queries in blocks of 64 rows and
-gives each its own key prefix, so that the upper triangle is never computed, and it keeps the
-probabilities for the backward pass: on a CPU both are what makes it fast. The gradient is written
-out because autodiff would keep more and multiply more."""
+"""Causal attention, one function for everybody. `reference` is the definition; `attend` computes
+the same with the fast path of the platform at hand (`kernels.py`), and where that one cannot do
+what is asked, it says so once, with the reason, and takes the reference. On a mesh of devices each
+one attends for its own sequences and heads."""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
-BLOCK = 64  # query rows at a time; 64 measured best at sequence 256 on a CPU
+from engine import kernels
+from engine.mesh import ROWS
 
-Arrays = tuple[jax.Array, ...]
+log = logging.getLogger(__name__)
+
+# (q_BSHh, k_BSKh, v_BSKh, segments_BS | None, window | None) -> o_BSHh
+Path = Callable[[jax.Array, jax.Array, jax.Array, jax.Array | None, int | None], jax.Array]
 
 
-def attend(q_BSHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array) -> jax.Array:
-    """softmax(q kᵀ / √D) v over this and earlier positions. Returns B, S, H, D.
+def attend(
+    q_BSHh: jax.Array,
+    k_BSKh: jax.Array,
+    v_BSKh: jax.Array,
+    segments_BS: jax.Array | None = None,
+    window: int | None = None,
+    implementation: Literal["fast", "reference"] = "fast",
+) -> jax.Array:
+    """softmax(q kᵀ / √h) v over what a position sees. Returns B, S, H, h in the dtype of q.
 
-    Query head h reads key/value head h // (H / K), so K must divide H.
+    A position sees itself and what comes before, with a `window` only the window − 1 just before,
+    and with `segments_BS` (int32) only what has the number of its own segment. Query head i reads
+    key/value head i // (H / K), so K must divide H.
     """
-    B, S, H, D = q_BSHD.shape
-    K = k_BSKD.shape[2]
-    q_NGSD = q_BSHD.reshape(B, S, K, H // K, D).transpose(0, 2, 3, 1, 4).reshape(B * K, -1, S, D)
-    k_NSD, v_NSD = (x.transpose(0, 2, 1, 3).reshape(B * K, S, D) for x in (k_BSKD, v_BSKD))
-    o_NGSD = _attend(q_NGSD, k_NSD, v_NSD)
-    return o_NGSD.reshape(B, H, S, D).transpose(0, 2, 1, 3)
+    path: Path = reference
+    if implementation == "fast":
+        path, why_not = fast_path(
+            jax.default_backend(), q_BSHh.dtype, q_BSHh.shape[3], segments_BS is not None
+        )
+        if why_not:
+            _say_once(f"{why_not}; attention takes the plain path, which is slow and large")
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.size <= 1:
+        return path(q_BSHh, k_BSKh, v_BSKh, segments_BS, window)
+    heads = PartitionSpec(ROWS, None, "tensor", None)
+    documents = None if segments_BS is None else PartitionSpec(ROWS, None)
+    return jax.shard_map(
+        lambda q, k, v, segments: path(q, k, v, segments, window),
+        in_specs=(heads, heads, heads, documents),
+        out_specs=heads,
+        check_vma=False,  # the kernels do not declare what varies over which axis
+    )(q_BSHh, k_BSKh, v_BSKh, segments_BS)
 
 
-# In what follows N is B·K, G the query heads of one key/value head, R the G·block query rows that
-# meet one key prefix of P positions.
+def fast_path(platform: str, dtype: Any, head_dim: int, segmented: bool) -> tuple[Path, str | None]:
+    """The fast path of `platform` and None, or the reference and a sentence that says why."""
+    if platform == "cpu":
+        return kernels.blocked, None
+    if platform == "tpu":
+        return kernels.splash, None
+    if platform != "gpu":
+        return reference, f"there is no fast attention for the platform {platform}"
+    if segmented:
+        return reference, "cuDNN attention cannot keep packed documents apart"
+    if dtype not in (jnp.bfloat16, jnp.float16):
+        return reference, f"cuDNN attention needs bfloat16 and the compute dtype is {dtype}"
+    if head_dim % 8 or head_dim > 128:
+        return reference, (
+            f"cuDNN attention needs a head_dim that is a multiple of 8 up to 128, not {head_dim}"
+        )
+    return kernels.cudnn, None
 
 
-@jax.custom_vjp
-def _attend(q_NGSD: jax.Array, k_NSD: jax.Array, v_NSD: jax.Array) -> jax.Array:
-    return _forward(q_NGSD, k_NSD, v_NSD)[0]
+def reference(
+    q_BSHh: jax.Array,
+    k_BSKh: jax.Array,
+    v_BSKh: jax.Array,
+    segments_BS: jax.Array | None = None,
+    window: int | None = None,
+) -> jax.Array:
+    """What `attend` computes, from the definition: in float32, with all scores in memory."""
+    B, S, H, h = q_BSHh.shape
+    K = k_BSKh.shape[2]
+    q_BSKGh = q_BSHh.reshape(B, S, K, H // K, h)
+    q_BSKGh, k_BSKh, v_BSKh = (x.astype(jnp.float32) for x in (q_BSKGh, k_BSKh, v_BSKh))
+    scores_BKGQP = jnp.einsum("bqkgh,bpkh->bkgqp", q_BSKGh, k_BSKh) / h**0.5
+    seen = kernels.visible(np.arange(S), np.arange(S), window)
+    if segments_BS is not None:
+        seen = seen & (segments_BS[:, None, None, :, None] == segments_BS[:, None, None, None])
+    p_BKGQP = jax.nn.softmax(jnp.where(seen, scores_BKGQP, -jnp.inf), axis=-1)
+    o_BSKGh = jnp.einsum("bkgqp,bpkh->bqkgh", p_BKGQP, v_BSKh)
+    return o_BSKGh.reshape(q_BSHh.shape).astype(q_BSHh.dtype)
 
 
-def _forward(
-    q_NGSD: jax.Array, k_NSD: jax.Array, v_NSD: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array, Arrays]]:
-    out, kept = [], []
-    for start, stop in _blocks(q_NGSD.shape[2]):
-        q_NRD = _rows(q_NGSD, start, stop)
-        scores_NRP = _matmul("nrd,npd->nrp", q_NRD, k_NSD[:, :stop]) * q_NGSD.shape[3] ** -0.5
-        seen_RP = np.tile(np.tri(stop - start, stop, start, dtype=bool), (q_NGSD.shape[1], 1))
-        p_NRP = jax.nn.softmax(jnp.where(seen_RP, scores_NRP, -jnp.inf), axis=-1)
-        out.append(_unrows(_matmul("nrp,npd->nrd", p_NRP, v_NSD[:, :stop]), q_NGSD.shape[1]))
-        kept.append(p_NRP)
-    return jnp.concatenate(out, axis=2), (q_NGSD, k_NSD, v_NSD, tuple(kept))
-
-
-def _backward(
-    saved: tuple[jax.Array, jax.Array, jax.Array, Arrays], do_NGSD: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    q_NGSD, k_NSD, v_NSD, kept = saved
-    dq, dk_NSD, dv_NSD = [], jnp.zeros_like(k_NSD), jnp.zeros_like(v_NSD)
-    for (start, stop), p_NRP in zip(_blocks(q_NGSD.shape[2]), kept, strict=True):
-        q_NRD, do_NRD = _rows(q_NGSD, start, stop), _rows(do_NGSD, start, stop)
-        dp_NRP = _matmul("nrd,npd->nrp", do_NRD, v_NSD[:, :stop])
-        ds_NRP = p_NRP * (dp_NRP - jnp.sum(dp_NRP * p_NRP, axis=-1, keepdims=True))
-        ds_NRP *= q_NGSD.shape[3] ** -0.5
-        dq.append(_unrows(_matmul("nrp,npd->nrd", ds_NRP, k_NSD[:, :stop]), q_NGSD.shape[1]))
-        dk_NSD = dk_NSD.at[:, :stop].add(_matmul("nrp,nrd->npd", ds_NRP, q_NRD))
-        dv_NSD = dv_NSD.at[:, :stop].add(_matmul("nrp,nrd->npd", p_NRP, do_NRD))
-    return jnp.concatenate(dq, axis=2), dk_NSD, dv_NSD
-
-
-_attend.defvjp(_forward, _backward)
-
-
-def _blocks(seq_len: int) -> list[tuple[int, int]]:
-    return [(start, min(start + BLOCK, seq_len)) for start in range(0, seq_len, BLOCK)]
-
-
-def _rows(x_NGSD: jax.Array, start: int, stop: int) -> jax.Array:
-    N, G, _, D = x_NGSD.shape
-    return x_NGSD[:, :, start:stop].reshape(N, G * (stop - start), D)
-
-
-def _unrows(x_NRD: jax.Array, groups: int) -> jax.Array:
-    N, R, D = x_NRD.shape
-    return x_NRD.reshape(N, groups, R // groups, D)
-
-
-def _matmul(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
+@functools.cache
+def _say_once(sentence: str) -> None:
+    log.warning(sentence)

@@ -1,34 +1,39 @@
 """Checkpoints: a folder a step, written by Orbax in the background and visible only when complete.
-The parameters are an item of their own, so that a checkpoint can be scored without the optimizer;
-`rest` is what else it takes to continue. Two digests exist for two questions: this one is over the
-parameters, because two copies of the same parameters differ as files."""
+The parameters that count (their average where one is kept) are an item of their own, so that a
+checkpoint can be scored without the optimizer; `rest` is what else it takes to continue. A
+checkpoint knows nothing of the mesh it was written on: it is restored onto any other.
+
+Two digests exist for two questions: the one here is over the parameters, because two copies of the
+same parameters differ as files."""
 
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-
-KEEP = 2  # newest checkpoints that stay
 
 
 class BadCheckpoint(Exception):
     """A checkpoint cannot be read, or is of another model; the message says which and why."""
 
 
-def manager(folder: Path) -> ocp.CheckpointManager:
-    """What writes to `folder`; close it (or leave its `with`) to wait for the last save. Remains
-    of a save that a kill cut short stay unseen until that step is saved again."""
-    options = ocp.CheckpointManagerOptions(max_to_keep=KEEP)
+def manager(folder: Path, keep: int = 2, keep_every: int | None = None) -> ocp.CheckpointManager:
+    """What writes to `folder`; close it (or leave its `with`) to wait for the last save. The newest
+    `keep` checkpoints stay, and those of steps that are multiples of `keep_every`. Remains of a
+    save that a kill cut short stay unseen until that step is saved again."""
+    options = ocp.CheckpointManagerOptions(max_to_keep=keep, keep_period=keep_every)
     return ocp.CheckpointManager(folder.absolute(), options=options)
 
 
 def save(manager: ocp.CheckpointManager, step: int, params: Any, rest: Any) -> None:
     """Begin to save under `<folder>/<step>`; it appears there when it is complete."""
-    # The next step donates these buffers while the save still reads, so it gets copies.
-    params, rest = jax.tree.map(lambda x: np.array(x, copy=True), (params, rest))
+    if jax.default_backend() == "cpu":
+        # Orbax reads a CPU's buffers in place while the next step, to which they are donated,
+        # writes to them. From other devices it copies before it returns.
+        params, rest = jax.tree.map(jnp.copy, (params, rest))
     items = {"params": ocp.args.StandardSave(params), "rest": ocp.args.StandardSave(rest)}
     manager.save(step, args=ocp.args.Composite(**items))
 
@@ -38,23 +43,28 @@ def latest(folder: Path) -> int | None:
     return max(ocp.utils.checkpoint_steps(folder.absolute()), default=None)
 
 
-def restore(checkpoint: Path, item: str, like: Any) -> Any:
+def restore(checkpoint: Path, item: str, like: Any, shardings: Any = None) -> Any:
     """Read "params" or "rest" of `<folder>/<step>` as a tree of arrays with the structure, shapes
-    and dtypes of `like` (arrays or jax.ShapeDtypeStruct). Raises BadCheckpoint."""
+    and dtypes of `like` (arrays or jax.ShapeDtypeStruct), lying as `shardings` says (a tree like
+    it), or on the first device. Raises BadCheckpoint."""
     folder = checkpoint.absolute() / item
     if not folder.is_dir():
         raise BadCheckpoint(f"{checkpoint} has no {item}; name a complete checkpoint's folder")
+    if shardings is None:
+        shardings = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        shardings = jax.tree.map(lambda _: shardings, like)
     reader = ocp.StandardCheckpointHandler()
     try:
-        difference = _difference(reader.metadata(folder).tree, like)
-        if difference:
+        problem = difference(reader.metadata(folder).tree, like)
+        if problem:
             raise BadCheckpoint(
-                f"{item} in {checkpoint} is of another model: {difference}; use the "
+                f"{item} in {checkpoint} is of another model: {problem}; use the "
                 "configuration that it was trained with"
             )
-        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         target = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), like
+            lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
+            like,
+            shardings,
         )
         return reader.restore(folder, args=ocp.args.StandardRestore(target))
     except BadCheckpoint:
@@ -68,18 +78,18 @@ def restore(checkpoint: Path, item: str, like: Any) -> Any:
         reader.close()
 
 
-def params_sha256(params: Any) -> str:
-    """SHA-256 over each parameter in the order of its path: path, dtype, shape, bytes."""
+def tree_sha256(tree: Any) -> str:
+    """SHA-256 over each array of `tree` in the order of its path: path, dtype, shape, bytes."""
     digest = sha256()
-    for path, x in sorted(_leaves(params).items()):
+    for path, x in sorted(_leaves(tree).items()):
         array = np.asarray(x)
         digest.update(f"{path} {array.dtype} {array.shape}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
 
 
-def _difference(stored: Any, like: Any) -> str | None:
-    """The first difference of two trees, in words."""
+def difference(stored: Any, like: Any) -> str | None:
+    """The first difference in the names, shapes and dtypes of two trees, in words."""
     have = {path: (x.shape, np.dtype(x.dtype).name) for path, x in _leaves(stored).items()}
     want = {path: (x.shape, np.dtype(x.dtype).name) for path, x in _leaves(like).items()}
     for path in sorted(have.keys() | want.keys()):

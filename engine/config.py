@@ -1,16 +1,23 @@
-"""Every knob of the engine, once: the model, its training, its evaluation and its data. These are
-the keys that people write in a declaration, so each says what it means, and a value that cannot
-work is refused here in a sentence, before anything is compiled or paid for."""
+"""Every knob of the engine, once: the model, its training, how it is computed, its evaluation and
+its data. These are the keys that people write in a declaration, so each says what it means, and a
+value that cannot work is refused here in a sentence, before anything is compiled or paid for."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 MAX_COUNT = 2**31 - 1  # what an int32 index on the device can count
 
 Count = Annotated[int, Field(gt=0, le=MAX_COUNT)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 def refusal(sentence: str, **values: Any) -> PydanticCustomError:
@@ -24,14 +31,72 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class ModelConfig(Config):
-    """The shape of a Llama-style decoder. Fixed: RMSNorm epsilon 1e-5, RoPE theta 10,000, no
-    biases, float32."""
+def _span(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("float_type", "a span is a number")
+    if isinstance(value, int):
+        if not 0 <= value <= MAX_COUNT:
+            raise refusal("{value} steps cannot be; write 0 or more", value=value)
+    elif not 0 <= value <= 1:
+        raise refusal(
+            "{value} is neither a fraction of the run (0.0 to 1.0) nor a whole number of steps; "
+            "write one of them",
+            value=value,
+        )
+    return value
 
-    hidden_dim: Count = Field(description="width of the residual stream")
-    intermediate_dim: Count = Field(description="width inside the SwiGLU MLP")
-    num_layers: Count = Field(description="decoder blocks")
-    num_heads: Count = Field(description="query heads; their size is hidden_dim / num_heads")
+
+Span = Annotated[int | float, PlainValidator(_span)]  # 0.1: a tenth of the run; 100: steps
+
+
+# ── The model ────────────────────────────────────────────────────────────────────────────────
+
+SHAPE = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
+
+# The sizes of the public speedrun; intermediate_dim is 3.5 × hidden_dim.
+SIZES = {
+    "130m": (512, 1792, 6, 8, 8),
+    "300m": (768, 2688, 12, 12, 12),
+    "520m": (1024, 3584, 24, 16, 8),
+    "1.2b": (2048, 7168, 16, 16, 8),
+}
+
+
+def ladder(depth: int) -> tuple[int, int, int, int, int]:
+    """The shape of rung `depth`, in the order of SHAPE: `depth` layers of width 64 · depth, with
+    `depth` heads of 64 and an MLP 3.5 times as wide. All matrices together hold
+    (4 + 3 · 3.5) · 64² · depth³ = 59,392 · depth³ weights."""
+    return 64 * depth, 224 * depth, depth, depth, depth
+
+
+class ModelConfig(Config):
+    """The shape of a Llama-style decoder without biases.
+
+    `size` and `depth` only stand for the keys that they fill in: a key beside them wins, and
+    afterwards both are None, so that equal shapes are equal configurations.
+    """
+
+    size: Literal["130m", "300m", "520m", "1.2b"] | None = Field(
+        default=None, exclude=True, description="a shape of the public speedrun, by its name"
+    )
+    depth: Annotated[int, Field(gt=0, le=4096)] | None = Field(
+        default=None,
+        validate_default=True,
+        exclude=True,
+        description="a shape from one dial, for ladders: num_layers and num_heads are depth, "
+        "hidden_dim is 64 · depth, intermediate_dim 224 · depth",
+    )
+    hidden_dim: Count = Field(
+        default=None, validate_default=True, description="width of the residual stream"
+    )
+    intermediate_dim: Count = Field(
+        default=None, validate_default=True, description="width inside the SwiGLU MLP"
+    )
+    num_layers: Count = Field(default=None, validate_default=True, description="decoder blocks")
+    head_dim: Count = Field(  # type: ignore[assignment]  # filled in below
+        default=None, description="width of a head, even; hidden_dim / num_heads if left out"
+    )
+    num_heads: Count = Field(default=None, validate_default=True, description="query heads")
     num_kv_heads: Count = Field(
         default=None,
         validate_default=True,
@@ -43,34 +108,47 @@ class ModelConfig(Config):
     tie_word_embeddings: bool = Field(
         default=False, description="whether the embedding is also the output matrix"
     )
+    qk_norm: Literal["none", "rms", "learned"] = Field(
+        default="none",
+        description="RMS norm of each query and key head before rotation, without or with weights",
+    )
+    sliding_window: Count | None = Field(
+        default=None,
+        description="a position sees itself and the sliding_window − 1 before it; all if left out",
+    )
+    logit_soft_cap: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="c: logits become c · tanh(logit / c)"
+    )
+    rope_theta: float = Field(default=10_000.0, gt=1, description="base of the rotary positions")
+    norm_epsilon: float = Field(default=1e-5, gt=0, description="of every RMS norm")
 
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_dim // self.num_heads
-
-    @field_validator("num_heads")
+    @field_validator("depth")
     @classmethod
-    def _heads_fit(cls, heads: int, info: ValidationInfo) -> int:
-        hidden = info.data.get("hidden_dim")
-        if hidden is None:  # already refused; one complaint is enough
-            return heads
-        values = {"heads": heads, "hidden": hidden, "choices": _choices(hidden)}
-        if hidden % heads:
+    def _one_name(cls, depth: int | None, info: ValidationInfo) -> int | None:
+        size = info.data.get("size")
+        if depth is not None and size is not None:
             raise refusal(
-                "num_heads {heads} does not divide hidden_dim {hidden}; {choices}", **values
+                "size {size} and depth {depth} both name a shape; remove one of them",
+                size=size,
+                depth=depth,
             )
-        if (hidden // heads) % 2:
-            raise refusal(
-                "num_heads {heads} splits hidden_dim {hidden} into heads of an odd size, which "
-                "rotary positions cannot turn in pairs; {choices}",
-                **values,
-            )
-        return heads
+        return depth
 
-    @field_validator("num_kv_heads", mode="before")
+    @field_validator(*SHAPE, mode="before")
     @classmethod
-    def _one_for_each_query_head(cls, kv_heads: Any, info: ValidationInfo) -> Any:
-        return info.data.get("num_heads", 1) if kv_heads is None else kv_heads
+    def _from_a_name(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None:
+            return value
+        size, depth = info.data.get("size"), info.data.get("depth")
+        if size or depth:
+            return dict(zip(SHAPE, SIZES[size] if size else ladder(depth or 1), strict=True))[
+                str(info.field_name)
+            ]
+        if info.field_name == "num_kv_heads":
+            return info.data.get("num_heads", 1)
+        if {"size", "depth"} <= info.data.keys():
+            raise PydanticCustomError("missing", "is missing; write it, or size, or depth")
+        return ladder(1)[SHAPE.index(str(info.field_name))]  # one complaint is enough
 
     @field_validator("num_kv_heads")
     @classmethod
@@ -85,58 +163,206 @@ class ModelConfig(Config):
             )
         return kv_heads
 
+    @field_validator("head_dim")
+    @classmethod
+    def _head_dim_turns(cls, head_dim: int) -> int:
+        if head_dim % 2:
+            raise refusal(
+                "head_dim {head_dim} is odd, and rotary positions turn dimensions in pairs; "
+                "make it even",
+                head_dim=head_dim,
+            )
+        return head_dim
+
+    @field_validator("num_heads")
+    @classmethod
+    def _heads_fit(cls, heads: int, info: ValidationInfo) -> int:
+        hidden = info.data.get("hidden_dim")
+        if hidden is None or info.data.get("head_dim", 0) is not None:
+            return heads  # refused before (one complaint is enough), or heads have their own width
+        values = {"heads": heads, "hidden": hidden, "choices": _choices(hidden)}
+        if hidden % heads:
+            raise refusal(
+                "num_heads {heads} does not divide hidden_dim {hidden}; {choices}", **values
+            )
+        if (hidden // heads) % 2:
+            raise refusal(
+                "num_heads {heads} splits hidden_dim {hidden} into heads of an odd size, which "
+                "rotary positions cannot turn in pairs; {choices}",
+                **values,
+            )
+        return heads
+
+    @field_validator("sliding_window")
+    @classmethod
+    def _window_fits(cls, window: int | None, info: ValidationInfo) -> int | None:
+        seq_len = info.data.get("seq_len")
+        if window is not None and seq_len is not None and window > seq_len:
+            raise refusal(
+                "sliding_window {window} is longer than seq_len {seq_len}, so that it would hide "
+                "nothing; make it at most {seq_len}, or remove it",
+                window=window,
+                seq_len=seq_len,
+            )
+        return window
+
+    @model_validator(mode="after")
+    def _names_have_done_their_work(self) -> "ModelConfig":
+        object.__setattr__(self, "size", None)
+        object.__setattr__(self, "depth", None)
+        if self.head_dim is None:
+            object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
+        return self
+
+
+# ── Training ─────────────────────────────────────────────────────────────────────────────────
+
+
+DECAY = 0.2  # wsd's, if none is named
+
 
 class TrainConfig(Config):
-    """How the model is trained: batch, length, schedule and AdamW with global-norm clipping."""
+    """How the model is trained: batch, length, schedule, optimizer, guards and what is kept."""
 
     train_batch_size: Count = Field(description="windows in a step")
-    num_train_steps: Count = Field(description="optimizer steps")
-    learning_rate: float = Field(gt=0, description="the schedule's peak")
-    optimizer: Literal["adamw"] = "adamw"
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="linear", description="what follows the warm-up"
+    gradient_accumulation_steps: Count = Field(
+        default=1, description="parts that a step's batch is worked through in, one after the other"
     )
-    warmup: float = Field(default=0.0, ge=0, lt=1, description="fraction of steps spent rising")
-    decay: Fraction | None = Field(
+    num_train_steps: Count = Field(description="optimizer steps")
+    optimizer: Literal["adamw", "muon", "adamh", "muonh"] = Field(
+        default="adamw",
+        description="what moves the matrices of the blocks; Adam moves the rest. The h is for "
+        "Hyperball: it keeps each matrix's norm",
+    )
+    learning_rate: float = Field(gt=0, description="the schedule's peak")
+    adam_learning_rate: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         validate_default=True,
-        description="linear only: fraction of steps spent falling at the end, after holding the "
-        "peak; all that the warm-up leaves if left out",
+        description="the peak for what Adam moves beside another optimizer; learning_rate if left "
+        "out",
+    )
+    lr_schedule: Literal["constant", "linear", "cosine", "wsd"] = Field(
+        default="linear",
+        description="what follows the warm-up; wsd holds the peak and falls at the end",
+    )
+    warmup: Span = Field(
+        default=0.0, description="steps, or (with a decimal point) fraction of steps, spent rising"
+    )
+    decay: Span = Field(
+        default=None,
+        validate_default=True,
+        description="wsd only: steps, or fraction of steps, spent falling at the end; 0.2 if left "
+        "out",
     )
     weight_decay: float = Field(
-        default=0.1, ge=0, description="decoupled, on every weight but the gains of the norms"
+        default=0.1,
+        ge=0,
+        description="decoupled, on every weight but the gains of the norms; adamh and muonh, which "
+        "keep norms, have none",
     )
+    momentum: float = Field(default=0.95, ge=0, lt=1, description="of Muon")
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
     epsilon: float = Field(default=1e-8, gt=0)
     max_grad_norm: float = Field(
         default=1.0, gt=0, description="gradients with a larger global norm are scaled down to it"
     )
+    z_loss_weight: float = Field(
+        default=0.0, ge=0, description="weight of the squared logsumexp of the logits in the loss"
+    )
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="keep a running average of the parameters, which is then what is scored",
+    )
+    on_bad_step: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="what a loss or gradient norm that is not finite, or a spike, does to the run",
+    )
+    spike_sigma: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="a loss or gradient norm so many standard deviations above the mean of the "
+        "last 64 good steps is a spike",
+    )
     checkpoint_every: Count = Field(
         default=None,
         validate_default=True,
         description="steps between checkpoints; a tenth of the run, at least 1, if left out",
     )
+    checkpoint_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="a checkpoint is also made when the last one is so old"
+    )
+    keep_checkpoints: Count = Field(default=2, description="newest checkpoints that stay")
+    keep_every: Count | None = Field(
+        default=None, description="checkpoints of its multiples stay too"
+    )
 
-    @field_validator("decay")
+    @field_validator("gradient_accumulation_steps")
     @classmethod
-    def _decay_fits(cls, decay: float | None, info: ValidationInfo) -> float | None:
-        if decay is None:
-            return None
-        schedule, warmup = info.data.get("lr_schedule"), info.data.get("warmup")
-        if schedule in ("constant", "cosine"):
+    def _parts_are_equal(cls, parts: int, info: ValidationInfo) -> int:
+        batch = info.data.get("train_batch_size")
+        if batch is not None and batch % parts:
             raise refusal(
-                "decay {decay} goes with lr_schedule linear only, and lr_schedule is {schedule}; "
-                "remove decay or write lr_schedule: linear",
+                "gradient_accumulation_steps {parts} does not divide train_batch_size {batch}; "
+                "choose one of {choices}",
+                parts=parts,
+                batch=batch,
+                choices=_listed([n for n in range(1, min(batch, 512) + 1) if batch % n == 0]),
+            )
+        return parts
+
+    @field_validator("adam_learning_rate")
+    @classmethod
+    def _adam_beside_another(cls, rate: float | None, info: ValidationInfo) -> float | None:
+        if info.data.get("optimizer") == "adamw":
+            if rate is not None:
+                raise refusal(
+                    "adam_learning_rate goes with optimizer muon, adamh and muonh, and adamw has "
+                    "one rate for everything; remove it, or name another optimizer"
+                )
+            return None
+        return info.data.get("learning_rate") if rate is None else rate
+
+    @field_validator("warmup")
+    @classmethod
+    def _warmup_ends(cls, warmup: int | float, info: ValidationInfo) -> int | float:
+        steps = info.data.get("num_train_steps")
+        if steps is not None and span_steps(warmup, steps) >= max(steps, 2):
+            raise refusal(
+                "warmup {warmup} is the whole run of {steps} steps; leave some of it",
+                warmup=warmup,
+                steps=steps,
+            )
+        return warmup
+
+    @field_validator("decay", mode="wrap")
+    @classmethod
+    def _decay_fits(cls, decay: Any, check: Any, info: ValidationInfo) -> int | float | None:
+        schedule = info.data.get("lr_schedule")
+        if decay is None:
+            return DECAY if schedule == "wsd" else None
+        decay = check(decay)
+        if schedule is not None and schedule != "wsd":
+            raise refusal(
+                "decay {decay} goes with lr_schedule wsd only, and lr_schedule is {schedule}; "
+                "remove decay or write lr_schedule: wsd",
                 decay=decay,
                 schedule=schedule,
             )
-        if warmup is not None and warmup + decay > 1 + 1e-9:  # 0.9 + 0.1 may round above 1
+        warmup, steps = info.data.get("warmup"), info.data.get("num_train_steps")
+        if (
+            warmup is not None
+            and steps is not None
+            and (
+                span_steps(warmup, steps) + span_steps(decay, steps)
+                > steps + 1  # both may round up
+            )
+        ):
             raise refusal(
-                "warmup {warmup} and decay {decay} are more than the whole run together; "
-                "make their sum at most 1",
+                "warmup {warmup} and decay {decay} are more than the whole run of {steps} steps "
+                "together; make one of them shorter",
                 warmup=warmup,
                 decay=decay,
+                steps=steps,
             )
         return decay
 
@@ -144,6 +370,52 @@ class TrainConfig(Config):
     @classmethod
     def _every_tenth(cls, every: Any, info: ValidationInfo) -> Any:
         return max(1, info.data.get("num_train_steps", 1) // 10) if every is None else every
+
+
+def span_steps(span: int | float, num_train_steps: int) -> int:
+    """How many of `num_train_steps` steps a span is: itself if it is an int, else that fraction
+    of them, rounded (ties to even)."""
+    return span if isinstance(span, int) else round(span * num_train_steps)
+
+
+# ── How it is computed ───────────────────────────────────────────────────────────────────────
+
+
+class MeshConfig(Config):
+    """Over how many devices the work is spread along each axis; their product is all of them."""
+
+    data: Count = Field(default=1, description="copies of the model, each with a part of the batch")
+    fsdp: Count = Field(
+        default=1, description="parts of the batch among which the parameters are split as well"
+    )
+    tensor: Count = Field(default=1, description="parts of each matrix, of heads and of the MLP")
+
+    @property
+    def devices(self) -> int:
+        return self.data * self.fsdp * self.tensor
+
+
+class ComputeConfig(Config):
+    """How it is computed and not what: no figure depends on it but for rounding."""
+
+    mesh: MeshConfig = MeshConfig()
+    dtype: Literal["float32", "bfloat16"] | None = Field(
+        default=None,
+        description="of activations and of the copies that are multiplied; parameters, moments and "
+        "sums are always float32. If left out: bfloat16 on a GPU or TPU, float32 on a CPU",
+    )
+    layers: Literal["scan", "unroll"] = Field(
+        default="scan", description="one compiled block for all layers, or each layer on its own"
+    )
+    remat: Literal["none", "block"] = Field(
+        default="none", description="what the backward pass computes again instead of keeping it"
+    )
+    attention: Literal["fast", "reference"] = Field(
+        default="fast", description="the platform's fast path, or the plain one in float32"
+    )
+
+
+# ── Scoring and data ─────────────────────────────────────────────────────────────────────────
 
 
 class EvalConfig(Config):

@@ -1,58 +1,148 @@
-"""The figure that boards compare: bits per byte on the validation split. It reads a checkpoint's
-parameters as arrays, and only if they have the model's names, shapes and dtypes: the checkpoint is
-a claim by the job that wrote it."""
+"""The figure that boards compare: bits per byte on the validation split. What is scored is a
+function from tokens to logits and nothing else, so that a model of ours, one in another framework
+and an invented one are judged alike. Its logits are normalised here, and it is caught if what it
+says about a token changes with that token.
+
+A model of ours comes from a checkpoint's parameters, which are read as arrays and only if they have
+the model's names, shapes and dtypes: the checkpoint is a claim by the job that wrote it."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from engine import checkpoint
-from engine import model as decoder
-from engine.config import ModelConfig
-from engine.data import validation_windows
-from engine.loss import cross_entropy
+from engine.data import TokenStore, validation_windows
+from engine.model import Decoder, Params
+from engine.tokenize import byte_tokenizer
+
+MOST_LOGITS = 2**26  # at a time: 256 MB in float32
+MOST_FORESIGHT = 0.01  # nats that rounding may move a token's loss by
+
+LogitsOf = Callable[[np.ndarray], Any]  # tokens (B, S) int32 → logits (B, S, V), any array
+
+
+class CannotScore(Exception):
+    """The function's answers are no predictions of these tokens; the message says why."""
 
 
 class Evaluation(NamedTuple):
-    bpb: float  # bits per byte; a byte tokenizer's token is one byte
+    bpb: float  # bits per byte of the text that the scored tokens stand for
     loss: float  # nats per token
     targets: int  # how many tokens were scored
 
 
-def bits_per_byte(
-    model: ModelConfig,
-    params: decoder.Params,
-    validation: np.ndarray,
-    num_targets: int,
+def score(
+    logits_of: LogitsOf,
+    windows_NW: np.ndarray,
+    scored_NS: np.ndarray,
+    token_bytes_V: np.ndarray | None = None,
     batch_size: int = 16,
 ) -> Evaluation:
-    """Score `num_targets` targets of the split `validation` ((N,) uint8) in windows of the model's
-    seq_len, spread evenly, each without context. `batch_size` changes speed only, up to rounding:
-    the sum over tokens is in float64. Raises WrongTokens if the split is too small."""
-    windows, mask = validation_windows(validation, model.seq_len, num_targets)
-    total = 0.0
-    for start in range(0, len(windows), batch_size):
-        part, scored = windows[start : start + batch_size], mask[start : start + batch_size]
-        missing = batch_size - len(part)  # fill up, so that all batches share one compilation
-        losses_BS = _losses(model, params, np.pad(part, ((0, missing), (0, 0))))
-        total += float(np.asarray(losses_BS, np.float64)[: len(part)][scored].sum())
-    loss = total / num_targets
-    return Evaluation(bpb=loss / math.log(2), loss=loss, targets=num_targets)
+    """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens is
+    about its token i + 1, and counts where `scored_NS` is true.
+
+    `token_bytes_V` is how many bytes of text each token stands for; None: a token is a byte.
+    `logits_of` always gets `batch_size` windows, the last ones filled up with zeros; that changes
+    speed only, up to rounding: the sum over tokens is in float64. Raises CannotScore.
+    """
+    inputs_NS, targets_NS = windows_NW[:, :-1], windows_NW[:, 1:]
+    nats = 0.0
+    for start in range(0, len(windows_NW), batch_size):
+        rows = slice(start, start + batch_size)
+        fill = ((0, batch_size - len(inputs_NS[rows])), (0, 0))
+        tokens_BS = np.pad(inputs_NS[rows], fill).astype(np.int32)
+        logits_BSV = jnp.asarray(logits_of(tokens_BS))
+        if start == 0:
+            _check(logits_of, windows_NW, tokens_BS, logits_BSV)
+        nats_BS = np.asarray(_nats(logits_BSV, np.pad(targets_NS[rows], fill)), np.float64)
+        nats += float(nats_BS[: len(targets_NS[rows])][scored_NS[rows]].sum())
+    targets = targets_NS[scored_NS]
+    if token_bytes_V is not None and len(token_bytes_V) <= targets.max(initial=0):
+        raise CannotScore(
+            f"a token is {targets.max()} and token_bytes_V ends at {len(token_bytes_V) - 1}; give "
+            "the bytes of the tokenizer that made the tokens"
+        )
+    num_bytes = len(targets) if token_bytes_V is None else int(token_bytes_V[targets].sum())
+    if not num_bytes:
+        raise CannotScore("no byte of text is scored; evaluate more tokens")
+    return Evaluation(nats / math.log(2) / num_bytes, nats / len(targets), len(targets))
 
 
-def load_params(path: Path, model: ModelConfig) -> decoder.Params:
+def bits_per_byte(
+    decoder: Decoder,
+    params: Params,
+    validation: TokenStore | np.ndarray,
+    num_targets: int,
+) -> Evaluation:
+    """Score `num_targets` targets of the split `validation` (in an array, bytes) in windows of the
+    model's seq_len, spread evenly, each without context. Raises WrongTokens if the split is too
+    small, CannotScore if it has tokens beyond the model's vocabulary."""
+    config, token_bytes_V = decoder.config, None
+    if isinstance(validation, TokenStore):
+        of_bytes = validation.manifest.tokenizer_sha256 == byte_tokenizer().sha256
+        token_bytes_V = None if of_bytes else validation.tokenizer().token_bytes
+    windows_NW, scored_NS = validation_windows(validation, config.seq_len, num_targets)
+    batch_size = max(1, min(16, MOST_LOGITS // (config.seq_len * config.vocab_size)))
+    params = jax.device_put(params)
+    return score(
+        lambda tokens_BS: _logits(decoder, params, tokens_BS),
+        windows_NW,
+        scored_NS,
+        token_bytes_V,
+        batch_size,
+    )
+
+
+def load_params(path: Path, decoder: Decoder) -> Params:
     """The parameters in the checkpoint `<folder>/<step>`. Raises BadCheckpoint if it cannot be
     read or is of another model."""
-    like = jax.eval_shape(partial(decoder.init, model), jax.random.key(0))
+    like = jax.eval_shape(decoder.init, jax.random.key(0))
     return checkpoint.restore(path, "params", like)
 
 
-@partial(jax.jit, static_argnames="model")
-def _losses(model: ModelConfig, params: decoder.Params, windows_BW: jax.Array) -> jax.Array:
-    targets_BS = windows_BW[:, 1:]
-    logits_TV = decoder.logits(model, params, windows_BW[:, :-1])
-    return cross_entropy(logits_TV, targets_BS.reshape(-1)).reshape(targets_BS.shape)
+def _check(
+    logits_of: LogitsOf, windows: np.ndarray, tokens_BS: np.ndarray, logits_BSV: jax.Array
+) -> None:
+    shape = logits_BSV.shape
+    if len(shape) != 3 or shape[:2] != tokens_BS.shape:
+        raise CannotScore(
+            f"for tokens of shape {tokens_BS.shape} the logits have shape {shape}; make them "
+            "(batch, position, vocabulary)"
+        )
+    if windows.min() < 0 or windows.max() >= shape[2]:
+        raise CannotScore(
+            f"the tokens go from {windows.min()} to {windows.max()} and the logits are for a "
+            f"vocabulary of {shape[2]}; score it with the tokenizer that it was trained with"
+        )
+    half = tokens_BS.shape[1] // 2
+    other_BS = tokens_BS.copy()
+    other_BS[:, half:] = (other_BS[:, half:] + 1) % shape[2]
+    targets_BR = tokens_BS[:, 1 : half + 1]
+    before, after = (
+        np.asarray(_nats(logits[:, :half], targets_BR))
+        for logits in (logits_BSV, jnp.asarray(logits_of(other_BS)))
+    )
+    if np.abs(after - before).max(initial=0.0) > MOST_FORESIGHT:
+        raise CannotScore(
+            "the logits at a position change with the tokens after it, so that they tell what they "
+            "should predict; let each position see only itself and what is before it"
+        )
+
+
+@partial(jax.jit, static_argnums=0)  # the runs of an arm share one compilation
+def _logits(decoder: Decoder, params: Params, tokens_BS: jax.Array) -> jax.Array:
+    return decoder.logits(params, tokens_BS)
+
+
+@jax.jit
+def _nats(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
+    """−log softmax(logits)[target], float32."""
+    logits_BSV = logits_BSV.astype(jnp.float32)
+    chosen_BS1 = jnp.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
+    return jax.nn.logsumexp(logits_BSV, axis=2) - chosen_BS1[:, :, 0]

@@ -1,19 +1,27 @@
-"""The text an experiment trains on: read, split into train and validation, and named by its
-digests. Tokens are bytes, so a split's bytes are its tokens and its digest is over both. It needs
-neither JAX nor TensorStore: a plan reads the text too, to say what it would train on."""
+"""From text to tokens. First the text of the lab's experiments: read, split into train and
+validation, and named by its digests. Then the tokenizers that turn text into ids (larger texts come
+from `engine.documents`). It needs neither JAX nor TensorStore, and Hugging Face's library only for
+a tokenizer: a plan reads the text too, to say what it would train on."""
 
+import json
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
 
 VALIDATION_PART = 32  # a validation split is about one part in so many
 
 
 class BadText(Exception):
     """The text cannot be used; the message says why and what to do."""
+
+
+# ── The lab's texts ──────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -144,3 +152,186 @@ def _is_utf8(content: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+# ── Tokenizers ───────────────────────────────────────────────────────────────────────────────
+
+END = "<|endoftext|>"  # what a BPE trained here puts after each document
+
+
+class BadTokenizer(Exception):
+    """A tokenizer cannot be used; the message says why and what to do."""
+
+
+class Tokenizer:
+    """Text → ids, by the definition that a `tokenizer.json` of Hugging Face's `tokenizers` holds.
+
+    Documents are encoded as they are: truncation, padding and added beginnings that the definition
+    may ask for are off, and the name of a special token in a text is ordinary text.
+    `end_of_document` is the id that a store puts after each document, or None. `sha256` is over the
+    definition as canonical JSON, so it is the same whatever the file's layout and the library's
+    version.
+    """
+
+    def __init__(self, definition: str, end_of_document: int | None = None) -> None:
+        import tokenizers
+
+        try:
+            self._fields = json.loads(definition)
+            self._tokenizer = tokenizers.Tokenizer.from_str(definition)
+        except Exception as error:  # the library raises Exception itself
+            raise BadTokenizer(
+                f"this is no tokenizer.json that can be read: {str(error)[:200]}; save it with "
+                "Hugging Face's tokenizers"
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True
+        self.definition = _canonical(self._fields)
+        self.sha256 = sha256(self.definition.encode()).hexdigest()
+        self._ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(self._ids.values()) + 1
+        if end_of_document is not None and not 0 <= end_of_document < self.vocab_size:
+            raise BadTokenizer(
+                f"end_of_document {end_of_document} is no id of a tokenizer with "
+                f"{self.vocab_size}; name one of its tokens"
+            )
+        self.end_of_document = end_of_document
+        self._is_bytes = self.definition == _bytes_definition()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, uint8 for bytes and else uint32. All of the texts' ids are in
+        memory at once, and while the library works about 100 bytes for each byte of text."""
+        if self._is_bytes:
+            return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, np.uint32) for encoding in encodings]
+
+    def id_of(self, token: str) -> int | None:
+        return self._ids.get(token)
+
+    @cached_property
+    def token_bytes(self) -> np.ndarray:
+        """(V,) int32: how many bytes of text each token stands for, to state a loss in bits per
+        byte. Special tokens stand for none.
+
+        Exact where `counts_every_byte`. Of other tokenizers, which know pieces of normalized text
+        ("▁" is a space, <0x0A> a byte), it is the pieces' length in UTF-8: a space that is put
+        before a text counts, and what normalization changed counts as changed.
+
+        Raises BadTokenizer where pieces do not say which spaces were between them (WordPiece).
+        """
+        if self._fields["model"]["type"] in ("WordPiece", "WordLevel"):
+            raise BadTokenizer(
+                f"a {self._fields['model']['type']} tokenizer drops spaces, so that its tokens "
+                "have no length in bytes; use a byte-level one for bits per byte"
+            )
+        lengths = np.zeros(self.vocab_size, np.int32)
+        added = self._tokenizer.get_added_tokens_decoder()
+        for token, number in self._ids.items():
+            if number in added:
+                lengths[number] = 0 if added[number].special else len(token.encode())
+            elif self._is_byte_level:
+                lengths[number] = len(token)  # a character of GPT-2's alphabet is a byte
+            elif len(token) == 6 and token.startswith("<0x"):
+                lengths[number] = 1
+            else:
+                lengths[number] = len(token.replace("▁", " ").encode())
+        return lengths
+
+    @property
+    def counts_every_byte(self) -> bool:
+        """Whether the token_bytes of any text's tokens add up to the text's bytes."""
+        prefixed = any(part.get("add_prefix_space") for part in self._parts)
+        return self._is_byte_level and not prefixed and self._fields.get("normalizer") is None
+
+    @property
+    def _is_byte_level(self) -> bool:
+        return any(part["type"] == "ByteLevel" for part in self._parts)
+
+    @property
+    def _parts(self) -> list[dict[str, Any]]:
+        first = self._fields.get("pre_tokenizer") or {"type": "none"}
+        return first["pretokenizers"] if first["type"] == "Sequence" else [first]
+
+    def save(self, path: Path) -> None:
+        """Write the definition, as a `tokenizer.json` that other tools load."""
+        path.write_text(self.definition, encoding="utf-8")
+
+
+def byte_tokenizer() -> Tokenizer:
+    """A token is a byte of UTF-8, and its id is the byte. No token ends a document."""
+    return Tokenizer(_bytes_definition())
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """A byte-level BPE (Sennrich et al., 2016; Radford et al., 2019) of at most `vocab_size`
+    tokens, fewer where the texts have no more pairs to merge. Id 0 is END. The same texts in the
+    same order give the same tokenizer."""
+    import tokenizers
+
+    if vocab_size < 257:
+        raise BadTokenizer(
+            "a byte-level BPE needs 256 tokens for bytes and 1 that ends a document, and "
+            f"vocab_size is {vocab_size}; raise it to 257 or more, or use the byte tokenizer"
+        )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END],
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return Tokenizer(tokenizer.to_str(), end_of_document=0)
+
+
+def load_tokenizer(path: Path, end_of_document: str | None = None) -> Tokenizer:
+    """Any `tokenizer.json`. `end_of_document` is the token that a store is to put after each
+    document, such as "</s>". Raises BadTokenizer."""
+    try:
+        tokenizer = Tokenizer(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, BadTokenizer) as error:
+        raise BadTokenizer(f"{path}: {error}") from error
+    if end_of_document is None:
+        return tokenizer
+    number = tokenizer.id_of(end_of_document)
+    if number is None:
+        raise BadTokenizer(
+            f"{path} has no token {end_of_document!r} to end documents with; name one that it has"
+        )
+    return Tokenizer(tokenizer.definition, number)
+
+
+@cache
+def _bytes_definition() -> str:
+    """GPT-2's byte-level alphabet without merges, each byte's character having the byte as its id.
+    Printable Latin-1 stands for itself, and what is left, in order, for 256 and on."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printable]
+    character = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    model = {
+        "type": "BPE",
+        "vocab": {character[byte]: byte for byte in range(256)},
+        "merges": [],
+    }
+    return _canonical(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": {**level, "use_regex": False},
+            "post_processor": None,
+            "decoder": {**level, "use_regex": True},
+            "model": model,
+        }
+    )
+
+
+def _canonical(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

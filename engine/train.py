@@ -1,179 +1,319 @@
-"""Training, as one recipe that reads from top to bottom: state, step, loop. It talks to nobody: it
-takes tokens, yields metrics, and leaves checkpoints in a folder. Every batch and key is a function
-of (seed, step), so a run that was killed and resumed ends with the same parameters, bit for bit, on
-the same devices, versions, flags and number of threads."""
+"""Training, as one recipe that reads from top to bottom. It talks to nobody: it takes batches,
+yields metrics, and leaves checkpoints in a folder. Every batch and key is a function of (seed,
+step), so a run that was killed and resumed ends with the same parameters and moments, bit for bit,
+on the same devices, versions, flags, number of threads and cores they may run on."""
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
+import orbax.checkpoint as ocp
 
-from engine import checkpoint, optim
-from engine import model as decoder
-from engine.config import ModelConfig, TrainConfig
-from engine.data import WrongTokens, batch
-from engine.loss import cross_entropy
+from engine import checkpoint, flops, memory, optim, step
+from engine import mesh as meshes
+from engine.config import TrainConfig
+from engine.data import Batch, WrongTokens
+from engine.loss import LossFunction, cross_entropy
+from engine.model import Decoder, Params
+from engine.sampling import Sampler, ahead
+from engine.step import Figures, Recipe, State
 
-WINDOW = 5  # steps over which throughput is measured
+PACE_WINDOW = 5  # steps over which throughput is measured
+MOST_SKIPPED = 10  # bad steps in a row, after which a run that skips them stops
 
 
 class Metrics(NamedTuple):
     """What is known after a step."""
 
     step: int  # finished steps, from 1
-    loss: float  # nats per token, of the batch before the update
+    loss: float  # nats per scored token, of the batch before the update
+    bpb: float  # the same in bits per byte, at the text's mean bytes per token
     grad_norm: float  # global, before clipping
-    learning_rate: float
-    tokens: int  # trained on so far, earlier attempts included
-    tokens_per_second: float | None  # over the last 5 steps, once in 5 steps
+    param_norm: float  # global, before the update
+    learning_rate: float  # of the matrices
+    tokens: int  # trained on so far, earlier attempts and padding included
+    skipped: bool  # whether the step was bad and changed nothing; its loss may not be finite
+    saving: bool = False  # whether a checkpoint of this step is begun next
+    tokens_per_second: float | None = None  # over the last 5 steps, once in 5 steps
+    mfu: float | None = None  # model FLOPs utilisation at that pace, see `_Reporter`
+    compile_seconds: float | None = None  # spent before the first step of this process
 
 
-class NonFiniteLoss(Exception):
-    """Training diverged at `step`."""
+class Diverged(Exception):
+    """Training stopped at `step`, whose loss or gradient norm was bad; the message says how."""
 
-    def __init__(self, step: int, name: str = "loss", value: float = math.nan) -> None:
+    def __init__(self, step: int, why: str) -> None:
         super().__init__(
-            f"the {name} was not finite ({value}) at step {step}; lower learning_rate or "
-            "max_grad_norm, or lengthen warmup"
+            f"{why} at step {step}; lower learning_rate or max_grad_norm, or lengthen warmup"
         )
         self.step = step
 
 
-class State(NamedTuple):
-    params: decoder.Params
-    moments: Any  # the optimizer's state
+class OutOfMemory(Exception):
+    """The devices cannot hold this; the message says what was asked for and what would fit."""
+
+
+class Profile(NamedTuple):
+    """Steps `first` to `last`, traced into `folder` for Perfetto or TensorBoard."""
+
+    folder: Path
+    first: int
+    last: int
 
 
 def train(
-    model: ModelConfig,
+    decoder: Decoder,
     config: TrainConfig,
-    tokens: np.ndarray,
+    sampler: Sampler,
     seed: int,
     checkpoints: Path,
     resume_from: Sequence[Path] = (),
+    *,
+    start_from: Params | None = None,
+    loss: LossFunction = cross_entropy,
+    devices: Sequence[jax.Device] | None = None,
+    peak_flops: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    profile: Profile | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Metrics]:
-    """Train on `tokens` (the train split, (N,) uint8) and yield each step's metrics.
+    """Train `decoder` on `sampler`'s batches and yield each step's metrics.
 
     Continues after the newest complete checkpoint in `checkpoints` or any of `resume_from`, and
-    yields nothing if that one is the last. Writes to `checkpoints` only: `<checkpoints>/<step>`
-    every `checkpoint_every` steps and at the end; the last one is complete when the iterator ends.
-    A step's metrics are yielded before its checkpoint is begun, so who writes them down before
-    asking for more has no gap in the curve after a resume. `seed` is 0 … 2³² − 1.
+    yields nothing if that one is the last. A fresh run starts from parameters drawn by `seed`
+    (0 … 2³² − 1), or from `start_from`. Writes to `checkpoints` only: `<checkpoints>/<step>` every
+    `checkpoint_every` steps, every `checkpoint_seconds` of `clock`, at the end, and when `stop`
+    says so after a step, which ends the run early. The last one is complete when the iterator
+    ends. A step's metrics are yielded before its checkpoint is begun, so who writes them down
+    before asking for more has no gap in the curve after a resume.
 
-    Raises NonFiniteLoss after the metrics of all earlier steps, BadCheckpoint, WrongTokens.
+    `peak_flops` (FLOP/s of one device) is for the metrics only. Raises WrongTokens, BadMesh,
+    BadCheckpoint and OutOfMemory, and Diverged after the metrics of all earlier steps.
     """
-    if tokens.size and tokens.max() >= model.vocab_size:
-        raise WrongTokens(
-            f"the text has token {tokens.max()} and vocab_size is {model.vocab_size}; "
-            "raise vocab_size (256 for bytes)"
-        )
-    state, done = _begin(model, config, seed, (checkpoints, *resume_from))
-    size = config.train_batch_size, model.seq_len
-    adamw, rate_of = optim.adamw(config), optim.schedule(config)
-    pace = _Pace(tokens_per_step=math.prod(size))
+    _refuse_what_cannot_work(decoder, config, sampler)
+    mesh = meshes.make(decoder.compute.mesh, devices)
+    recipe = step.recipe(decoder, config, loss)
+    size = config.train_batch_size, sampler.seq_len
+    with _memory_in_words(decoder, config):
+        state, done = _begin(recipe, config, mesh, seed, start_from, (checkpoints, *resume_from))
+        began = clock()
+        run = step.compiled(recipe, mesh, *size, sampler.packed)
+        compile_seconds = clock() - began
+    rates_of = optim.rates(config)
+    report = _Reporter(decoder, config, sampler, peak_flops, compile_seconds)
+    here = meshes.local_rows(mesh, config.train_batch_size)
 
-    def metrics(step: int, loss: jax.Array, grad_norm: jax.Array) -> Metrics:
-        for name, value in (("loss", float(loss)), ("gradient norm", float(grad_norm))):
-            if not math.isfinite(value):
-                raise NonFiniteLoss(step, name, value)
-        return Metrics(
-            step=step,
-            loss=float(loss),
-            grad_norm=float(grad_norm),
-            learning_rate=rate_of(step),
-            tokens=step * math.prod(size),
-            tokens_per_second=pace.after_a_step(),
-        )
+    def read(number: int) -> Batch:
+        return meshes.put(mesh, sampler.rows(number, here), config.train_batch_size)
 
-    with checkpoint.manager(checkpoints) as saver:
+    tracer = _Tracer(profile)
+    with checkpoint.manager(checkpoints, config.keep_checkpoints, config.keep_every) as saver:
         if done == config.num_train_steps and checkpoint.latest(checkpoints) != done:
-            checkpoint.save(saver, done, state.params, state.moments)  # finished elsewhere
+            _save(saver, done, state)  # finished elsewhere
+        numbers = range(done + 1, config.num_train_steps + 1)
         unread = None  # the step before: its figures are fetched while the next one computes
-        for step in range(done + 1, config.num_train_steps + 1):
-            windows = batch(tokens, seed, step, *size)
-            state, *figures = _step(model, adamw, state, windows, np.float32(rate_of(step)))
-            if unread:
-                yield metrics(*unread)
-            unread = (step, *figures)
-            if step % config.checkpoint_every == 0 or step == config.num_train_steps:
-                yield metrics(*unread)  # which also refuses to save what is not finite
-                unread = None
-                checkpoint.save(saver, step, state.params, state.moments)
+        saved_at = clock()
+        with (
+            closing(ahead(read, numbers)) as batches,
+            closing(tracer),
+            _memory_in_words(decoder, config),
+        ):
+            for number, batch in zip(numbers, batches, strict=True):
+                tracer.before(number)
+                state, figures = run(state, batch, rates_of(number))
+                tracer.after(number, figures)
+                if unread:
+                    yield report(*unread)
+                unread = number, figures
+                stopping = stop()
+                due = number % config.checkpoint_every == 0 or number == config.num_train_steps
+                if config.checkpoint_seconds is not None:
+                    due |= clock() - saved_at >= config.checkpoint_seconds
+                if due or stopping:
+                    # Which also refuses to save what is not finite.
+                    yield report(*unread)._replace(saving=True)
+                    unread = None
+                    _save(saver, number, state)
+                    saved_at = clock()
+                if stopping:
+                    return
+
+
+def _refuse_what_cannot_work(decoder: Decoder, config: TrainConfig, sampler: Sampler) -> None:
+    model = decoder.config
+    if sampler.vocab_size > model.vocab_size:
+        raise WrongTokens(
+            f"the tokens have ids up to {sampler.vocab_size - 1} and vocab_size is "
+            f"{model.vocab_size}; make vocab_size at least {sampler.vocab_size}"
+        )
+    if sampler.seq_len > model.seq_len:
+        raise WrongTokens(
+            f"windows of {sampler.seq_len} tokens are longer than seq_len {model.seq_len}; make "
+            "seq_len as long, or cut shorter windows"
+        )
+    if sampler.batch_size != config.train_batch_size:
+        raise WrongTokens(
+            f"the sampler's batches have {sampler.batch_size} rows and train_batch_size is "
+            f"{config.train_batch_size}; make both the same"
+        )
+    meshes.check(model, config, decoder.compute.mesh)
 
 
 def _begin(
-    model: ModelConfig, config: TrainConfig, seed: int, folders: Sequence[Path]
+    recipe: Recipe,
+    config: TrainConfig,
+    mesh: jax.sharding.Mesh,
+    seed: int,
+    start_from: Params | None,
+    folders: Sequence[Path],
 ) -> tuple[State, int]:
     """The state to go on from and how many steps it has behind it."""
-    fresh = partial(_fresh, model, optim.adamw(config))
-    found = [(step, folder) for folder in folders if (step := checkpoint.latest(folder))]
+    like = step.abstract_state(recipe, mesh)
+    found = [(number, folder) for folder in folders if (number := checkpoint.latest(folder))]
     if not found:
-        return fresh(jax.random.key(seed)), 0
-    step, folder = max(found, key=lambda pair: pair[0])
-    like = jax.eval_shape(fresh, jax.random.key(seed))
-    path = folder / str(step)
-    if step > config.num_train_steps:
+        if start_from is None:
+            return step.starter(recipe, mesh)(jax.random.key(seed)), 0
+        if difference := checkpoint.difference(start_from, like.params):
+            raise checkpoint.BadCheckpoint(
+                f"the parameters to start from are of another model: {difference}; use the "
+                "configuration that came with them"
+            )
+        given = jax.device_put(start_from, step.shardings_of(like.params))
+        return jax.jit(partial(step.initial, recipe), out_shardings=step.shardings_of(like))(
+            given
+        ), 0
+    number, folder = max(found, key=lambda pair: pair[0])
+    path = folder / str(number)
+    if number > config.num_train_steps:
         raise checkpoint.BadCheckpoint(
-            f"{path} is {step} steps into a run and num_train_steps is {config.num_train_steps}; "
+            f"{path} is {number} steps into a run and num_train_steps is {config.num_train_steps}; "
             "use another folder or raise num_train_steps"
         )
-    params = checkpoint.restore(path, "params", like.params)
-    return State(params, checkpoint.restore(path, "rest", like.moments)), step
-
-
-@partial(jax.jit, static_argnames=("model", "adamw"))
-def _fresh(model: ModelConfig, adamw: optim.AdamW, key: jax.Array) -> State:
-    params = decoder.init(model, key)
-    return State(params, optim.transform(adamw, decoder.roles(model)).init(params))
-
-
-@partial(jax.jit, static_argnames=("model", "adamw"), donate_argnames="state")
-def _step(
-    model: ModelConfig,
-    adamw: optim.AdamW,
-    state: State,
-    windows_BW: jax.Array,
-    learning_rate: jax.Array,
-) -> tuple[State, jax.Array, jax.Array]:
-    """One update. `windows_BW` is (B, S + 1). Returns the state, the loss and the gradient's norm
-    before clipping."""
-
-    def mean_loss(params: decoder.Params) -> jax.Array:
-        logits_TV = decoder.logits(model, params, windows_BW[:, :-1])
-        return jnp.mean(cross_entropy(logits_TV, windows_BW[:, 1:].reshape(-1)))
-
-    loss, grads = jax.value_and_grad(mean_loss)(state.params)
-    updates, moments = optim.transform(adamw, decoder.roles(model)).update(
-        grads, state.moments, state.params
+    scored, rest = (
+        checkpoint.restore(path, item, part, step.shardings_of(part))
+        for item, part in (("params", like.scored), ("rest", like.rest))
     )
-    params = jax.tree.map(lambda p, u: p - learning_rate * u, state.params, updates)
-    return State(params, moments), loss, optax.tree.norm(grads)
+    return State.of(scored, rest), number
 
 
-class _Pace:
-    """Tokens a second over windows of steps. The first step, which may compile, starts the clock;
-    saving and whoever reads the metrics count, since a run takes that time too."""
+def _save(saver: ocp.CheckpointManager, number: int, state: State) -> None:
+    checkpoint.save(saver, number, state.scored, state.rest)
 
-    def __init__(self, tokens_per_step: int) -> None:
-        self.tokens_per_step = tokens_per_step
-        self.began: float | None = None
-        self.steps = 0
 
-    def after_a_step(self) -> float | None:
+@contextmanager
+def _memory_in_words(decoder: Decoder, config: TrainConfig) -> Iterator[None]:
+    """Turns XLA's word that memory is out into OutOfMemory."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+        said, platform = str(error), cast(memory.Platform, jax.default_backend())
+        raise OutOfMemory(
+            memory.what_fits(decoder.config, config, decoder.compute, said, limit, platform)
+        ) from error
+
+
+class _Reporter:
+    """Makes metrics of a step's figures, once they are there, and keeps the pace.
+
+    Tokens a second are over windows of steps. The first step starts the clock, so compiling does
+    not count; saving and whoever reads the metrics do, since a run takes that time too. MFU is
+    what the built-in model costs by `flops.model_flops` (attention as the full square, look-up and
+    recomputation not counted) at that pace, as a part of all devices' peak.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        config: TrainConfig,
+        sampler: Sampler,
+        peak_flops: float | None,
+        compile_seconds: float,
+    ) -> None:
+        self._config, self._rates_of = config, optim.rates(config)
+        self._tokens_per_step = config.train_batch_size * sampler.seq_len
+        self._bytes_per_token = sampler.bytes_per_token
+        self._mfu_of_pace = (
+            flops.model_flops(decoder.config, 1) / (peak_flops * decoder.compute.mesh.devices)
+            if peak_flops
+            else None
+        )
+        self._compile_seconds: float | None = compile_seconds
+        self._skipped = 0  # in a row
+        self._began: float | None = None
+        self._steps = 0
+
+    def __call__(self, number: int, figures: Figures) -> Metrics:
+        """Raises Diverged if the step was bad and the run is not to go on."""
+        loss, grad_norm, param_norm, bad = (x.item() for x in jax.device_get(figures))
+        self._skipped = self._skipped + 1 if bad else 0
+        if bad and (self._config.on_bad_step == "stop" or self._skipped > MOST_SKIPPED):
+            raise Diverged(number, self._complaint(loss, grad_norm))
+        pace, compile_seconds = self._pace(), self._compile_seconds
+        self._compile_seconds = None
+        return Metrics(
+            step=number,
+            loss=loss,
+            bpb=loss / math.log(2) / self._bytes_per_token,
+            grad_norm=grad_norm,
+            param_norm=param_norm,
+            learning_rate=float(self._rates_of(number).matrix),
+            tokens=number * self._tokens_per_step,
+            skipped=bad,
+            tokens_per_second=pace,
+            mfu=pace * self._mfu_of_pace if pace and self._mfu_of_pace else None,
+            compile_seconds=compile_seconds,
+        )
+
+    def _complaint(self, loss: float, grad_norm: float) -> str:
+        for name, value in (("loss", loss), ("gradient norm", grad_norm)):
+            if not math.isfinite(value):
+                why = f"the {name} was not finite ({value})"
+                break
+        else:
+            why = (
+                f"the loss ({loss:.4g}) or gradient norm ({grad_norm:.4g}) was more than "
+                f"{self._config.spike_sigma} standard deviations above its mean"
+            )
+        return f"{why}, as in {self._skipped - 1} steps before," if self._skipped > 1 else why
+
+    def _pace(self) -> float | None:
         now = time.monotonic()
-        if self.began is None:
-            self.began = now
+        if self._began is None:
+            self._began = now
             return None
-        self.steps += 1
-        if self.steps < WINDOW:
+        self._steps += 1
+        if self._steps < PACE_WINDOW:
             return None
-        pace = self.steps * self.tokens_per_step / (now - self.began)
-        self.began, self.steps = now, 0
+        pace = self._steps * self._tokens_per_step / (now - self._began)
+        self._began, self._steps = now, 0
         return pace
+
+
+class _Tracer:
+    """Traces the steps that a profile names."""
+
+    def __init__(self, profile: Profile | None) -> None:
+        self._profile, self._running = profile, False
+
+    def before(self, number: int) -> None:
+        if self._profile and number == self._profile.first:
+            jax.profiler.start_trace(self._profile.folder)
+            self._running = True
+
+    def after(self, number: int, figures: Figures) -> None:
+        if self._running and self._profile and number == self._profile.last:
+            jax.block_until_ready(figures)
+            self.close()
+
+    def close(self) -> None:
+        if self._running:
+            jax.profiler.stop_trace()
+            self._running = False

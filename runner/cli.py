@@ -1,4 +1,4 @@
-"""`plan` and `run`: the lab's own code on one's own machine, without GitHub.
+"""`plan`, `compile-check` and `run`: the lab's own code on one's own machine, without GitHub.
 
 A local execution has no approval and is unsigned; everything else is what the bot does. Exit
 codes: 0 done, 1 failed, 2 bad input. What is asked for goes to stdout, all else to stderr.
@@ -9,23 +9,26 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
+from engine import memory
+from engine.config import ComputeConfig, MeshConfig
+from runner import compile_check as checking
 from runner import drive, figures, lifecycle, local_ray, planning, record, terminal
-from runner.hardware import KINDS
+from runner.hardware import DESCRIBED, KINDS, Slice, slice_named
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
 from runner.lifecycle import Facts
 from runner.local_ray import LocalRay
 from runner.progress import progress
-from runner.spec import BadExperiment
+from runner.spec import BadExperiment, near
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -41,6 +44,15 @@ TheStore = Annotated[
     Path, typer.Option("--store", envvar="REGATTA_STORE", help="Where records and work lie.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+TheSlice = Annotated[
+    str, typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64.")
+]
+TheMesh = Annotated[
+    str, typer.Option("--mesh", help="Its mesh, such as data=2,fsdp=4; fsdp takes all if left out.")
+]
+Remat = Annotated[
+    Literal["none", "block"], typer.Option(help="What is computed again instead of being kept.")
+]
 
 
 @app.command()
@@ -48,14 +60,23 @@ def plan(
     path: ThePath,
     store: TheStore = Path("store"),
     as_json: AsJson = False,
+    devices: TheSlice = "",
+    mesh: TheMesh = "",
+    remat: Remat = "none",
 ) -> None:
-    """Say what an experiment would run and what it would cost. Runs nothing."""
+    """Say what an experiment would run, what it would cost and whether it fits. Runs nothing.
+
+    Memory is counted for the devices that the experiment asks for, or those described.
+    """
     planned = _planned(path, None)
+    resources = planned.resources
+    on, compute = _described(devices, mesh, remat, Slice(resources.kind, resources.count))
+    _check_mesh(planned.arms, compute.mesh)
     if as_json:
         print(json.dumps(planned.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
     out = Console()
-    out.print(terminal.plan_view(planned))
+    out.print(terminal.plan_view(planned, terminal.memory_view(planned.arms, on, compute)))
     if store.is_dir():
         for execution, result in _earlier(_open(store), planned):
             state = result.state if result else "unfinished"
@@ -93,6 +114,44 @@ def run(
     sys.exit(DONE if facts.state == "done" else FAILED)
 
 
+@app.command()
+def compile_check(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="An experiment; an 8B Llama if left out."),
+    ] = None,
+    arm: Annotated[str, typer.Option(help="Which arm of the experiment.")] = "",
+    devices: TheSlice = "v5px64",
+    mesh: TheMesh = "",
+    remat: Remat = "block",
+    as_json: AsJson = False,
+) -> None:
+    """Compile one training step for described devices, and say what each would hold.
+
+    Nothing is allocated and none of the devices is needed.
+    """
+    on, compute = _described(devices, mesh, remat, Slice("v5p", 64))
+    model, train = checking.llama_8b(compute.mesh)
+    if path is not None:
+        arms = _planned(path, None).arms
+        if len(arms) > 1 and not arm:
+            _stop(BAD_INPUT, f"--arm says which one: {', '.join(arms)}.")
+        if arm and arm not in arms:
+            _stop(BAD_INPUT, f"there is no arm `{arm}`{near(arm, arms)}.")
+        arm = arm or next(iter(arms))
+        _check_mesh({arm: arms[arm]}, compute.mesh)
+        model, train = arms[arm].model, arms[arm].train
+    try:
+        with Console(stderr=True).status(f"compiling for {on}"):
+            check = checking.check(model, train, compute, on)
+    except checking.DoesNotCompile as error:
+        _stop(FAILED, str(error))
+    if as_json:
+        print(json.dumps(check._asdict(), indent=2))
+        return
+    Console().print(terminal.check_view(check, model, train, on, compute))
+
+
 # ── Beginning ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -101,6 +160,46 @@ def _planned(path: Path, store: Store | None) -> record.Plan:
         return planning.plan_folder(path, store)
     except BadExperiment as error:
         _stop(BAD_INPUT, str(error))
+
+
+def _described(
+    devices: str, mesh: str, remat: Literal["none", "block"], default: Slice
+) -> tuple[Slice, ComputeConfig]:
+    """The slice and how it computes, from the words of the command line."""
+    try:
+        sizes = MeshConfig(**dict(_sizes(mesh))) if mesh else None
+        on = slice_named(devices) if devices else default
+    except ValueError as error:
+        _stop(BAD_INPUT, str(error))
+    if sizes and not devices:
+        on = Slice(default.kind, sizes.devices)
+    sizes = sizes or MeshConfig(fsdp=on.count)
+    if found := memory.misfits(sizes, devices=on.count):
+        _stop(BAD_INPUT, f"`--mesh`: {found[0].words}.")
+    on_cpu = DESCRIBED[on.kind].platform == "cpu"
+    return on, ComputeConfig(mesh=sizes, remat=remat, dtype="float32" if on_cpu else "bfloat16")
+
+
+def _check_mesh(arms: Mapping[str, record.PlannedArm], mesh: MeshConfig) -> None:
+    found = {
+        f"`{misfit.field}`: {misfit.words}."
+        for arm in arms.values()
+        for misfit in memory.misfits(mesh, model=arm.model, train=arm.train)
+    }
+    if found:
+        _stop(BAD_INPUT, "\n".join(sorted(found)))
+
+
+def _sizes(mesh: str) -> Iterator[tuple[str, int]]:
+    for part in mesh.split(","):
+        axis, _, size = part.partition("=")
+        if axis not in MeshConfig.model_fields or not (size.isdecimal() and 0 < int(size) < 10**6):
+            known = ", ".join(MeshConfig.model_fields)
+            raise ValueError(
+                f"`--mesh`: `{part}` is no part of a mesh; write sizes of {known}, such as "
+                f"data=2,fsdp=4{near(axis, MeshConfig.model_fields)}"
+            )
+        yield axis, int(size)
 
 
 def _open(store: Path) -> Store:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from runner import faults, lifecycle, record, reports
+from runner import faults, lifecycle, record, reports, upload
 from runner.analysis import verdicts
 from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
@@ -110,7 +110,7 @@ def act(
             record.write(store, f"{folder}/{name}.claimed", _claim(store, facts, name, now))
         case lifecycle.Submit(name):
             claimed = _attempt(facts, name).claimed
-            spec = _spec(facts, name, claimed.nonce)
+            spec = _spec(facts, name, claimed.nonce, claimed.wandb)
             where = f"work/{spec.folder}"
             store.create(f"{where}/spec.json", spec.canonical())
             written = hashlib.sha256(store.require(f"{where}/spec.json")).hexdigest()
@@ -146,11 +146,13 @@ def _attempt(facts: Facts, name: str) -> Attempt:
 
 def _claim(store: Store, facts: Facts, name: str, now: datetime) -> record.Claimed:
     attempt = f"{facts.execution.id}.{name}"
-    spec = _spec(facts, name, secrets.token_hex(8))
+    wandb = name.startswith("t") and upload.wanted()
+    spec = _spec(facts, name, secrets.token_hex(8), wandb)
     return record.Claimed(
         at=now,
         nonce=spec.nonce,
         spec_sha256=spec.digest(),
+        wandb=wandb,
         set_aside=_few(
             [
                 f"work/{reports.printable(other)}"
@@ -161,7 +163,7 @@ def _claim(store: Store, facts: Facts, name: str, now: datetime) -> record.Claim
     )
 
 
-def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
+def _spec(facts: Facts, name: str, nonce: str, wandb: bool) -> AttemptSpec:
     training = facts.of("t")
     last = training[-1].ended if training else None
     evaluating = name.startswith("e")
@@ -178,6 +180,7 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
             for run, end in (last.runs if evaluating and last else {}).items()
             if end.checkpoint
         },
+        wandb=wandb,
     )
 
 
@@ -262,7 +265,8 @@ def _evaluated(
 ) -> dict[str, Evaluated]:
     out, planned = store.path(f"work/{attempt.folder}/out"), facts.execution.plan.eval.tokens
     scored = {}
-    for run in _spec(facts, attempt.name, attempt.claimed.nonce).evaluate:
+    claimed = attempt.claimed
+    for run in _spec(facts, attempt.name, claimed.nonce, claimed.wandb).evaluate:
         try:
             report = reports.read_report(
                 out / "evaluated" / f"{run}.json", reports.EvaluationReport, attempt.claimed.nonce
@@ -335,8 +339,9 @@ def _run(
     end = ends.get(name)
     steps = end.step if end else (lines[-1].step if lines else 0)
     speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
-    every = max(1, -(-len(lines) // MOST_POINTS))
-    kept = lines[::every] + (lines[-1:] if lines and (len(lines) - 1) % every else ())
+    points = [(line.step, line.loss) for line in lines if line.loss is not None]
+    every = max(1, -(-len(points) // MOST_POINTS))
+    kept = points[::every] + (points[-1:] if (len(points) - 1) % every else [])
     return record.Run(
         execution=facts.execution.id,
         arm=arm,
@@ -348,7 +353,8 @@ def _run(
         model_flops=steps * planned.model_flops // planned.train.num_train_steps,
         evaluated=scores.get(name),
         checkpoint_sha256=end.checkpoint.sha256 if end and end.checkpoint else None,
-        curve=tuple((line.step, line.loss) for line in kept),
+        curve=tuple(kept),
+        skipped=sum(line.skipped for line in lines),
         tokens_per_second=speeds[-1] if speeds else None,
     )
 

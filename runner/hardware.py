@@ -1,10 +1,14 @@
-"""Kinds of device: what Ray is asked for, how many FLOP/s one does at best, what it costs.
+"""Kinds of device: what Ray is asked for, how many FLOP/s one does, what it holds and costs.
 
-A lab extends this one table. Peaks are dense bfloat16 figures from the makers' data sheets; a
-price is US dollars an hour for one device, None where the lab pays none.
+A lab extends these tables. Peaks are dense bfloat16 figures and memory is what the makers' data
+sheets say; a price is US dollars an hour for one device, None where the lab pays none.
 """
 
+import re
 from dataclasses import dataclass
+from typing import Literal
+
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -13,13 +17,52 @@ class Kind:
 
     description: str
     peak_flops: float  # FLOP/s of one device
+    platform: Literal["cpu", "gpu", "tpu"]  # as JAX calls it
+    memory: int | None = None  # bytes of one device; None: the machine's own, whatever that is
     ray_cpus: float = 0  # whole cores; without ray_gpus, those a run trains on
     ray_gpus: float = 0
     price: float | None = None
 
 
+# What experiments may ask for: the lab knows how to launch on these.
 KINDS: dict[str, Kind] = {
     # Two cores at 3 GHz, 32 float32 operations a cycle each (two 8-lane multiply-adds).
-    "cpu": Kind("CPU, 2 cores", peak_flops=1.92e11, ray_cpus=2),
-    "h100": Kind("NVIDIA H100 SXM", peak_flops=9.89e14, ray_gpus=1),
+    "cpu": Kind("CPU, 2 cores", peak_flops=1.92e11, platform="cpu", ray_cpus=2),
+    "h100": Kind(
+        "NVIDIA H100 SXM", peak_flops=9.89e14, platform="gpu", memory=80 * GIB, ray_gpus=1
+    ),
 }
+
+# What plans and compile checks may be made for besides.
+DESCRIBED: dict[str, Kind] = KINDS | {
+    "h200": Kind("NVIDIA H200 SXM", peak_flops=9.89e14, platform="gpu", memory=141 * GIB),
+    "v4": Kind("TPU v4", peak_flops=2.75e14, platform="tpu", memory=32 * GIB),
+    "v5e": Kind("TPU v5e", peak_flops=1.97e14, platform="tpu", memory=16 * GIB),
+    "v5p": Kind("TPU v5p", peak_flops=4.59e14, platform="tpu", memory=95 * GIB),
+}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """So many devices of one kind, such as `h100x8`."""
+
+    kind: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} × {DESCRIBED[self.kind].description}"
+
+
+def slice_named(name: str) -> Slice:
+    """The slice that `h100x8` stands for: eight devices, chips for a TPU (Google's `v5p-64` counts
+    cores, two on a chip). Raises ValueError in words."""
+    found = re.fullmatch(r"([a-z0-9]+?)x([1-9][0-9]{0,5})", name)
+    known = ", ".join(DESCRIBED)
+    if not found:
+        raise ValueError(
+            f"`--slice`: `{name}` names no slice; write a kind ({known}), x and how many: h100x8"
+        )
+    kind, count = found.groups()
+    if kind not in DESCRIBED:
+        raise ValueError(f"`--slice`: no kind of device `{kind}` is known, only {known}")
+    return Slice(kind, int(count))

@@ -1,20 +1,34 @@
 """What figures depend on besides the code: cores, threads and flags. Fixed, and named in a receipt.
 
-Equal parameters, bit for bit, are promised for the same devices, versions, flags and number of
-threads. `settle` comes before JAX is imported, `receipt` afterwards.
+Equal parameters and moments, bit for bit, are promised to attempts with equal receipts: the same
+code, devices, versions, flags, options, number of threads, and as many cores to run on (`affinity`;
+which ones does not matter). `settle` comes before JAX is imported, `receipt` afterwards.
 """
 
 import hashlib
 import os
 import platform
 import socket
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from runner.hardware import KINDS
 from runner.record import Plan
 
-PACKAGES = ("jax", "jaxlib", "flax", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
+ACCELERATORS = (  # what a GPU or TPU adds, where it is installed
+    *(f"{name}{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn-cu", "nvidia-cublas-cu")),
+    *("nvidia-cublas", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu"),
+)
+OPTIONS = (  # of JAX, by which its figures change
+    "jax_default_matmul_precision",
+    "jax_enable_x64",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_disable_jit",
+)
+READ_BY_LIBRARIES = ("XLA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_TF32_", "CUDNN_", "CUBLAS_")
+MOST_WORDS = 500  # of one line
 
 _held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
 
@@ -67,20 +81,42 @@ def _hold(core: int) -> bool:
 def receipt() -> dict[str, str]:
     """What equality of figures rests on, in words."""
     import jax
+    from jax.extend import backend
 
     device = jax.devices()[0]
     affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return {
+    words = {
         "python": platform.python_version(),
         **{name: version(name) for name in PACKAGES},
+        **{name: found for name in ACCELERATORS if (found := _version(name))},
         "platform": device.platform,
+        "driver": backend.get_backend().platform_version,
         "device": f"{jax.device_count()} × {device.device_kind}",
         "cpu": _cpu_model(),
         "threads": os.environ.get("NPROC", ""),
-        "affinity": ",".join(map(str, affinity))[:500],
-        "xla_flags": os.environ.get("XLA_FLAGS", "")[:500],
+        "affinity": ",".join(map(str, affinity)),
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "options": ", ".join(f"{name[4:]} {jax.config.values[name]}" for name in OPTIONS),
+        "environment": ", ".join(_environment()),
         "code_sha256": _code_sha256(),
     }
+    return {name: " ".join(said.split())[:MOST_WORDS] for name, said in words.items()}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _environment() -> list[str]:
+    """What the libraries read from the environment besides XLA_FLAGS; paths are of no matter."""
+    return [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(READ_BY_LIBRARIES) and name != "XLA_FLAGS" and "/" not in value
+    ]
 
 
 def _cpu_model() -> str:
@@ -88,7 +124,9 @@ def _cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(": ")[2] for line in lines if "model name" in line), "unknown")
+    return next(
+        (line.partition(": ")[2] for line in lines if "model name" in line), platform.machine()
+    )
 
 
 def _code_sha256() -> str:

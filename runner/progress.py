@@ -24,7 +24,7 @@ class RunProgress:
     seed: int
     step: int
     steps: int
-    loss: float | None  # nats a token, of the newest step
+    loss: float | None  # nats a token, of the newest step that has one
     tokens_per_second: float | None
 
     @property
@@ -103,6 +103,7 @@ def progress(store: Store, facts: Facts) -> Progress:
     runs = []
     for arm, seed in plan.runs():
         lines = curve(store, folders, run_name(arm, seed), plan.arms[arm], newest=RECENT).lines
+        losses = [line.loss for line in lines if line.loss is not None]
         speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
         runs.append(
             RunProgress(
@@ -110,7 +111,7 @@ def progress(store: Store, facts: Facts) -> Progress:
                 seed=seed,
                 step=lines[-1].step if lines else 0,
                 steps=plan.arms[arm].train.num_train_steps,
-                loss=lines[-1].loss if lines else None,
+                loss=losses[-1] if losses else None,
                 tokens_per_second=speeds[-1] if speeds else None,
             )
         )

@@ -8,6 +8,7 @@ drawn from these. Paths below `records/`:
     approvals/<repository>/<pull>/<command>.json      what became of a `/run`
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
+    wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B, or refused
 """
 
 import hashlib
@@ -240,6 +241,7 @@ class Claimed(Record):
     at: Instant
     nonce: str
     spec_sha256: Sha256
+    wandb: bool = False  # whether it is to write its runs for W&B
     set_aside: tuple[str, ...] = ()  # folders that lay where only this attempt may write
 
 
@@ -341,6 +343,15 @@ class Run(Record):
     checkpoint_sha256: Sha256 | None
     curve: tuple[tuple[int, float], ...]  # (step, training loss in nats a token), a claim
     tokens_per_second: float | None  # a claim
+    skipped: int = 0  # steps that were bad and changed nothing, a claim
+
+
+class Upload(Record):
+    """A run's file for W&B has been sent there, or is refused for good."""
+
+    at: Instant
+    id: str  # at W&B
+    refused: str = ""
 
 
 # ── Reading and writing ──────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
     out/evaluated/<run>.json        of an evaluation
     out/finished.json, failed.json  the attempt is over
     out/log.txt                     what it printed; nobody decides by it
+    out/wandb/                      its runs for W&B, where the lab asks for them
 """
 
 import hashlib
@@ -20,9 +21,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, BinaryIO, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from runner.record import Evaluated, Plan
 from runner.store import open_regular, to_json
@@ -37,6 +46,7 @@ MOST_RECEIPT = 40
 MOST_REASON = 300  # characters of why something was refused; keys and values are the job's words
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
 ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than it was told of
+TOLD_TO_END = 77  # exit code of a worker that got SIGTERM: it has saved, and the attempt is lost
 
 Word = Annotated[str, StringConstraints(max_length=500)]
 
@@ -52,14 +62,26 @@ class Report(BaseModel):
 
 
 class StepMetrics(Report):
-    """One line of metrics: the state after `step` steps."""
+    """One line of metrics: the state after `step` steps, as `engine.train.Metrics` has it. A figure
+    that is not finite is None, and only a step that was skipped may have such a loss or norm."""
 
     step: int = Field(ge=1)
-    loss: float  # nats a token, over the batch of this step
-    grad_norm: float
+    loss: float | None  # nats a token, over the batch of this step
+    bpb: float | None = None
+    grad_norm: float | None
+    param_norm: float | None = None
     learning_rate: float
     tokens: int  # seen so far
+    skipped: bool = False  # the step changed nothing
     tokens_per_second: float | None = Field(default=None, ge=1e-3)
+    mfu: float | None = Field(default=None, ge=0)
+    compile_seconds: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _figures_but_of_skipped_steps(self) -> "StepMetrics":
+        if not self.skipped and None in (self.loss, self.grad_norm):
+            raise PydanticCustomError("no_figure", "only a skipped step may have no loss or norm")
+        return self
 
 
 class RunReport(Report):
@@ -106,6 +128,7 @@ class AttemptSpec(BaseModel):
     plan: Plan
     earlier: tuple[str, ...] = ()  # folders of earlier attempts, to take checkpoints from
     evaluate: dict[str, ToEvaluate] = {}  # by run
+    wandb: bool = False  # whether to write the runs for W&B as well
 
     @property
     def folder(self) -> str:
@@ -185,33 +208,47 @@ def read_metrics(
 
 
 def _chunks(folder: Path, steps: int) -> list[Path]:
+    names = entries(folder, steps + MOST_SPARE, f"than {steps} steps can fill")
+    chunks = (name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
+    return [folder / name for name in chunks]
+
+
+def entries(folder: Path, most: int, words: str = "than are read") -> list[str]:
+    """The names in a folder, sorted; [] if there is none. Raises Refused for a folder behind a link
+    and for more than `most` names."""
     with _refusing(folder):
         if not folder.is_dir():
             return []
         if folder.resolve() != folder:
             raise Refused(f"{_short(folder)}: behind a link")
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in islice(entries, steps + MOST_SPARE + 1)]
-    if len(names) > steps + MOST_SPARE:
-        raise Refused(f"{_short(folder)}: holds more files than {steps} steps can fill")
-    chunks = (name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
-    return [folder / name for name in sorted(chunks)]
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in islice(found, most + 1)]
+    if len(names) > most:
+        raise Refused(f"{_short(folder)}: holds more files {words}")
+    return sorted(names)
 
 
 def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
     """The bytes of a regular file that lies behind no link, or None if there is no such file."""
+    if (file := open_report(path)) is None:
+        return None
+    with _refusing(path), file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
+    return data
+
+
+def open_report(path: Path) -> BinaryIO | None:
+    """Open a regular file that lies behind no link, or None if there is no such file. Raises
+    Refused."""
     with _refusing(path):
         if path.parent.resolve() != path.parent:
             raise Refused(f"{_short(path)}: behind a link")
         try:
-            file = open_regular(path)
+            return open_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        with file:
-            data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
-    return data
 
 
 @contextmanager

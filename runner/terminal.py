@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,14 +11,21 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from engine import memory
+from engine.config import ComputeConfig, ModelConfig, TrainConfig
+from engine.flops import parameters
 from runner import record
 from runner.analysis.verdicts import arm_summary, figures_of
-from runner.figures import duration, flops
+from runner.compile_check import Check
+from runner.figures import duration, flops, percent
+from runner.hardware import DESCRIBED, Slice
 from runner.lifecycle import Facts
 from runner.progress import Progress as Advance
 from runner.progress import RunProgress
 
 MOST_LOSSES = 12  # runs whose loss is shown at once
+MOST_FOOTPRINTS = 4  # columns that a terminal of 80 characters has room for
+FITS = {True: "green", False: "red"}
 LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
 STATES = {
@@ -31,8 +38,8 @@ STATES = {
 # ── Plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_view(plan: record.Plan) -> Group:
-    """Arms, cost and fingerprint of a plan."""
+def plan_view(plan: record.Plan, held: RenderableType) -> Group:
+    """Arms, what a device holds (`memory_view`), cost and fingerprint of a plan."""
     table = Table(title=escape(plan.title), title_justify="left", title_style="bold")
     for name, justify in (
         ("arm", "left"),
@@ -50,7 +57,85 @@ def plan_view(plan: record.Plan) -> Group:
             f"{arm.forward_flops_per_token:,}",
             flops(arm.model_flops),
         )
-    return Group(table, *(Text(line) for line in (*_cost(plan), f"fingerprint {plan.fingerprint}")))
+    lines = (*_cost(plan), f"fingerprint {plan.fingerprint}")
+    return Group(table, held, *map(Text, lines))
+
+
+def memory_view(
+    arms: Mapping[str, record.PlannedArm], on: Slice, compute: ComputeConfig
+) -> RenderableType:
+    """What one device of the slice holds by formula, and whether that fits. Arms that need the same
+    share a column; of many, those that need most have one."""
+    kind = DESCRIBED[on.kind]
+    alike: dict[memory.Footprint, list[str]] = {}
+    for name, arm in arms.items():
+        held = memory.footprint(arm.model, arm.train, compute, kind.platform)
+        alike.setdefault(held, []).append(name)
+    shown = sorted(alike, key=lambda held: -held.total)[:MOST_FOOTPRINTS]
+    table = Table("")
+    for held in shown:
+        table.add_column(escape(", ".join(alike[held])), justify="right")
+    for part in memory.Footprint._fields:
+        table.add_row(part, *(memory.size(getattr(held, part)) for held in shown))
+    table.add_section()
+    table.add_row("all", *(memory.size(held.total) for held in shown))
+    lines = [Text(f"{len(alike) - len(shown)} more need less")] if len(alike) > len(shown) else []
+    if kind.memory:
+        room = memory.USABLE * kind.memory
+        table.add_row(
+            f"of {memory.size(kind.memory)}",
+            *(Text(percent(x.total / kind.memory), FITS[x.total <= room]) for x in shown),
+        )
+        for held in shown:
+            if held.total > room:
+                arm = arms[alike[held][0]]
+                fitting = memory.choices(arm.model, arm.train, compute, kind.platform, room)
+                remedy = memory.listed(fitting) or "nor would any batch; make fsdp larger"
+                words = Text(f"{', '.join(alike[held])} does not fit", style=FITS[False])
+                lines.append(words.append(f": {remedy}", style="none"))
+    return Group(_memory_of(on, compute), table, *lines)
+
+
+def _memory_of(on: Slice, compute: ComputeConfig) -> Text:
+    sizes = ", ".join(f"{axis} {size}" for axis, size in compute.mesh if size > 1)
+    title = f"memory of one device of {on}" + (f" ({sizes})" if sizes else "")
+    return Text(title, style="bold")
+
+
+def check_view(
+    check: Check, model: ModelConfig, train: TrainConfig, on: Slice, compute: ComputeConfig
+) -> RenderableType:
+    """What compiling ahead of time has shown, beside the formula."""
+    kind = DESCRIBED[on.kind]
+    held = memory.footprint(model, train, compute, "cpu" if check.simulated else kind.platform)
+    table = Table("")
+    table.add_column("by XLA", justify="right")
+    table.add_column("by formula", justify="right")
+    state = held.parameters + held.moments
+    for name, by_xla, by_formula in (
+        ("parameters and moments", check.arguments, state),
+        ("all else in a step", check.temporaries, held.total - state),
+        ("all", check.arguments + check.temporaries, held.total),
+    ):
+        table.add_row(name, memory.size(by_xla), memory.size(by_formula))
+    collectives = ", ".join(f"{n} {name}" for name, n in check.collectives.items()) or "none"
+    lines = [
+        f"{parameters(model):,} parameters, sequence {model.seq_len:,}, batch "
+        f"{train.train_batch_size:,}: traced in {duration(check.trace_seconds)}, compiled in "
+        f"{duration(check.compile_seconds)}",
+        f"collectives in the program: {collectives}",
+    ]
+    if check.simulated:
+        lines.append(
+            f"simulated by {on.count} CPU devices: shardings and collectives are the mesh's; "
+            f"what a step needs besides, attention's probabilities for one, is a CPU's"
+        )
+    elif kind.memory:
+        total = check.arguments + check.temporaries
+        lines.append(
+            f"XLA's figure is {percent(total / kind.memory)} of {memory.size(kind.memory)}"
+        )
+    return Group(_memory_of(on, compute), table, *map(Text, lines))
 
 
 def _cost(plan: record.Plan) -> list[str]:

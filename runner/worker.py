@@ -4,7 +4,9 @@ It obeys the folder's `spec.json`, and no other one where it is told the digest;
 nobody, and leaves reports (`runner.reports`) below `out/` for the lab to read. It writes nowhere
 else but to its lease, the shared steps and the cache. Its first act is to begin its lease: of two
 workers on one attempt, the second leaves at once. Before its last report it ends every process
-that it has started.
+that it has started. On SIGTERM while it trains it finishes the step, saves and leaves without a
+report, so that the next attempt goes on from there; whoever sends it says how long that may take
+(Ray: 3 s, its RAY_JOB_STOP_WAIT_TIME_S), and what is not saved by then is done again.
 """
 
 import hashlib
@@ -19,19 +21,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.tokenize import BadText, Text, read_text
-from runner import guard, machine, reports
+from runner import guard, machine, reports, tracking
+from runner.hardware import KINDS
 from runner.leases import BEAT_EVERY, AttemptLease
 from runner.planning import text_folder
 from runner.record import Evaluated, PlannedArm, PlannedData, run_name
 from runner.reports import (
     ANOTHER_SPEC,
     ANOTHER_WORKER,
+    TOLD_TO_END,
     AttemptReport,
     AttemptSpec,
     EvaluationReport,
@@ -43,6 +47,7 @@ from runner.store import Store, StoreError, to_json
 
 if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
     from engine.data import TokenStore
+    from engine.train import Metrics
 
 FLUSH_EVERY = 2.0  # seconds between two chunks of metrics
 MOST_CHUNK = reports.MOST_BYTES // 2
@@ -121,6 +126,10 @@ def _attempt(store: Store, folder: Path, written: bytes) -> int:
         else:
             _evaluate(store, spec, out)
         done = AttemptReport(nonce=nonce, receipt=machine.receipt())
+    except ToldToEnd:  # the attempt is lost, and the next one goes on from here
+        print("told to end by SIGTERM; what was trained is saved", file=sys.stderr)
+        guard.end_descendants(signal.SIGKILL)
+        return TOLD_TO_END
     except Exception as error:
         traceback.print_exc()
         guard.end_descendants(signal.SIGKILL)
@@ -158,7 +167,12 @@ def _write(path: Path, data: bytes) -> None:
 # ── Training ─────────────────────────────────────────────────────────────────────────────────
 
 
+class ToldToEnd(Exception):
+    """SIGTERM has come; what was trained has been saved."""
+
+
 def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
+    """Train all runs, one after the other. Raises ToldToEnd if that is not all that is left."""
     import jax
 
     from engine.heap import keep_heap
@@ -166,11 +180,32 @@ def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
     keep_heap()
     jax.config.update("jax_compilation_cache_dir", str(store.path("cache/xla")))
     tokens = _tokens(store, spec)
-    for arm, seed in spec.plan.runs():
-        run = run_name(arm, seed)
-        earlier = [store.path(f"work/{name}/out/checkpoints/{run}") for name in spec.earlier]
-        report = _run(spec, spec.plan.arms[arm], seed, run, tokens, out, earlier)
-        write_report(out / "runs" / f"{run}.json", report)
+    with tracking.following(out.parent) if spec.wandb else nullcontext(), _told() as told:
+        for arm, seed in spec.plan.runs():
+            if told():
+                raise ToldToEnd
+            run = run_name(arm, seed)
+            earlier = [store.path(f"work/{name}/out/checkpoints/{run}") for name in spec.earlier]
+            report = _run(spec, spec.plan.arms[arm], seed, run, tokens, out, earlier, told)
+            write_report(out / "runs" / f"{run}.json", report)
+
+
+@contextmanager
+def _told() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM has come during the `with` body. The first one is noted only, so that there
+    is time to save; the next one ends this process, as any does outside."""
+    told = False
+
+    def note(number: int, _: object) -> None:
+        nonlocal told
+        told = True
+        signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield lambda: told
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(
@@ -181,25 +216,51 @@ def _run(
     tokens: "TokenStore",
     out: Path,
     earlier: list[Path],
+    told: Callable[[], bool],
 ) -> RunReport:
-    """Train one run. One that diverges has failed, and the next one goes on."""
-    from engine.train import NonFiniteLoss, train
+    """Train one run. One that diverges has failed, and the next one goes on. Raises ToldToEnd when
+    it was saved before its end."""
+    from engine.model import Decoder
+    from engine.sampling import Sampler
+    from engine.train import Diverged, train
 
-    checkpoints = out / "checkpoints" / run
+    steps = reached = arm.train.num_train_steps
+    sampler = Sampler(tokens, seed, arm.train.train_batch_size, arm.model.seq_len)
     chunks = MetricsChunks(out / "metrics" / run)
     try:
-        for line in train(arm.model, arm.train, tokens.train, seed, checkpoints, earlier):
-            chunks.add(StepMetrics(**line._asdict()))
-            # Before a checkpoint, so that who resumes from it finds the curve up to there.
-            if line.step % arm.train.checkpoint_every == 0:
+        for line in train(
+            Decoder(arm.model),
+            arm.train,
+            sampler,
+            seed,
+            out / "checkpoints" / run,
+            earlier,
+            peak_flops=KINDS[spec.plan.resources.kind].peak_flops,
+            stop=told,
+        ):
+            chunks.add(_metrics(line))
+            if line.saving:  # so that who resumes from the checkpoint finds the curve up to it
                 chunks.flush()
-    except NonFiniteLoss as error:
+            reached = line.step
+    except Diverged as error:
         return RunReport(
             nonce=spec.nonce, state="failed", step=error.step, why=str(error)[:MOST_WHY]
         )
     finally:
         chunks.flush()
-    return RunReport(nonce=spec.nonce, state="finished", step=arm.train.num_train_steps)
+    if reached < steps:
+        raise ToldToEnd
+    return RunReport(nonce=spec.nonce, state="finished", step=steps)
+
+
+def _metrics(line: "Metrics") -> StepMetrics:
+    """A step's metrics as they are reported, where what is not finite is no figure."""
+    figures = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in line._asdict().items()
+        if name != "saving"
+    }
+    return StepMetrics(**figures)
 
 
 class MetricsChunks:
@@ -229,24 +290,24 @@ class MetricsChunks:
 
 
 def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
-    """The tokens of the planned text: a step that is made once and checked by all who use it."""
+    """The planned text's tokens to train on, in memory: a step that is made once and checked by
+    all who use it. What was checked is what is trained on, whoever writes to the files later."""
     from engine.data import TokenStore, WrongTokens
 
     data = spec.plan.data
-    digests = data.train_sha256, data.validation_sha256
-    key = {"tokenizer": data.tokenizer, "train": digests[0], "validation": digests[1]}
+    key = {"tokenizer": data.tokenizer, "train": data.train_sha256}
     fingerprint = hashlib.sha256(to_json(key)).hexdigest()
     step = f"steps/tokens/{fingerprint[:16]}"
     try:
         if manifest := store.read(f"{step}/manifest.json"):
-            return TokenStore.open(_made(store, step, fingerprint, manifest), *digests)
+            made = _made(store, step, fingerprint, manifest) / "train"
+            return TokenStore.open(made, tokens_sha256=data.train_sha256).load()
     except (WrongTokens, Refusal, StoreError, OSError) as error:
         print(f"{error}\nBuilding our own.", file=sys.stderr)
-    mine = store.path(f"{step}/{spec.folder}")
-    TokenStore.build(_text(store, data), mine)
-    tokens = TokenStore.open(mine, *digests)
-    made = {"generation": spec.folder, "fingerprint": fingerprint, **key}
-    store.create(f"{step}/manifest.json", to_json(made))
+    mine = store.path(f"{step}/{spec.folder}") / "train"
+    tokens = TokenStore.build(mine, [_text(store, data).train.decode()]).load()
+    made_by = {"generation": spec.folder, "fingerprint": fingerprint, **key}
+    store.create(f"{step}/manifest.json", to_json(made_by))
     return tokens
 
 
@@ -259,7 +320,11 @@ def _made(store: Store, step: str, fingerprint: str, manifest: bytes) -> Path:
         raise Refusal(f"{step}/manifest.json cannot be read: {error!r}") from error
     if of != fingerprint:
         raise Refusal(f"{step}/manifest.json is of {of} and not of {fingerprint}")
-    return store.path(f"{step}/{generation}")
+    folder = store.path(f"{step}/{generation}")
+    for path in folder.rglob("*"):  # a pipe, say, would hold up whoever reads it
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise Refusal(f"{step}/{generation} holds {path.name}, which is no regular file")
+    return folder
 
 
 def _text(store: Store, data: PlannedData) -> Text:
@@ -292,20 +357,21 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
     cache and token store are not used: a job wrote them."""
     import numpy as np
 
-    from engine.checkpoint import params_sha256
+    from engine.checkpoint import tree_sha256
     from engine.evaluate import bits_per_byte, load_params
+    from engine.model import Decoder
 
     validation = np.frombuffer(_text(store, spec.plan.data).validation, np.uint8)
     arms = {run_name(arm, seed): spec.plan.arms[arm] for arm, seed in spec.plan.runs()}
     for run, wanted in spec.evaluate.items():
-        copy = out / "copies" / run
-        model, most_bytes = arms[run].model, reports.most_checkpoint(arms[run].parameters)
+        arm, copy = arms[run], out / "copies" / run
+        decoder, most_bytes = Decoder(arm.model), reports.most_checkpoint(arm.parameters)
         _copy(store.path(f"work/{wanted.path}"), copy, run, wanted.sha256, most_bytes)
-        params = load_params(copy, model)
-        bpb, loss, targets = bits_per_byte(model, params, validation, spec.plan.eval.tokens)
+        params = load_params(copy, decoder)
+        bpb, loss, targets = bits_per_byte(decoder, params, validation, spec.plan.eval.tokens)
         if math.isfinite(bpb):
             evaluated = Evaluated(
-                bpb=bpb, loss=loss, targets=targets, params_sha256=params_sha256(params)
+                bpb=bpb, loss=loss, targets=targets, params_sha256=tree_sha256(params)
             )
             report = EvaluationReport(nonce=spec.nonce, evaluated=evaluated)
             write_report(out / "evaluated" / f"{run}.json", report)

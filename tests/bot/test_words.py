@@ -283,6 +283,7 @@ def large_plan() -> record.Plan:
             train_batch_size=2**30 + n,
             num_train_steps=2**30 + n,
             learning_rate=1 / 3 + n / 1e15,
+            lr_schedule="wsd",
             warmup=1 / 7 + n / 1e15,
             decay=1 / 7 + n / 1e15,
             weight_decay=1 / 9 + n / 1e15,

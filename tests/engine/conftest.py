@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.config import ModelConfig, TrainConfig
-from engine.model import Params, init
+from engine.model import Decoder, Params
 from engine.tokenize import Text
 
 
@@ -29,9 +29,9 @@ def dozen() -> TrainConfig:
 @pytest.fixture(scope="session")
 def fresh() -> Callable[[ModelConfig, int], Params]:
     """Parameters for (model, seed), larger than they begin, so that every part of it matters."""
-    draw = jax.jit(init, static_argnums=0)
+    draw = jax.jit(Decoder.init, static_argnums=0)
     return lambda model, seed: jax.tree.map(
-        lambda x: np.array(x * 8), draw(model, jax.random.key(seed))
+        lambda x: np.array(x * 8), draw(Decoder(model), jax.random.key(seed))
     )
 
 

@@ -1,5 +1,7 @@
-"""Trains the tests' tiny model in a process of its own: `one_run.py FOLDER [STEP]`. With STEP it
-kills itself by SIGKILL at the moment when that step's checkpoint would become visible."""
+"""Trains the tests' tiny model in a process of its own:
+`one_run.py FOLDER MODEL CONFIG TOKENS [WHEN STEP]`, the configurations as JSON. With WHEN it kills
+itself by SIGKILL: `computing`, when the metrics of STEP are known, or `saving`, at the moment when
+that step's checkpoint would become visible."""
 
 import os
 import signal
@@ -9,28 +11,34 @@ from pathlib import Path
 import numpy as np
 
 from engine.config import ModelConfig, TrainConfig
+from engine.model import Decoder
+from engine.sampling import Sampler
 from engine.train import train
 
 
-def main(folder: Path, model: str, config: str, tokens: Path, killed_at: str | None) -> None:
+def main(folder: Path, model_json: str, config_json: str, tokens: Path, when: str, at: str) -> None:
+    model = ModelConfig.model_validate_json(model_json)
+    config = TrainConfig.model_validate_json(config_json)
+    sampler = Sampler(np.fromfile(tokens, np.uint8), 3, config.train_batch_size, model.seq_len)
+    if when == "saving":
+        _die_when_visible(folder / at)
+    for metrics in train(Decoder(model), config, sampler, seed=3, checkpoints=folder):
+        print(metrics.step, flush=True)
+        if when == "computing" and metrics.step == int(at):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_when_visible(checkpoint: Path) -> None:
     rename = os.rename
 
     def rename_or_die(source: str, target: str, **options: int) -> None:
-        if Path(target) == folder / str(killed_at):
+        if Path(target) == checkpoint:
             os.kill(os.getpid(), signal.SIGKILL)
         rename(source, target, **options)
 
     os.rename = os.replace = rename_or_die
-    for metrics in train(
-        ModelConfig.model_validate_json(model),
-        TrainConfig.model_validate_json(config),
-        np.fromfile(tokens, np.uint8),
-        seed=3,
-        checkpoints=folder,
-    ):
-        print(metrics.step, flush=True)
 
 
 if __name__ == "__main__":
-    folder, model, config, tokens, *killed_at = sys.argv[1:]
-    main(Path(folder), model, config, Path(tokens), *(killed_at or [None]))
+    folder, model, config, tokens, *death = sys.argv[1:]
+    main(Path(folder), model, config, Path(tokens), *(death or ["never", ""]))

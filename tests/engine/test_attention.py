@@ -1,37 +1,189 @@
+import json
+import logging
+import re
 from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy_decoder
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo as cudnn_internals
 
-from engine.attention import BLOCK, attend
+from engine import attention, kernels
+from engine.attention import attend, fast_path, reference
+from engine.kernels import BLOCK
+
+ODD = 2 * BLOCK + 22
+Arrays = tuple[jax.Array, ...]
 
 
-def reference(q_BSHD: jax.Array, k_BSKD: jax.Array, v_BSKD: jax.Array) -> jax.Array:
-    """The definition, materialised, with autodiff for its gradient."""
-    groups = q_BSHD.shape[2] // k_BSKD.shape[2]
-    k, v = jnp.repeat(k_BSKD, groups, axis=2), jnp.repeat(v_BSKD, groups, axis=2)
-    scores = jnp.einsum("bqhd,bkhd->bhqk", q_BSHD, k) / q_BSHD.shape[-1] ** 0.5
-    seen = jnp.tri(q_BSHD.shape[1], dtype=bool)
-    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.where(seen, scores, -jnp.inf)), v)
+def drawn(
+    seq_len: int, kv_heads: int, head_dim: int = 8, dtype: type = jnp.float32, batch: int = 2
+) -> Arrays:
+    """Random q (of 4 heads), k, v, and a direction to pull the output in."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    return tuple(
+        jax.random.normal(key, (batch, seq_len, heads, head_dim), dtype)
+        for key, heads in zip(keys, (4, kv_heads, kv_heads, 4), strict=True)
+    )
+
+
+def documents(seq_len: int) -> jax.Array:
+    """Two rows: three documents and padding; one document."""
+    row = np.repeat([1, 2, 3, 0], [seq_len // 3, seq_len // 2, seq_len, seq_len])
+    row[seq_len - seq_len // 8 : seq_len] = 0
+    return jnp.asarray(np.stack((row[:seq_len], np.ones(seq_len, int))), jnp.int32)
+
+
+@partial(jax.jit, static_argnums=(0, 6))
+def both_ways(
+    path: Callable[..., jax.Array],
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    direction: jax.Array,
+    segments: jax.Array | None,
+    window: int | None,
+) -> Arrays:
+    """The output, and the gradients by q, k and v."""
+    out, pull = jax.vjp(lambda q, k, v: path(q, k, v, segments, window), q, k, v)
+    return out, *pull(direction)
+
+
+def assert_same(ours: Arrays, theirs: Arrays, atol: float = 1e-5) -> None:
+    for mine, yours in zip(ours, theirs, strict=True):
+        assert mine.dtype == yours.dtype
+        np.testing.assert_allclose(
+            mine.astype(jnp.float32), yours.astype(jnp.float32), rtol=1e-5, atol=atol
+        )
+
+
+@pytest.mark.parametrize("segmented", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 5])
+def test_the_reference_is_the_definition(window: int | None, segmented: bool) -> None:
+    q, k, v, _ = drawn(seq_len=12, kv_heads=2)
+    segments = documents(12) if segmented else None
+    out = np.asarray(reference(q, k, v, segments, window))
+    for b in range(2):
+        sees = numpy_decoder.visible(12, window, None if segments is None else segments[b])
+        for head in range(4):
+            one = (np.asarray(x[b, :, i]) for x, i in ((q, head), (k, head // 2), (v, head // 2)))
+            expected = numpy_decoder.attend(*one, sees)
+            np.testing.assert_allclose(out[b, :, head], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("seq_len", "num_kv_heads"), [(1, 4), (BLOCK, 1), (2 * BLOCK + 22, 4), (2 * BLOCK + 22, 2)]
+    ("seq_len", "kv_heads", "window", "segmented"),
+    [
+        (1, 4, None, False),
+        (BLOCK, 1, None, False),
+        (ODD, 4, None, False),
+        (ODD, 2, None, True),
+        (ODD, 2, 1, False),
+        (ODD, 2, BLOCK, True),
+        (ODD, 1, BLOCK + 9, False),
+        (ODD, 2, ODD, False),
+    ],
 )
-def test_attention_and_its_gradient_are_those_of_the_definition(
-    seq_len: int, num_kv_heads: int
+def test_blocked_attention_and_its_gradient_are_those_of_the_reference(
+    seq_len: int, kv_heads: int, window: int | None, segmented: bool
 ) -> None:
-    shapes = [(2, seq_len, heads, 8) for heads in (4, num_kv_heads, num_kv_heads, 4)]
-    keys = jax.random.split(jax.random.key(0), 4)
-    *qkv, direction = (jax.random.normal(key, s) for key, s in zip(keys, shapes, strict=True))
+    arrays = *drawn(seq_len, kv_heads), documents(seq_len) if segmented else None, window
+    assert_same(both_ways(kernels.blocked, *arrays), both_ways(reference, *arrays))
 
-    @partial(jax.jit, static_argnums=0)
-    def both_ways(attention: Callable[..., jax.Array]) -> tuple[jax.Array, ...]:
-        out, pull = jax.vjp(attention, *qkv)
-        return out, *pull(direction)
 
-    for ours, theirs in zip(both_ways(attend), both_ways(reference), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+def test_blocked_attention_takes_heads_of_any_size_and_half_precision() -> None:
+    arrays = *drawn(BLOCK + 1, kv_heads=2, head_dim=10, dtype=jnp.bfloat16), None, None
+    assert_same(both_ways(kernels.blocked, *arrays), both_ways(reference, *arrays), atol=0.05)
+
+
+def test_blocked_attention_never_multiplies_what_a_window_hides() -> None:
+    """With a window of one block, twice the length is about twice the work: no square."""
+
+    def flops(seq_len: int, window: int | None) -> float:
+        arrays = *drawn(seq_len, kv_heads=2), None, window
+        return both_ways.lower(kernels.blocked, *arrays).cost_analysis()["flops"]
+
+    short, long = 4 * BLOCK, 8 * BLOCK
+    assert flops(long, BLOCK) < 2.2 * flops(short, BLOCK)
+    assert flops(long, None) > 3 * flops(short, None)
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "kv_heads", "window", "segmented"),
+    [(150, 2, None, False), (128, 4, 40, True)],
+)
+def test_splash_attention_and_its_gradient_are_those_of_the_reference(
+    seq_len: int, kv_heads: int, window: int | None, segmented: bool
+) -> None:
+    arrays = *drawn(seq_len, kv_heads), documents(seq_len) if segmented else None, window
+    splash = partial(kernels.splash, interpret=True)
+    assert_same(both_ways(splash, *arrays), both_ways(reference, *arrays))
+
+
+@pytest.mark.parametrize("head_dim", [64, 80, 128])
+def test_splash_attention_lowers_for_a_tpu(head_dim: int) -> None:
+    """What needs no TPU of running on one: its compiler takes the kernels, their blocks and this
+    head size, in both directions."""
+    arrays = *drawn(600, kv_heads=2, head_dim=head_dim, dtype=jnp.bfloat16), documents(600), 100
+    lowered = both_ways.trace(kernels.splash, *arrays).lower(lowering_platforms=("tpu",))
+    assert lowered.as_text().count("tpu_custom_call") == 3  # forward, dq, dk and dv
+
+
+@pytest.mark.parametrize("window", [None, 100])
+def test_cudnn_attention_lowers_for_a_gpu(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What needs no GPU of running on one: XLA is handed cuDNN's causal flash attention with the
+    window as it counts it, itself included. `tests/gpu` compares the figures."""
+    monkeypatch.setattr(cudnn_internals, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(cudnn_internals, "check_compute_capability", lambda _: True)
+    monkeypatch.setattr(cudnn_internals, "is_cuda_compute_capability_equal", lambda _: False)
+    arrays = *drawn(600, kv_heads=2, head_dim=64, dtype=jnp.bfloat16), None, window
+    text = both_ways.trace(kernels.cudnn, *arrays).lower(lowering_platforms=("cuda",)).as_text()
+    calls = re.findall(r'@__cudnn\$(\w+)\(.* backend_config = "(.*?)"', text)
+    assert [name for name, _ in calls] == ["fmhaSoftmax", "fmhaSoftmaxBackward"]
+    for _, config in calls:
+        asked = json.loads(config.replace("\\22", '"'))["cudnn_fmha_backend_config"]
+        assert asked["mask_type"] == "CAUSAL"
+        assert asked["sliding_window_length"] == (window or 0)
+        assert asked["is_flash_attention"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "reason"),
+    [
+        (("cpu", jnp.float32, 10, True), kernels.blocked, None),
+        (("tpu", jnp.bfloat16, 64, True), kernels.splash, None),
+        (("gpu", jnp.bfloat16, 64, False), kernels.cudnn, None),
+        (("gpu", jnp.bfloat16, 64, True), reference, "cannot keep packed documents apart"),
+        (("gpu", jnp.float32, 64, False), reference, "the compute dtype is float32"),
+        (("gpu", jnp.bfloat16, 20, False), reference, "a multiple of 8 up to 128, not 20"),
+        (("gpu", jnp.bfloat16, 192, False), reference, "a multiple of 8 up to 128, not 192"),
+        (("abacus", jnp.bfloat16, 64, False), reference, "for the platform abacus"),
+    ],
+)
+def test_each_platform_has_its_path_or_a_reason(
+    asked: tuple, path: attention.Path, reason: str | None
+) -> None:
+    platform, dtype, head_dim, segmented = asked
+    chosen, why_not = fast_path(platform, jnp.dtype(dtype), head_dim, segmented)
+    assert chosen is path
+    assert why_not is reason is None or reason in why_not
+
+
+def test_a_slow_path_is_taken_aloud_and_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attention._say_once.cache_clear()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    q, k, v, _ = drawn(8, kv_heads=2)
+    with caplog.at_level(logging.WARNING):
+        out = attend(q, k, v)
+        attend(q, k, v)
+        attend(q, k, v, implementation="reference")  # asked for, so nothing to say
+    (record,) = caplog.records
+    assert "cuDNN attention needs bfloat16" in record.message
+    np.testing.assert_array_equal(out, reference(q, k, v))

@@ -1,11 +1,13 @@
 from hashlib import sha256
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from engine import checkpoint
-from engine.checkpoint import BadCheckpoint, latest, params_sha256, restore
+from engine.checkpoint import BadCheckpoint, latest, tree_sha256, restore
 
 PARAMS = {"b": {"c": np.arange(6, dtype=np.float32).reshape(2, 3)}, "a": np.ones(2, np.float32)}
 REST = {"count": np.array(7, np.int32)}
@@ -22,12 +24,28 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_was_saved_comes_back(saved: Path) -> None:
     assert latest(saved) == 11
-    assert params_sha256(restore(saved / "11", "params", PARAMS)) == params_sha256(PARAMS)
+    assert tree_sha256(restore(saved / "11", "params", PARAMS)) == tree_sha256(PARAMS)
     assert restore(saved / "11", "rest", REST)["count"] == 7
 
 
 def test_the_newest_two_stay(saved: Path) -> None:
     assert sorted(path.name for path in saved.iterdir()) == ["10", "11"]
+
+
+def test_multiples_of_keep_every_stay_too(tmp_path: Path) -> None:
+    with checkpoint.manager(tmp_path, keep=1, keep_every=10) as saver:
+        for step in (5, 10, 15, 20, 25):
+            checkpoint.save(saver, step, PARAMS, REST)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "20", "25"]
+
+
+def test_a_save_does_not_see_what_is_done_to_the_arrays_afterwards(tmp_path: Path) -> None:
+    big = {"a": jax.jit(lambda: jnp.ones((512, 1024)))()}
+    spoil = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 1, tree), donate_argnums=0)
+    with checkpoint.manager(tmp_path) as saver:
+        checkpoint.save(saver, 1, big, REST)
+        jax.block_until_ready(spoil(big))
+    assert (np.asarray(restore(tmp_path / "1", "params", big)["a"]) == 1).all()
 
 
 def test_where_nothing_is_saved_nothing_is_newest(tmp_path: Path) -> None:
@@ -66,7 +84,7 @@ def test_the_digest_is_over_path_dtype_shape_and_bytes() -> None:
         {"b": {"c": c.reshape(3, 2)}, "a": a},
         {"b": {"c": c + 1}, "a": a},
     ]
-    assert len({params_sha256(tree) for tree in trees}) == len(trees)
+    assert len({tree_sha256(tree) for tree in trees}) == len(trees)
     listed = b"a- float32 (2,)\n" + a.tobytes() + b"a/z float32 (2, 3)\n" + c.tobytes()
-    assert params_sha256({"a": {"z": c}, "a-": a}) == sha256(listed).hexdigest()
-    assert params_sha256({"a": a, "b": {"c": np.asfortranarray(c)}}) == params_sha256(PARAMS)
+    assert tree_sha256({"a": {"z": c}, "a-": a}) == sha256(listed).hexdigest()
+    assert tree_sha256({"a": a, "b": {"c": np.asfortranarray(c)}}) == tree_sha256(PARAMS)

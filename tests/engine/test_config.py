@@ -3,7 +3,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from engine.config import DataConfig, EvalConfig, ModelConfig, TrainConfig
+from engine.config import (
+    SHAPE,
+    ComputeConfig,
+    DataConfig,
+    EvalConfig,
+    MeshConfig,
+    ModelConfig,
+    TrainConfig,
+    span_steps,
+)
+from engine.flops import parameters
 
 MODEL = {
     "hidden_dim": 128,
@@ -32,7 +42,14 @@ def test_what_is_left_out_has_the_stated_defaults() -> None:
 
 
 def test_a_config_survives_json_and_is_a_key() -> None:
-    for config in (ModelConfig(**MODEL), TrainConfig(**TRAIN, decay=0.2)):
+    configs: list[BaseModel] = [
+        ModelConfig(**MODEL),
+        ModelConfig(depth=2, seq_len=8),
+        TrainConfig(**TRAIN, lr_schedule="wsd", decay=0.2),
+        TrainConfig(**TRAIN, lr_schedule="wsd", decay=3, warmup=1.0 / 3),
+        ComputeConfig(mesh=MeshConfig(fsdp=8), dtype="bfloat16"),
+    ]
+    for config in configs:
         again = type(config).model_validate_json(config.model_dump_json())
         assert {config: "same"}[again] == "same"
 
@@ -64,6 +81,15 @@ def test_only_a_positive_integer_is_a_width(value: Any) -> None:
             "num_kv_heads 3 does not divide num_heads 4; choose one of 1, 2, 4",
         ),
         ({"n_heads": 4}, "n_heads", "not permitted"),
+        ({"head_dim": 5}, "head_dim", "head_dim 5 is odd, and rotary positions turn"),
+        ({"sliding_window": 257}, "sliding_window", "longer than seq_len 256"),
+        ({"size": "130M"}, "size", "'130m', '300m', '520m' or '1.2b'"),
+        (
+            {"size": "130m", "depth": 2, "num_kv_heads": 4},
+            "depth",
+            "size 130m and depth 2 both name a shape",
+        ),
+        ({"logit_soft_cap": 0.0}, "logit_soft_cap", "greater than 0"),
     ],
 )
 def test_a_shape_that_cannot_work_is_refused_in_a_sentence(
@@ -80,14 +106,30 @@ def test_a_shape_that_cannot_work_is_refused_in_a_sentence(
         ({"learning_rate": float("inf")}, "learning_rate", "finite"),
         ({"learning_rate": float("nan")}, "learning_rate", "finite"),
         ({"learning_rate": 0.0}, "learning_rate", "greater than 0"),
-        ({"warmup": 1.0}, "warmup", "less than 1"),
+        ({"warmup": 1.0}, "warmup", "warmup 1.0 is the whole run of 160 steps"),
+        ({"warmup": 160}, "warmup", "warmup 160 is the whole run of 160 steps"),
+        ({"warmup": 1.5}, "warmup", "neither a fraction of the run"),
+        ({"warmup": -1}, "warmup", "write 0 or more"),
+        ({"warmup": "soon"}, "warmup", "a number"),
+        ({"warmup": True}, "warmup", "a number"),
         ({"optimizer": "sgd"}, "optimizer", "adamw"),
         (
             {"lr_schedule": "cosine", "decay": 0.2},
             "decay",
-            "decay 0.2 goes with lr_schedule linear",
+            "decay 0.2 goes with lr_schedule wsd only, and lr_schedule is cosine",
         ),
-        ({"warmup": 0.5, "decay": 0.6}, "decay", "make their sum at most 1"),
+        ({"decay": 20}, "decay", "remove decay or write lr_schedule: wsd"),
+        (
+            {"lr_schedule": "wsd", "warmup": 0.5, "decay": 90},
+            "decay",
+            "warmup 0.5 and decay 90 are more than the whole run of 160 steps together",
+        ),
+        ({"adam_learning_rate": 1.0}, "adam_learning_rate", "adamw has one rate for everything"),
+        (
+            {"gradient_accumulation_steps": 3},
+            "gradient_accumulation_steps",
+            "3 does not divide train_batch_size 16; choose one of 1, 2, 4, 8, 16",
+        ),
         ({"checkpoint_every": 0}, "checkpoint_every", "greater than 0"),
     ],
 )
@@ -100,7 +142,55 @@ def test_training_that_cannot_work_is_refused(
 
 
 def test_warmup_and_decay_may_fill_the_run() -> None:
-    assert TrainConfig(**TRAIN, warmup=0.7, decay=0.3).decay == 0.3
+    assert TrainConfig(**TRAIN, lr_schedule="wsd", warmup=0.7, decay=0.3).decay == 0.3
+    assert TrainConfig(**TRAIN, lr_schedule="wsd", warmup=100, decay=60).decay == 60
+
+
+def test_a_span_is_a_fraction_or_a_number_of_steps() -> None:
+    assert [span_steps(span, 160) for span in (0.1, 1, 1.0, 0, 100)] == [16, 1, 160, 0, 100]
+    assert [span_steps(span, 5) for span in (0.1, 0.3, 0.5)] == [0, 2, 2], "ties to even"
+
+
+def test_what_depends_on_a_choice_has_its_default_with_that_choice() -> None:
+    wsd, muon = (
+        TrainConfig(**TRAIN, **choice) for choice in ({"lr_schedule": "wsd"}, {"optimizer": "muon"})
+    )
+    assert (wsd.decay, TrainConfig(**TRAIN).decay) == (0.2, None)
+    assert (muon.adam_learning_rate, wsd.adam_learning_rate) == (0.003, None)
+
+
+def test_a_shape_can_be_named_by_its_size() -> None:
+    # The public speedrun's table: hidden, intermediate (3.5 ×), layers, heads, key/value heads.
+    for size, shape in {
+        "130m": (512, 1792, 6, 8, 8),
+        "300m": (768, 2688, 12, 12, 12),
+        "520m": (1024, 3584, 24, 16, 8),
+        "1.2b": (2048, 7168, 16, 16, 8),
+    }.items():
+        model = ModelConfig(size=size, seq_len=4096)
+        assert tuple(getattr(model, name) for name in SHAPE) == shape
+        assert model == ModelConfig(**dict(zip(SHAPE, shape, strict=True)), seq_len=4096)
+
+
+def test_a_key_beside_a_name_wins() -> None:
+    model = ModelConfig(size="130m", num_kv_heads=2, seq_len=64)
+    assert (model.num_heads, model.num_kv_heads, model.head_dim) == (8, 2, 64)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 12])
+def test_one_dial_makes_a_ladder_by_the_stated_formula(depth: int) -> None:
+    model = ModelConfig(depth=depth, seq_len=64, vocab_size=7)
+    assert (model.num_layers, model.num_heads, model.head_dim) == (depth, depth, 64)
+    beside_matrices = 2 * 7 * model.hidden_dim + (2 * depth + 1) * model.hidden_dim
+    assert parameters(model) - beside_matrices == 59_392 * depth**3
+
+
+def test_without_a_name_the_missing_keys_are_asked_for() -> None:
+    with pytest.raises(ValidationError) as raised:
+        ModelConfig(seq_len=8, hidden_dim=16)
+    missing = {str(error["loc"][0]): error["msg"] for error in raised.value.errors()}
+    assert missing.keys() == {"intermediate_dim", "num_layers", "num_heads"}
+    assert "write it, or size, or depth" in missing["num_layers"]
 
 
 def test_data_needs_a_source() -> None:

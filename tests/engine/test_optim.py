@@ -1,11 +1,26 @@
+"""Optimizers against Optax and against references written from the formulas, on a tree in which
+every role occurs, stacked and not; learning rates against tables."""
+
 import math
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from optax.contrib import muon
 
+from engine import checkpoint
 from engine.config import TrainConfig
-from engine.optim import AdamW, adamw, schedule, transform
+from engine.optim import Optimizer, Rates, optimizer, rates, transform
+
+NAMES = ("adamw", "muon", "adamh", "muonh")
 
 
 def config(**changes: object) -> TrainConfig:
@@ -14,77 +29,347 @@ def config(**changes: object) -> TrainConfig:
     )
 
 
+# ── Learning rates ───────────────────────────────────────────────────────────────────────────
+
+
 def cosine(i: int, n: int) -> float:
     return (1 + math.cos(math.pi * i / n)) / 2
 
 
 @pytest.mark.parametrize(
-    ("changes", "rates"),
+    ("changes", "expected"),
     [
         ({"lr_schedule": "constant"}, [1] * 10),
         ({"lr_schedule": "constant", "warmup": 0.3}, [1 / 3, 2 / 3, *[1] * 8]),
+        ({"lr_schedule": "constant", "warmup": 3}, [1 / 3, 2 / 3, *[1] * 8]),
         ({}, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
         ({"warmup": 0.2}, [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
-        ({"warmup": 0.2, "decay": 0.4}, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
-        ({"decay": 0.0}, [1] * 10),
-        ({"warmup": 0.16, "decay": 0.14}, [0.5, *[1] * 9]),  # 1.6 → 2 steps, 1.4 → 1 step
-        ({"warmup": 0.5, "decay": 0.5, "num_train_steps": 3}, [0.5, 1, 1]),  # 2 and 2: decay yields
-        ({"warmup": 0.9, "num_train_steps": 2}, [0.5, 1]),  # nothing is left to fall
+        ({"warmup": 1}, [1, 1, 8 / 9, 7 / 9, 6 / 9, 5 / 9, 4 / 9, 3 / 9, 2 / 9, 1 / 9]),
+        ({"warmup": 0}, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
         ({"lr_schedule": "cosine"}, [cosine(i, 10) for i in range(10)]),
-        ({"lr_schedule": "cosine", "warmup": 0.2}, [0.5, 1, *(cosine(i, 8) for i in range(8))]),
+        ({"lr_schedule": "cosine", "warmup": 2}, [0.5, 1, *(cosine(i, 8) for i in range(8))]),
+        ({"lr_schedule": "wsd"}, [*[1] * 9, 0.5]),  # the last fifth: 2 steps, peak and half of it
+        (
+            {"lr_schedule": "wsd", "warmup": 0.2, "decay": 0.4},
+            [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25],
+        ),
+        (
+            {"lr_schedule": "wsd", "warmup": 2, "decay": 4},
+            [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25],
+        ),
+        ({"lr_schedule": "wsd", "decay": 0.0}, [1] * 10),
+        ({"lr_schedule": "wsd", "decay": 1}, [1] * 10),  # one step, which begins at the peak
+        ({"lr_schedule": "wsd", "decay": 1.0}, [1 - i / 10 for i in range(10)]),
+        (
+            {"lr_schedule": "wsd", "warmup": 0.16, "decay": 0.14},
+            [0.5, *[1] * 9],
+        ),  # 1.6 → 2, 1.4 → 1
+        ({"lr_schedule": "wsd", "warmup": 0.25, "decay": 0.25}, [0.5, *[1] * 8, 0.5]),  # 2.5 → 2
+        (  # 1.5 → 2 and 2: the decay yields
+            {"lr_schedule": "wsd", "warmup": 0.5, "decay": 0.5, "num_train_steps": 3},
+            [0.5, 1, 1],
+        ),
         ({"num_train_steps": 1}, [1]),
+        ({"num_train_steps": 1, "lr_schedule": "cosine"}, [1]),
     ],
 )
-def test_a_schedule_gives_these_rates(changes: dict, rates: list[float]) -> None:
-    rate = schedule(config(**changes))
-    steps = changes.get("num_train_steps", 10)
-    assert [rate(step) for step in range(1, steps + 1)] == pytest.approx(rates)
+def test_a_schedule_gives_these_rates(changes: dict, expected: list[float]) -> None:
+    declared = config(**changes)
+    at = rates(declared)
+    every = [at(step) for step in range(1, declared.num_train_steps + 1)]
+    assert [float(rate.matrix) for rate in every] == pytest.approx(expected)
+    assert all(rate.matrix == rate.rest for rate in every)
+    assert all(rate.matrix.dtype == rate.rest.dtype == np.float32 for rate in every)
 
 
 def test_the_demo_rises_over_two_steps_and_falls_over_three() -> None:
-    demo = config(num_train_steps=16, learning_rate=0.003, warmup=0.1, decay=0.2)
-    rate = schedule(demo)
-    rates = [rate(step) for step in range(1, 17)]
-    assert rates == pytest.approx([0.0015, *[0.003] * 13, 0.002, 0.001])
+    at = rates(
+        config(num_train_steps=16, learning_rate=0.003, warmup=0.1, lr_schedule="wsd", decay=0.2)
+    )
+    every = [float(at(step).matrix) for step in range(1, 17)]
+    assert every == pytest.approx([0.0015, *[0.003] * 13, 0.002, 0.001])
 
 
-ROLES = {"weights": "matrix", "stacked_norm": "gain", "embedding": "embedding"}
-PARAMS = {
-    "weights": np.array([[1.0, -2.0], [3.0, 0.5]], np.float32),
-    "stacked_norm": np.array(
-        [[1.0, 1.1], [0.9, 1.0]], np.float32
-    ),  # two layers of a gain: looks like a matrix
-    "embedding": np.array([[0.3, -0.1]], np.float32),
+@pytest.mark.parametrize("name", ["muon", "adamh", "muonh"])
+def test_what_adam_moves_beside_another_optimizer_has_its_own_peak(name: str) -> None:
+    shape = {"optimizer": name, "learning_rate": 0.02, "warmup": 2}
+    assert rates(config(**shape, adam_learning_rate=0.002))(1) == pytest.approx((0.01, 0.001))
+    assert rates(config(**shape))(1) == pytest.approx((0.01, 0.01))
+
+
+@given(data=st.data())
+def test_a_schedule_rises_to_its_peak_and_falls_to_the_end(data: st.DataObject) -> None:
+    steps = data.draw(st.integers(2, 60))
+    rising = data.draw(st.integers(0, steps - 1))
+    falling = data.draw(st.integers(1, steps - rising))
+    at = rates(config(num_train_steps=steps, lr_schedule="wsd", warmup=rising, decay=falling))
+    every = [float(at(step).matrix) for step in range(1, steps + 1)]
+    assert sum(rate == 1 for rate in every) == steps - max(rising - 1, 0) - (falling - 1)
+    peak = every.index(1)
+    assert every[: peak + 1] == sorted(every[: peak + 1])
+    assert every[peak:] == sorted(every[peak:], reverse=True)
+    assert every[0] == pytest.approx(1 / max(rising, 1) if rising else 1)
+    assert every[-1] == pytest.approx(1 / falling)
+
+
+# ── Optimizers ───────────────────────────────────────────────────────────────────────────────
+
+ROLES = {
+    "embedding": "embedding",
+    "blocks": {
+        "gain": "gain",  # stacked: looks like a matrix
+        "wide": "column",
+        "tall": "row",
+        "experts": "column",
+    },
+    "matrix": "row",  # one that is not stacked
+    "head": "head",
+}
+SHAPES = {
+    "embedding": (7, 4),
+    "blocks": {"gain": (2, 4), "wide": (2, 4, 6), "tall": (2, 6, 4), "experts": (2, 2, 4, 6)},
+    "matrix": (5, 4),
+    "head": (4, 7),
+}
+RATES = Rates(matrix=np.float32(0.02), rest=np.float32(0.003))
+CONSTANTS = {
+    "momentum": 0.95,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "epsilon": 1e-8,
+    "weight_decay": 0.1,
+    "max_grad_norm": 1.0,
 }
 
 
+def draw(seed: int, scale: float = 1.0) -> Any:
+    """A tree of SHAPES, of standard normal numbers times `scale`."""
+    rng = np.random.default_rng(seed)
+    leaves, tree = jax.tree.flatten(SHAPES, is_leaf=lambda x: isinstance(x, tuple))
+    return tree.unflatten([np.float32(scale * rng.standard_normal(shape)) for shape in leaves])
+
+
+def rule(name: str, **changes: float) -> Optimizer:
+    return Optimizer(name, **{**CONSTANTS, **changes})  # type: ignore[arg-type]
+
+
+def moved(moves: Any, params: Any, grads: list[Any], **extra: Any) -> Any:
+    """`params` after an Optax transformation saw each of `grads`."""
+    return walked(moves.init, jax.jit(moves.update), params, grads, **extra)
+
+
+def walked(init: Callable, update: Callable, params: Any, grads: list[Any], **extra: Any) -> Any:
+    state = init(params)
+    for g in grads:
+        deltas, state = update(g, state, params, **extra)
+        params = optax.apply_updates(params, deltas)
+    return params
+
+
+@cache
+def compiled(name: str) -> tuple[Callable, Callable]:
+    """What begins and what updates the state of `rule(name)` on the tree of all roles."""
+    moves = transform(rule(name), ROLES)
+    return jax.jit(moves.init), jax.jit(moves.update)
+
+
+def assert_close(got: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    def check(path: Any, a: Any, b: Any) -> None:
+        name = jax.tree_util.keystr(path)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=name)
+
+    jax.tree_util.tree_map_with_path(check, got, expected)
+
+
+PARAMS = draw(0)
+GRADS = [draw(seed, scale) for seed, scale in ((1, 1.0), (2, 0.01), (3, 3.0), (4, 0.5))]
+
+
 @pytest.mark.parametrize("max_grad_norm", [1.0, 1e6])
-def test_adamw_is_the_published_one_and_decays_no_gain(max_grad_norm: float) -> None:
-    rule = AdamW(0.9, 0.95, 1e-8, weight_decay=0.1, max_grad_norm=max_grad_norm)
-    optimizer = transform(rule, ROLES)
-    params, moments = PARAMS, optimizer.init(PARAMS)
-    expected = {name: x.astype(np.float64) for name, x in PARAMS.items()}
-    m, v = ({name: np.zeros_like(x) for name, x in PARAMS.items()} for _ in range(2))
+def test_adamw_is_optaxs_and_decays_no_gain(max_grad_norm: float) -> None:
+    decayed = jax.tree.map(lambda role: role != "gain", ROLES)
+    theirs = optax.chain(
+        optax.clip_by_global_norm(max_grad_norm),
+        optax.adamw(0.003, 0.9, 0.95, 1e-8, weight_decay=0.1, mask=decayed),
+    )
+    ours = transform(rule("adamw", max_grad_norm=max_grad_norm), ROLES)
+    one = Rates(np.float32(0.003), np.float32(0.003))
+    assert_close(moved(ours, PARAMS, GRADS, rates=one), moved(theirs, PARAMS, GRADS))
 
-    for t in range(1, 4):
-        grads = {name: np.cos(t + 5 * x) for name, x in PARAMS.items()}
-        updates, moments = optimizer.update(grads, moments, params)
-        params = jax.tree.map(lambda p, u: p - 0.01 * u, params, updates)
 
-        norm = math.sqrt(sum((g**2).sum() for g in grads.values()))
-        assert norm > 1.0
-        for name, g in grads.items():
-            g = g * min(1.0, max_grad_norm / norm)
-            m[name] = 0.9 * m[name] + 0.1 * g
-            v[name] = 0.95 * v[name] + 0.05 * g**2
-            step = m[name] / (1 - 0.9**t) / (np.sqrt(v[name] / (1 - 0.95**t)) + 1e-8)
-            decay = 0.0 if ROLES[name] == "gain" else 0.1
-            expected[name] -= 0.01 * (step + decay * expected[name])
+def test_muon_is_optaxs() -> None:
+    """Each matrix of a stack as `optax.contrib.muon` moves it when it is a parameter by itself."""
 
-    for name, x in params.items():
-        np.testing.assert_allclose(x, expected[name], rtol=1e-5, err_msg=name)
+    def alone(tree: Any) -> Any:
+        """The matrices, cut out of their stacks."""
+        matrices = {**tree["blocks"], "matrix": tree["matrix"]}
+        del matrices["gain"]
+        return {name: list(x.reshape(-1, *x.shape[-2:])) for name, x in matrices.items()}
+
+    clipped = [optax.clip_by_global_norm(1.0).update(g, optax.EmptyState())[0] for g in GRADS]
+    theirs = muon(0.02, beta=0.95, weight_decay=0.1)
+    expected = moved(theirs, alone(PARAMS), [alone(g) for g in clipped])
+    got = walked(*compiled("muon"), PARAMS, GRADS, rates=RATES)
+    assert_close(alone(jax.tree.map(np.asarray, got)), expected)
+
+
+def reference(rule: Optimizer, role: str, p: np.ndarray, grads: list[np.ndarray]) -> np.ndarray:
+    """What becomes of one parameter, in float64, written from the formulas."""
+    m, v, b = 0.0, 0.0, rule.momentum
+    matrix = role in ("column", "row")
+    sphere = rule.name.endswith("h")
+    rate = 0.02 if matrix else 0.003
+
+    def norm(x: np.ndarray) -> np.ndarray:
+        return np.sqrt((x**2).sum((-2, -1), keepdims=True))
+
+    for t, g in enumerate(grads, 1):
+        if matrix and rule.name.startswith("muon"):
+            m = b * m + (1 - b) * g
+            x = b * m / (1 - b ** (t + 1)) + (1 - b) * g / (1 - b**t)
+            x = x / norm(x)
+            for _ in range(5):
+                a = x @ x.swapaxes(-2, -1)
+                x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+            u = x * math.sqrt(max(1, p.shape[-1] / p.shape[-2]))
+        else:
+            m = rule.beta1 * m + (1 - rule.beta1) * g
+            v = rule.beta2 * v + (1 - rule.beta2) * g**2
+            u = m / (1 - rule.beta1**t) / (np.sqrt(v / (1 - rule.beta2**t)) + rule.epsilon)
+        if matrix and sphere:
+            q = p - rate * u * norm(p) / np.maximum(norm(u), 1e-10)
+            p = q * norm(p) / norm(q)
+        else:
+            p = p - rate * (u + (0 if sphere or role == "gain" else rule.weight_decay) * p)
+    return p
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_role_moves_by_the_formulas(name: str) -> None:
+    def clipped(grads: Any) -> Any:
+        norm = math.sqrt(sum((g.astype(float) ** 2).sum() for g in jax.tree.leaves(grads)))
+        return jax.tree.map(lambda g: g.astype(float) * min(1.0, 1.0 / norm), grads)
+
+    expected = jax.tree.map(
+        lambda role, p, *grads: reference(rule(name), role, p.astype(float), list(grads)),
+        ROLES,
+        PARAMS,
+        *map(clipped, GRADS),
+    )
+    got = walked(*compiled(name), PARAMS, GRADS, rates=RATES)
+    assert_close(got, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_of_a_stack_moves_as_it_would_alone(name: str) -> None:
+    """Here the layers' gradients differ by factors of a million, which a norm over the whole stack
+    would mix."""
+    shares = rule(name, max_grad_norm=1e9)  # clipping is the one thing that layers share
+    scales = np.array([1e-3, 1e3], np.float32)
+    grads = [{"w": g["blocks"]["wide"] * scales[:, None, None]} for g in GRADS]
+    params = {"w": PARAMS["blocks"]["wide"] * scales[::-1, None, None]}
+    together = moved(transform(shares, {"w": "column"}), params, grads, rates=RATES)["w"]
+    alone = transform(shares, {"w": ["column"] * 2})
+    apart = moved(
+        alone, {"w": list(params["w"])}, [{"w": list(g["w"])} for g in grads], rates=RATES
+    )["w"]
+    for layer in range(2):
+        size = np.abs(apart[layer]).max()
+        np.testing.assert_allclose(together[layer], apart[layer], atol=1e-5 * size, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_gradients_gains_stay_and_only_decay_moves_the_rest(name: str) -> None:
+    none = jax.tree.map(np.zeros_like, PARAMS)
+    got = walked(*compiled(name), PARAMS, [none, none], rates=RATES)
+    np.testing.assert_array_equal(got["blocks"]["gain"], PARAMS["blocks"]["gain"])
+    decays = name in ("adamw", "muon")
+    for key, rate in (("matrix", 0.02), ("embedding", 0.003), ("head", 0.003)):
+        left = (1 - 0.1 * rate) ** 2 if decays else 1.0
+        np.testing.assert_allclose(got[key], left * PARAMS[key], rtol=1e-6, err_msg=key)
+
+
+NUMBERS = arrays(np.float32, (2, 3, 4), elements=st.integers(-9, 9).filter(bool).map(float))
+
+
+@cache
+def hyperball(name: str) -> tuple[Callable, Callable]:
+    moves = transform(rule(name), {"w": "column"})
+    return jax.jit(moves.init), jax.jit(moves.update)
+
+
+@pytest.mark.parametrize("name", ["adamh", "muonh"])
+@settings(max_examples=30, deadline=None)
+@given(p=NUMBERS, g=NUMBERS, rate=st.floats(1e-4, 0.9), size=st.sampled_from([1e-4, 1.0, 1e4]))
+def test_hyperball_keeps_each_matrixs_norm(
+    name: str, p: np.ndarray, g: np.ndarray, rate: float, size: float
+) -> None:
+    params, one = {"w": p * np.float32(size)}, np.float32(rate)
+    after = walked(*hyperball(name), params, [{"w": g}], rates=Rates(one, one))["w"]
+    np.testing.assert_allclose(
+        np.linalg.norm(after, axis=(-2, -1)), np.linalg.norm(params["w"], axis=(-2, -1)), rtol=3e-6
+    )
+
+
+@pytest.mark.parametrize("name", ["adamh", "muonh"])
+def test_hyperball_leaves_a_matrix_of_zeros_alone(name: str) -> None:
+    zeros, ones = np.zeros((2, 3, 4), np.float32), np.ones((2, 3, 4), np.float32)
+    after = walked(*hyperball(name), {"w": zeros}, [{"w": ones}], rates=RATES)["w"]
+    np.testing.assert_array_equal(after, zeros)
+
+
+def test_arms_that_differ_only_in_rates_share_one_compilation() -> None:
+    init, update = compiled("muonh")
+    at = rates(config(optimizer="muonh", learning_rate=0.02, adam_learning_rate=0.001))
+    other = rates(config(optimizer="muonh", learning_rate=0.01, lr_schedule="cosine"))
+    compilations, deltas = set(), []
+    for rate in (at(1), at(7), other(2)):
+        deltas.append(update(GRADS[0], init(PARAMS), PARAMS, rates=rate)[0]["matrix"])
+        compilations.add(update._cache_size())
+    assert len(compilations) == 1
+    assert not np.array_equal(deltas[0], deltas[1])
+    assert not np.array_equal(deltas[1], deltas[2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_moment_has_the_shape_of_its_parameter_and_ends_in_its_path(name: str) -> None:
+    def paths(tree: Any) -> dict[str, Any]:
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="/"): (x.shape, x.dtype)
+            for path, x in jax.tree_util.tree_leaves_with_path(tree)
+        }
+
+    state = paths(jax.eval_shape(transform(rule(name), ROLES).init, PARAMS))
+    for parameter, like in paths(PARAMS).items():
+        role = ROLES["blocks"].get(parameter.removeprefix("blocks/"), ROLES.get(parameter))
+        kinds = ["mu"] if name.startswith("muon") and role in ("column", "row") else ["mu", "nu"]
+        moments = {path: state.pop(path) for path in list(state) if path.endswith("/" + parameter)}
+        assert list(moments.values()) == [like] * len(kinds)
+        for kind, path in zip(kinds, moments, strict=True):
+            assert path.endswith(f"/{kind}/{parameter}")
+    assert {shape for shape, _ in state.values()} <= {(), (3,)}  # counts and coefficients are left
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_state_goes_through_a_checkpoint(name: str, tmp_path: Path) -> None:
+    init, update = compiled(name)
+    _, state = update(GRADS[0], init(PARAMS), PARAMS, rates=RATES)
+    with checkpoint.manager(tmp_path) as saver:
+        checkpoint.save(saver, 1, PARAMS, state)
+    restored = checkpoint.restore(tmp_path / "1", "rest", jax.eval_shape(init, PARAMS))
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+    jax.tree.map(np.testing.assert_array_equal, restored, state)
 
 
 def test_the_constants_come_from_the_declaration() -> None:
-    declared = config(beta1=0.8, beta2=0.9, epsilon=1e-6, weight_decay=0.0, max_grad_norm=2.0)
-    assert adamw(declared) == AdamW(0.8, 0.9, 1e-6, 0.0, 2.0)
+    declared = config(
+        optimizer="muonh",
+        momentum=0.9,
+        beta1=0.8,
+        beta2=0.9,
+        epsilon=1e-6,
+        weight_decay=0.0,
+        max_grad_norm=2.0,
+    )
+    assert optimizer(declared) == Optimizer("muonh", 0.9, 0.8, 0.9, 1e-6, 0.0, 2.0)
+    assert hash(optimizer(declared)) == hash(optimizer(declared))

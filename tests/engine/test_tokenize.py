@@ -1,10 +1,33 @@
+import json
+import os
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine import tokenize
-from engine.tokenize import BadText, Text, read_text
+from engine.tokenize import (
+    END,
+    BadText,
+    BadTokenizer,
+    Text,
+    Tokenizer,
+    byte_tokenizer,
+    load_tokenizer,
+    read_text,
+    train_bpe,
+)
+
+ROWING = ["row, row, row your boat\n", "gently down the stream, the stream\n"] * 20
+BPE = train_bpe(ROWING, 280)
+BYTES = byte_tokenizer()
+texts = st.text(st.characters(codec="utf-8"))
 
 
 def test_the_standard_library_is_split_by_path(
@@ -94,3 +117,153 @@ def test_lengths_are_checked_to_the_token() -> None:
         text.check_lengths(seq_len=17, num_targets=17)
     with pytest.raises(BadText, match=r"validation split of poem\.txt has 33 tokens.*needs 49"):
         text.check_lengths(seq_len=16, num_targets=33)
+
+
+def test_importing_it_is_light() -> None:
+    code = (
+        "import sys, engine.tokenize, engine.documents\n"
+        "heavy = {'jax', 'tensorstore', 'tokenizers', 'pyarrow', 'zstandard'}\n"
+        "sys.exit(', '.join(heavy & sys.modules.keys()) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ── Tokenizers ───────────────────────────────────────────────────────────────────────────────
+
+
+@given(texts)
+def test_a_byte_is_a_token_also_for_who_loads_the_saved_file(text: str) -> None:
+    [ids] = BYTES.encode_batch([text])
+    assert ids.tobytes() == text.encode()
+    theirs = tokenizers.Tokenizer.from_str(BYTES.definition)
+    assert theirs.encode(text).ids == ids.tolist()
+    assert theirs.decode(ids.tolist()) == text
+    assert (BYTES.vocab_size, BYTES.end_of_document) == (256, None)
+
+
+@given(texts)
+def test_the_bytes_of_a_bpes_tokens_add_up_to_the_text(text: str) -> None:
+    [ids] = BPE.encode_batch([text])
+    assert BPE.counts_every_byte
+    assert BPE.token_bytes[ids].sum() == len(text.encode())
+    assert tokenizers.Tokenizer.from_str(BPE.definition).decode(ids.tolist()) == text
+
+
+def test_a_trained_bpe_merges_what_is_frequent_and_saves_what_it_is(tmp_path: Path) -> None:
+    BPE.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json", END)
+    assert (again.sha256, again.vocab_size, again.end_of_document) == (BPE.sha256, 280, 0)
+    assert len(BPE.encode_batch([" stream"])[0]) == 1
+    assert BPE.token_bytes[BPE.encode_batch([" stream"])[0]] == [7]
+    assert len(BYTES.encode_batch([" stream"])[0]) == 7
+    few = train_bpe(["ab"], 1000)
+    assert few.vocab_size == 258  # END, the bytes, and the one pair there is
+    with pytest.raises(BadTokenizer, match="vocab_size is 256; raise it to 257"):
+        train_bpe(ROWING, 256)
+
+
+def test_a_bpe_is_the_same_for_any_number_of_threads() -> None:
+    code = (
+        "from engine.tokenize import train_bpe\n"
+        "from pathlib import Path\n"
+        f"text = Path({tokenize.__file__!r}).read_text()\n"
+        "lines = text.splitlines(keepends=True)\n"
+        "print(train_bpe(lines, 2000).sha256)"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for threads in ("1", "5")
+    }
+    assert len(digests) == 1
+
+
+def test_the_name_of_a_special_token_in_a_text_is_ordinary_text() -> None:
+    [ids] = BPE.encode_batch([f"row{END}row"])
+    assert BPE.end_of_document not in ids
+    assert BPE.token_bytes[ids].sum() == len(f"row{END}row")
+    assert BPE.token_bytes[BPE.end_of_document] == 0
+
+
+def test_a_document_is_encoded_whatever_the_file_says_of_length_and_frame() -> None:
+    framed = tokenizers.Tokenizer.from_str(BPE.definition)
+    framed.enable_truncation(3)
+    framed.enable_padding(length=50)
+    framed.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{END} $A {END}", special_tokens=[(END, 0)]
+    )
+    assert framed.encode(ROWING[0]).ids[0] == 0
+    for ids, plain in zip(
+        Tokenizer(framed.to_str()).encode_batch(ROWING[:2]),
+        BPE.encode_batch(ROWING[:2]),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ids, plain)
+
+
+def test_the_digest_is_over_what_the_definition_says_and_not_its_layout() -> None:
+    fields = json.loads(BPE.definition)
+    spread = Tokenizer(json.dumps(dict(reversed(fields.items())), indent=4))
+    assert spread.sha256 == BPE.sha256
+    fields["model"]["merges"].pop()
+    assert Tokenizer(json.dumps(fields)).sha256 != BPE.sha256
+    assert BYTES.sha256 == "7d3370162d595f7bc5ce5e0f32de4077bbb8a1b868a699608171f1a45fd09347"
+
+
+def test_other_tokenizers_lengths_are_those_of_their_pieces() -> None:
+    pieces = {
+        "<unk>": 0,
+        "▁": 1,
+        "a": 2,
+        "▁a": 3,
+        "ä": 4,
+        **{f"<0x{b:02X}>": 5 + b for b in range(256)},
+    }
+    sentencepiece = tokenizers.Tokenizer(
+        tokenizers.models.BPE(pieces, [("▁", "a")], unk_token="<unk>", byte_fallback=True)
+    )
+    sentencepiece.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    sentencepiece.add_special_tokens(["<s>"])
+    one = Tokenizer(sentencepiece.to_str())
+    [ids] = one.encode_batch(["a ä\n"])
+    assert one.token_bytes[ids].tolist() == [2, 1, 2, 1]  # the space before the text counts
+    assert one.token_bytes[one.id_of("<s>")] == 0
+    assert not one.counts_every_byte
+    words = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "a": 1}))
+    with pytest.raises(BadTokenizer, match="a WordPiece tokenizer drops spaces"):
+        _ = Tokenizer(words.to_str()).token_bytes
+
+
+def test_a_byte_level_one_that_changes_the_text_says_so() -> None:
+    changed = tokenizers.Tokenizer.from_str(BPE.definition)
+    changed.normalizer = tokenizers.normalizers.Lowercase()
+    assert not Tokenizer(changed.to_str()).counts_every_byte
+    prefixed = tokenizers.Tokenizer.from_str(BPE.definition)
+    prefixed.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Digits(),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True),
+        ]
+    )
+    assert not Tokenizer(prefixed.to_str()).counts_every_byte
+    np.testing.assert_array_equal(Tokenizer(prefixed.to_str()).token_bytes, BPE.token_bytes)
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    for content in (b"{}", b"no JSON", b"\xff", b"[1]"):
+        path.write_bytes(content)
+        with pytest.raises(BadTokenizer, match=r"tokenizer\.json"):
+            load_tokenizer(path)
+    with pytest.raises(BadTokenizer, match="No such file"):
+        load_tokenizer(tmp_path / "missing.json")
+    BPE.save(path)
+    with pytest.raises(BadTokenizer, match="has no token '</s>' to end documents with"):
+        load_tokenizer(path, "</s>")
+    with pytest.raises(BadTokenizer, match="end_of_document 280 is no id of a tokenizer with 280"):
+        Tokenizer(BPE.definition, 280)

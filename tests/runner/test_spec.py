@@ -49,7 +49,7 @@ def test_an_experiment_is_resolved_to_the_last_default() -> None:
     model, train = found.arms["fast"]
     assert model.num_kv_heads == model.num_heads == 2
     assert (model.vocab_size, model.tie_word_embeddings) == (256, False)
-    assert (train.learning_rate, train.lr_schedule, train.optimizer) == (0.003, "linear", "adamw")
+    assert (train.learning_rate, train.lr_schedule, train.optimizer) == (0.003, "wsd", "adamw")
     slow_model, slow = found.arms["slow"]
     assert slow_model == model
     assert slow == train.model_copy(update={"learning_rate": 0.0003})
@@ -191,12 +191,12 @@ def test_the_labs_own_experiments_can_be_read() -> None:
          "5 rows are too few"),
         ("fast: {}", "fast: {model: {num_heads: 3}}", 11, "arms.fast.model.num_heads",
          "num_heads 3 does not divide hidden_dim 16"),
-        ("warmup: 0.1", "warmup: 0.9", 5, "train.decay", "more than the whole run together"),
-        ("warmup: 0.1", "warmup: 1", 5, "train.warmup", "it should be less than 1, not `1`"),
-        ("warmup: 0.1", "lr_schedule: cosine", 5, "train.decay",
-         "goes with lr_schedule linear only"),
-        ("warmup: 0.1", "lr_schedule: linaer", 5, "train.lr_schedule",
-         "must be `constant`, `linear` or `cosine`, not `linaer`"),
+        ("warmup: 0.1", "warmup: 0.95", 5, "train.decay", "more than the whole run of 16 steps"),
+        ("warmup: 0.1", "warmup: 16", 5, "train.warmup", "is the whole run of 16 steps"),
+        ("lr_schedule: wsd", "lr_schedule: cosine", 5, "train.decay",
+         "goes with lr_schedule wsd only"),
+        ("lr_schedule: wsd", "lr_schedule: linaer", 5, "train.lr_schedule",
+         "must be `constant`, `linear`, `cosine` or `wsd`, not `linaer`"),
         ("kind: cpu", "kind: cpus", 7, "resources.kind", "did you mean `cpu`?"),
         ("count: 1", "count: 2", 7, "resources.count", "a run trains on one device so far"),
         ("count: 1", "count: 0", 7, "resources.count", "it should be greater than or equal to 1"),

@@ -331,6 +331,17 @@ def test_a_pipe_in_the_place_of_the_shared_tokens_holds_nobody_up(
     assert "Building our own" in (again.out("t1") / "log.txt").read_text()
 
 
+def test_a_pipe_among_the_shared_tokens_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    made = store.path("steps/tokens/x/t1-aa")
+    (made / "train").mkdir(parents=True)
+    manifest = b'{"generation": "t1-aa", "fingerprint": "ff"}'
+    assert worker._made(store, "steps/tokens/x", "ff", manifest) == made
+    os.mkfifo(made / "train" / "manifest.json")
+    with pytest.raises(worker.Refusal, match=r"holds manifest\.json, which is no regular file"):
+        worker._made(store, "steps/tokens/x", "ff", manifest)
+
+
 # ── Its parts ────────────────────────────────────────────────────────────────────────────────
 
 

@@ -42,7 +42,8 @@ title: Does a warmer learning rate pay off in 16 steps?
 preregistration: 1
 data: {source: text.txt, tokenizer: byte}
 model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 2, num_heads: 2, seq_len: 32}
-train: {train_batch_size: 2, num_train_steps: 16, learning_rate: 0.003, warmup: 0.1, decay: 0.2}
+train: {train_batch_size: 2, num_train_steps: 16, learning_rate: 0.003, lr_schedule: wsd, \
+warmup: 0.1, decay: 0.2}
 eval: {tokens: 64}
 resources: {kind: cpu, count: 1}
 seeds: [0, 1, 2]

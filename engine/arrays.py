@@ -1,0 +1,170 @@
+"""Long arrays of integers in a folder on disk or in a bucket (gs://…), written by TensorStore as
+zarr 3. A file holds 2^22 values in pieces of 2^14; a piece carries a checksum (CRC-32C) and is read
+without its neighbours. Opening reads a page of metadata, however long the array is. A folder has a
+manifest, which is written last: what has none was never finished."""
+
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorstore as ts
+
+FILE = 2**22  # values in one file
+PIECE = 2**14  # values that are read and checked together
+ENDLESS = 2**60  # the length of an array while it is written
+CACHE_BYTES = 2**26  # of pieces that were read, for the whole process
+
+MANIFEST = "manifest.json"
+
+Array = ts.TensorStore | np.ndarray  # both are indexed alike; see `read`
+
+
+class WrongTokens(Exception):
+    """These are not the tokens that were asked for, or too few; the message says which."""
+
+
+class Folder:
+    """Where arrays and their manifest lie: a path, or a URL as TensorStore knows them."""
+
+    def __init__(self, place: Path | str) -> None:
+        self.name = str(place)
+        path = {"driver": "file", "path": f"{Path(place).absolute()}/"}
+        kvstore = f"{str(place).rstrip('/')}/" if "://" in str(place) else path
+        try:
+            self._files = ts.KvStore.open(kvstore, context=_context()).result()
+        except ValueError as error:
+            raise WrongTokens(
+                f"{place} is no place for tokens: {error}; name a folder or a gs:// URL"
+            ) from error
+
+    def __truediv__(self, name: str) -> "Folder":
+        inside = Folder.__new__(Folder)
+        inside.name, inside._files = f"{self.name.rstrip('/')}/{name}", self._files / f"{name}/"
+        return inside
+
+    def read(self, name: str) -> bytes | None:
+        """A whole small file; None where there is none."""
+        found = self._files.read(name).result()
+        return bytes(found.value) if found.state == "value" else None
+
+    def write(self, name: str, content: bytes | None) -> None:
+        """Write a small file, whole or not at all; None removes it."""
+        self._files.write(name, content).result()
+
+    def create(self, name: str, dtype: str) -> "Growing":
+        """A new array, empty, in place of what an unfinished build may have left."""
+        metadata = {
+            "shape": [ENDLESS],
+            "data_type": dtype,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [FILE]}},
+            "codecs": [
+                {
+                    "name": "sharding_indexed",
+                    "configuration": {
+                        "chunk_shape": [PIECE],
+                        "codecs": [_LITTLE_ENDIAN, {"name": "crc32c"}],
+                        "index_codecs": [_LITTLE_ENDIAN, {"name": "crc32c"}],
+                    },
+                }
+            ],
+        }
+        spec = {**self._spec(name), "metadata": metadata}
+        return Growing(
+            ts.open(spec, create=True, delete_existing=True, context=_context()).result()
+        )
+
+    def open(self, name: str, dtype: str, length: int) -> ts.TensorStore:
+        """An array that has this type and length. Raises WrongTokens."""
+        try:
+            array = ts.open(
+                self._spec(name), open=True, read=True, rank=1, context=_context()
+            ).result()
+        except ValueError as error:
+            raise WrongTokens(
+                f"{self.name} has no array {name} that can be read: {short(error)}; build it again"
+            ) from error
+        found = array.dtype.name, array.shape[0]
+        if found != (dtype, length):
+            raise WrongTokens(
+                f"the array {name} in {self.name} has {found[1]:,} values of type {found[0]} and "
+                f"its manifest says {length:,} of {dtype}; build it again"
+            )
+        return array
+
+    def _spec(self, name: str) -> dict[str, Any]:
+        return {
+            "driver": "zarr3",
+            "kvstore": (self._files / f"{name}/").spec().to_json(),
+            # A piece that is not there is an error and never zeros, so zeros are stored as well.
+            "fill_missing_data_reads": False,
+            "store_data_equal_to_fill_value": True,
+            # Nobody changes a finished array, so what was read since it was opened stays true.
+            "recheck_cached_metadata": "open",
+            "recheck_cached_data": "open",
+        }
+
+
+class Growing:
+    """An array whose length is known only at its end. Memory: one file's values."""
+
+    def __init__(self, array: ts.TensorStore) -> None:
+        self._array = array
+        self._buffer = np.empty(FILE, array.dtype.numpy_dtype)
+        self._filled = self._written = 0
+        self._digest = sha256()
+
+    def append(self, values: np.ndarray) -> None:
+        while len(values):
+            part = values[: FILE - self._filled]
+            self._buffer[self._filled : self._filled + len(part)] = part
+            self._filled, values = self._filled + len(part), values[len(part) :]
+            if self._filled == FILE:
+                self._flush()
+
+    def finish(self) -> tuple[int, str]:
+        """Write the rest. Returns the length and the SHA-256 over all values, little-endian."""
+        self._flush()
+        self._array.resize(exclusive_max=[self._written], resize_metadata_only=True).result()
+        return self._written, self._digest.hexdigest()
+
+    def _flush(self) -> None:
+        values = self._buffer[: self._filled]
+        if len(values):
+            self._array[self._written : self._written + len(values)].write(values).result()
+        self._digest.update(little_endian(values))
+        self._written, self._filled = self._written + len(values), 0
+
+
+def read(array: Array, where: Any, name: str) -> np.ndarray:
+    """`array[where]`, from memory or from the files it needs. `name` is for the sentence of the
+    WrongTokens that it raises where a piece is missing or damaged."""
+    if isinstance(array, np.ndarray):
+        return array[where]
+    try:
+        return np.asarray(array[where].read().result())
+    except ValueError as error:
+        raise WrongTokens(
+            f"{name} is truncated or damaged: {short(error)}; copy it again from where it is "
+            "whole, or build it again"
+        ) from error
+
+
+def little_endian(values: np.ndarray) -> memoryview:
+    """The bytes that digests are over."""
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return values.view(np.uint8).data
+
+
+@cache
+def _context() -> ts.Context:
+    return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}})
+
+
+def short(error: Exception) -> str:
+    """TensorStore's words without the specification that it repeats after them."""
+    return str(error).partition(" [")[0][:300]
+
+
+_LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}

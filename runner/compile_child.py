@@ -1,0 +1,59 @@
+"""`python -m runner.compile_child`: compiles one training step for devices that are described, and
+says what came of it. Asked by `runner.compile_check`: JSON on stdin, JSON on stdout's last line."""
+
+import json
+import re
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from engine import mesh, step
+from engine.config import ComputeConfig, ModelConfig, TrainConfig
+from engine.loss import cross_entropy
+from engine.model import Decoder
+
+COLLECTIVES = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    model = ModelConfig.model_validate(asked["model"])
+    train = TrainConfig.model_validate(asked["train"])
+    compute = ComputeConfig.model_validate(asked["compute"])
+    devices = jax.devices()
+    if asked["topology"]:
+        devices = topologies.get_topology_desc(asked["topology"], platform="tpu").devices
+    began = time.monotonic()
+    lowered = step.lower(
+        step.recipe(Decoder(model, compute), train, cross_entropy),
+        mesh.make(compute.mesh, devices),
+        train.train_batch_size,
+        model.seq_len,
+    )
+    traced = time.monotonic()
+    compiled = lowered.compile()
+    finished = time.monotonic()
+    held: Any = compiled.memory_analysis()
+    new = held.output_size_in_bytes - held.alias_size_in_bytes
+    answer = {
+        "arguments": held.argument_size_in_bytes,
+        "temporaries": held.temp_size_in_bytes + new,
+        "trace_seconds": traced - began,
+        "compile_seconds": finished - traced,
+        "collectives": collectives(compiled.as_text() or ""),
+    }
+    print(json.dumps(answer), end="")
+
+
+def collectives(program: str) -> dict[str, int]:
+    """How often each kind of collective stands in an HLO program."""
+    found = re.findall(rf" ({COLLECTIVES})(?:-start)?\(", program)
+    return dict(sorted(Counter(found).items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The lab's half of W&B: upload the runs of executions that are over.
+
+Only the lab has a key, WANDB_API_KEY in its own environment; where it has one, it asks its training
+attempts to write their runs for W&B (`runner.tracking`). What they wrote is a claim, so `wandb sync`
+is given a copy of what is believed (`runner.wandb_file`). Its word is taken only when it has left
+its mark beside a copy; then a record says so, and the run is not uploaded again. Nothing here can
+fail an execution.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runner import guard, record, reports, wandb_file
+from runner.record import run_name
+from runner.reports import Refused
+from runner.store import Store
+from runner.tracking import PROJECT, run_id
+
+KEY = "WANDB_API_KEY"
+# What an operator may say besides, of W&B and of the way to it.
+ALSO = (
+    *("WANDB_BASE_URL", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"),
+    *("https_proxy", "http_proxy", "no_proxy"),
+)
+WANDB = (sys.executable, "-m", "wandb")
+SYNC_MAY_TAKE = 600.0  # seconds for the runs of one execution
+LOOK_EVERY = 60.0  # seconds between two looks for executions that are over
+RETRY_AFTER = 600.0  # seconds until what went wrong is tried again
+MOST_FOLDERS = 1_000  # that an attempt may have written for W&B
+A_LINE = 4_096  # bytes that a step takes at most in a file of W&B; some 600 is usual
+A_RUN = 4 << 20  # bytes that a run takes besides
+
+log = logging.getLogger(__name__)
+
+
+def wanted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the lab can upload to W&B."""
+    return bool(environment.get(KEY))
+
+
+def upload(
+    store: Store,
+    execution: str,
+    environment: Mapping[str, str] = os.environ,
+    command: Sequence[str] = WANDB,
+) -> tuple[list[str], list[str]]:
+    """Upload the runs of `execution` that were written for W&B and are not there yet.
+
+    Returns the runs that have been uploaded, now or before, and in sentences what could not be.
+    Without a key in `environment` nothing is uploaded. `command` is W&B's command line.
+    """
+    there, troubles = [], []
+    plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
+    folders = _folders(store, execution)
+    with tempfile.TemporaryDirectory(
+        prefix="regatta-", dir="/tmp", ignore_cleanup_errors=True
+    ) as scratch:
+        copies: dict[str, Path] = {}
+        for arm, seed in plan.runs():
+            run, steps = run_name(arm, seed), plan.arms[arm].train.num_train_steps
+            if before := record.read(store, _path(execution, run), record.Upload):
+                there += [] if before.refused else [run]
+                continue
+            try:
+                copy = Path(scratch) / "runs" / f"offline-run-{len(copies)}" / "run.wandb"
+                if _copied(folders, run_id(execution, run), steps, copy):
+                    copies[run] = copy
+            except Refused as error:
+                _note(store, execution, run, refused=str(error))
+                troubles.append(str(error))
+        if copies and wanted(environment):
+            words = _sync(Path(scratch), environment, command)
+            for run, copy in copies.items():
+                if copy.with_name(f"{copy.name}.synced").is_file():
+                    _note(store, execution, run)
+                    there.append(run)
+                else:
+                    troubles.append(f"{run} did not reach W&B: {words}")
+    return there, troubles
+
+
+def keep_uploading(store: Store, stop: threading.Event) -> None:
+    """Upload what is due, again and again until `stop` is set."""
+    due: dict[str, float] = {}  # when an execution is looked at again
+    while wanted() and not stop.wait(LOOK_EVERY):
+        for execution in record.names(store, "executions"):
+            if stop.is_set() or due.get(execution, 0) > time.monotonic():
+                continue
+            troubles = []
+            try:
+                if not record.read(store, f"executions/{execution}/result", record.Result):
+                    continue
+                _, troubles = upload(store, execution)
+            except Exception as error:  # a full disk, say
+                troubles = [repr(error)]
+            for trouble in troubles:
+                log.warning("%s: %s", execution, trouble)
+            due[execution] = time.monotonic() + RETRY_AFTER if troubles else float("inf")
+
+
+def _path(execution: str, run: str) -> str:
+    return f"wandb/{execution}.{run}"
+
+
+def _note(store: Store, execution: str, run: str, refused: str = "") -> None:
+    said = record.Upload(at=datetime.now(UTC), id=run_id(execution, run), refused=refused)
+    record.write(store, _path(execution, run), said)
+
+
+def _folders(store: Store, execution: str) -> list[Path]:
+    """Where its training attempts wrote for W&B, newest first."""
+    claims = [
+        (int(name[1:]), record.require(store, f"executions/{execution}/{event}", record.Claimed))
+        for event in record.names(store, f"executions/{execution}")
+        for name, _, what in [event.partition(".")]
+        if what == "claimed" and name.startswith("t")
+    ]
+    return [
+        store.path(f"work/{execution}.t{number}-{claimed.nonce}/out/wandb")
+        for number, claimed in sorted(claims, reverse=True, key=lambda claim: claim[0])
+        if claimed.wandb
+    ]
+
+
+def _copied(folders: list[Path], id: str, steps: int, copy: Path) -> bool:
+    """Copy what is believed of the newest file of a run. False if there is none. Raises Refused."""
+    for folder in folders:
+        for name in reversed(reports.entries(folder, MOST_FOLDERS)):
+            source = folder / name / f"run-{id}.wandb"
+            if not name.endswith(f"-{id}") or (file := reports.open_report(source)) is None:
+                continue
+            copy.parent.mkdir(parents=True)
+            with file, copy.open("xb") as target:
+                try:
+                    wandb_file.copy(file, target, id, A_RUN + steps * A_LINE)
+                except wandb_file.NotBelieved as error:
+                    raise Refused(f"{folder.parents[1].name}, {name}: {error}") from error
+            return True
+    return False
+
+
+def _sync(scratch: Path, environment: Mapping[str, str], command: Sequence[str]) -> str:
+    """Let W&B have what lies in `scratch/runs`. Returns its last words."""
+    home, output = scratch / "home", scratch / "output"
+    kept = {name: environment[name] for name in (KEY, *ALSO) if name in environment}
+    kept |= {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LANG": "C.UTF-8",
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "WANDB_ERROR_REPORTING": "false",
+    }
+    entity = environment.get("WANDB_ENTITY")
+    whose = ["--project", environment.get("WANDB_PROJECT") or PROJECT]
+    whose += ["--entity", entity] if entity else []
+    arguments = [*command, "sync", *whose, str(scratch / "runs")]
+    with guard.kept(arguments, home, output, kept) as keeper:
+        try:
+            keeper.wait(SYNC_MAY_TAKE)
+        except subprocess.TimeoutExpired:
+            return f"no answer within {SYNC_MAY_TAKE:.0f} s"
+    words = " ".join(output.read_text(errors="replace").split())
+    return words.replace(environment[KEY], "…")[-300:]

@@ -1,0 +1,199 @@
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hugging_face
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from flax import nnx
+
+from engine.config import ComputeConfig, ModelConfig
+from engine.export import CannotExchange, export
+from engine.model import Decoder, Params, SwiGLU
+from engine.pretrained import read
+from engine.tokenize import Tokenizer, byte_tokenizer, train_bpe
+
+TOKENS = np.random.default_rng(1).integers(0, 40, (2, 12)).astype(np.int32)
+
+
+def shape(**fields: Any) -> ModelConfig:
+    tiny = {"hidden_dim": 16, "intermediate_dim": 24, "num_layers": 2, "num_heads": 4}
+    return ModelConfig(**{**tiny, "seq_len": 16, "vocab_size": 40, **fields})
+
+
+LLAMA = shape(num_kv_heads=2)
+SHAPES = {
+    "llama with grouped queries": LLAMA,
+    "llama with tied embeddings": shape(tie_word_embeddings=True, norm_epsilon=0.01),
+    "llama with wide heads": shape(num_heads=2, num_kv_heads=1, head_dim=12, rope_theta=50.0),
+    "qwen3 with grouped queries": shape(num_kv_heads=1, qk_norm="learned", rope_theta=50.0),
+    "qwen3 with odd heads": shape(hidden_dim=20, num_heads=3, head_dim=12, qk_norm="learned"),
+    "qwen3 with a window": shape(qk_norm="learned", sliding_window=5, tie_word_embeddings=True),
+    "qwen3 for a norm without weights": shape(num_kv_heads=2, qk_norm="rms"),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Callable[[Decoder], Params]:
+    """Parameters in which every single number matters, gains too."""
+
+    def draw(decoder: Decoder) -> Params:
+        random = np.random.default_rng(2)
+        like = jax.eval_shape(decoder.init, jax.random.key(0))
+        return jax.tree.map(
+            lambda x, role: random.normal(float(role == "gain"), 0.3, x.shape).astype(np.float32),
+            like,
+            decoder.roles(),
+        )
+
+    return draw
+
+
+@pytest.fixture
+def exported(drawn: Callable[[Decoder], Params], tmp_path: Path) -> Path:
+    export(tmp_path / "out", Decoder(LLAMA), drawn(Decoder(LLAMA)))
+    return tmp_path / "out"
+
+
+# ── Out ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("config", SHAPES.values(), ids=SHAPES)
+def test_transformers_computes_our_logits(
+    config: ModelConfig, drawn: Callable[[Decoder], Params], tmp_path: Path
+) -> None:
+    decoder = Decoder(config)
+    params = drawn(decoder)
+    export(tmp_path, decoder, params)
+    theirs = hugging_face.logits_of(hugging_face.load(tmp_path))(TOKENS)
+    ours = np.asarray(decoder.logits(params, TOKENS))
+    assert np.abs(ours).max() > 1  # or agreement would say little
+    assert np.abs(ours - theirs).max() < 1e-4
+
+
+def test_a_large_model_is_several_files(
+    exported: Path, drawn: Callable[[Decoder], Params], tmp_path: Path
+) -> None:
+    params = drawn(Decoder(LLAMA))
+    export(tmp_path / "cut", Decoder(LLAMA), params, shard_bytes=6_000)
+    index = json.loads((tmp_path / "cut/model.safetensors.index.json").read_text())
+    files = sorted(path.name for path in (tmp_path / "cut").glob("*.safetensors"))
+    assert sorted(set(index["weight_map"].values())) == files
+    assert len(files) == 4
+    assert files[0] == "model-00001-of-00004.safetensors"
+    assert (
+        max((tmp_path / "cut" / name).stat().st_size for name in files) < 6_000 + 1_000
+    )  # and a header
+    assert index["metadata"]["total_size"] == sum(x.nbytes for x in jax.tree.leaves(params))
+    whole, cut = (hugging_face.load(x).state_dict() for x in (exported, tmp_path / "cut"))
+    assert all(bool((cut[name] == x).all()) for name, x in whole.items())
+
+
+def test_bfloat16_is_rounded_and_half_the_size(
+    exported: Path, drawn: Callable[[Decoder], Params], tmp_path: Path
+) -> None:
+    export(tmp_path / "half", Decoder(LLAMA), drawn(Decoder(LLAMA)), dtype="bfloat16")
+    sizes = [(x / "model.safetensors").stat().st_size for x in (exported, tmp_path / "half")]
+    assert sizes[1] < 0.6 * sizes[0]
+    assert str(hugging_face.load(tmp_path / "half").dtype) == "torch.bfloat16"
+    _, back = read(tmp_path / "half", seq_len=16)
+    for x, rounded in zip(
+        jax.tree.leaves(drawn(Decoder(LLAMA))), jax.tree.leaves(back), strict=True
+    ):
+        assert np.array_equal(x.astype(ml_dtypes.bfloat16).astype(np.float32), rounded)
+
+
+def test_no_tokens_of_llamas_own_vocabulary_begin_or_end_a_text(exported: Path) -> None:
+    model = hugging_face.load(exported)
+    for declared in (model.config, model.generation_config):
+        assert declared.bos_token_id is declared.eos_token_id is declared.pad_token_id is None
+    assert model.config.max_position_embeddings == 16
+
+
+class OtherMLP(SwiGLU):
+    pass
+
+
+@dataclass(frozen=True)
+class OtherDecoder(Decoder):
+    pass
+
+
+class Gate(nnx.Module):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("decoder", "sentence"),
+    [
+        (Decoder(shape(logit_soft_cap=30.0)), "logit_soft_cap is 30.*train without"),
+        (Decoder(shape(sliding_window=8)), "sliding_window is 8 .*qk_norm: learned"),
+        (Decoder(shape(hidden_dim=18, head_dim=4)), "num_heads 4 does not divide hidden_dim 18"),
+        (Decoder(LLAMA, mlp=OtherMLP), "decoder's mlp is OtherMLP, and neither Llama nor Qwen3"),
+        (Decoder(LLAMA, norm=Gate), "decoder's norm is Gate"),
+        (OtherDecoder(LLAMA), "a OtherDecoder of its own"),
+        (Decoder(shape(num_kv_heads=4)), "another model: blocks/attention/k_proj is"),
+    ],
+)
+def test_what_neither_can_hold_is_refused(
+    decoder: Decoder, sentence: str, drawn: Callable[[Decoder], Params], tmp_path: Path
+) -> None:
+    with pytest.raises(CannotExchange, match=sentence):
+        export(tmp_path / "out", decoder, drawn(Decoder(LLAMA)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_how_it_is_computed_does_not_matter(
+    drawn: Callable[[Decoder], Params], tmp_path: Path
+) -> None:
+    decoder = Decoder(LLAMA, compute=ComputeConfig(layers="unroll", dtype="bfloat16"))
+    export(tmp_path, decoder, drawn(decoder))
+    assert str(hugging_face.load(tmp_path).dtype) == "torch.float32"
+
+
+def test_nothing_is_overwritten(exported: Path, drawn: Callable[[Decoder], Params]) -> None:
+    with pytest.raises(CannotExchange, match="not an empty folder"):
+        export(exported, Decoder(LLAMA), drawn(Decoder(LLAMA)))
+
+
+# ── Tokenizers ───────────────────────────────────────────────────────────────────────────────
+
+TEXTS = [
+    "row, row, row your boat\n\n  gently\tdown  the stream",
+    " don't strip me \r\n",
+    "".join(map(chr, [*range(0x300), 0x2028, 0x4E00, 0xFB01, 0x1F6A3, 0x10FFFF])),
+    "e\u0301 and é stay apart",
+    "<s> </s> [UNK] ▁",
+    "",
+]
+
+
+@pytest.mark.parametrize("config", [LLAMA, SHAPES["qwen3 with a window"]], ids=["llama", "qwen3"])
+@pytest.mark.parametrize("made", [byte_tokenizer, lambda: train_bpe(TEXTS, 300)])
+def test_transformers_reads_the_tokenizer_as_ours(
+    config: ModelConfig,
+    made: Callable[[], Tokenizer],
+    drawn: Callable[[Decoder], Params],
+    tmp_path: Path,
+) -> None:
+    tokenizer = made()
+    decoder = Decoder(config.model_copy(update={"vocab_size": 320}))  # padded, as models often are
+    export(tmp_path, decoder, drawn(decoder), tokenizer)
+    theirs = hugging_face.tokenizer(tmp_path)
+    assert len(theirs) == tokenizer.vocab_size
+    for text, ids in zip(TEXTS, tokenizer.encode_batch(TEXTS), strict=True):
+        assert theirs(text)["input_ids"] == ids.tolist()
+        assert theirs.decode(ids.tolist()) == text
+    eos = hugging_face.load(tmp_path).generation_config.eos_token_id
+    assert eos == tokenizer.end_of_document
+
+
+def test_a_tokenizer_of_more_tokens_than_the_model_is_refused(
+    drawn: Callable[[Decoder], Params], tmp_path: Path
+) -> None:
+    with pytest.raises(CannotExchange, match=r"has 256 tokens and the model .* of 40"):
+        export(tmp_path, Decoder(LLAMA), drawn(Decoder(LLAMA)), byte_tokenizer())

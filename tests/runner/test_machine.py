@@ -1,0 +1,87 @@
+"""The receipt of an attempt: what equality of its figures rests on."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from runner import machine
+from runner.reports import AttemptReport
+
+SETTLED = """
+import json, os
+from runner import machine
+from tests import synthetic
+
+machine.settle(synthetic.plan())
+print(json.dumps([machine.receipt(), sorted(os.sched_getaffinity(0))]))
+"""
+
+
+def receipt_of(**environment: str) -> tuple[dict[str, str], list[int]]:
+    """The receipt of a process with this in its environment, and the cores it may run on."""
+    names = ("PATH", "HOME", "LANG")
+    clean = {name: os.environ[name] for name in names if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-c", SETTLED],
+        env=clean | environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+    )
+    receipt, cores = json.loads(done.stdout)
+    return receipt, cores
+
+
+def test_a_receipt_states_what_bit_equality_depends_on() -> None:
+    receipt, cores = receipt_of()
+    for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy"):
+        assert receipt[package] == version(package)
+    assert receipt["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert (receipt["platform"], receipt["device"]) == ("cpu", "1 × cpu")
+    assert receipt["threads"] == str(len(cores))
+    assert receipt["affinity"] == ",".join(map(str, cores))
+    assert receipt["xla_flags"] == ""
+    assert "default_matmul_precision None, enable_x64 False" in receipt["options"]
+    assert receipt["environment"] == "JAX_PLATFORMS=cpu"
+    assert len(receipt["code_sha256"]) == 64
+    AttemptReport(nonce="aa", receipt=receipt)  # it fits into what the lab reads
+
+
+def test_flags_and_options_that_are_set_are_in_the_receipt_and_places_are_not() -> None:
+    receipt, _ = receipt_of(
+        XLA_FLAGS="--xla_cpu_enable_fast_math=false",
+        JAX_ENABLE_X64="1",
+        JAX_DEFAULT_MATMUL_PRECISION="highest",
+        JAX_COMPILATION_CACHE_DIR="/somewhere/of/mine",
+        NVIDIA_TF32_OVERRIDE="0",
+        SECRET="canary",
+    )
+    assert receipt["xla_flags"] == "--xla_cpu_enable_fast_math=false"
+    assert "default_matmul_precision highest, enable_x64 True" in receipt["options"]
+    assert "NVIDIA_TF32_OVERRIDE=0" in receipt["environment"]
+    assert "JAX_ENABLE_X64=1" in receipt["environment"]
+    assert not any("canary" in value or "/somewhere" in value for value in receipt.values())
+
+
+def test_other_code_is_another_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, names in (("engine", ("model.py",)), ("runner", ("machine.py", "worker.py"))):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).write_text("code")
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "runner" / "machine.py"))
+    before = machine.receipt()["code_sha256"]
+    assert machine.receipt()["code_sha256"] == before
+    (tmp_path / "engine" / "model.py").write_text("other code")
+    assert machine.receipt()["code_sha256"] != before
+
+
+def test_endless_flags_are_cut_and_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false " * 100)
+    receipt = machine.receipt()
+    assert len(receipt["xla_flags"]) == machine.MOST_WORDS
+    AttemptReport(nonce="aa", receipt=receipt)
