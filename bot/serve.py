@@ -15,6 +15,7 @@ from bot import webhook
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
+from runner import upload
 from runner.launch import RayAddress, RayJobs
 from runner.store import Store
 
@@ -61,10 +62,12 @@ def create_app(settings: Settings) -> FastAPI:
     reconciler = Reconciler(store, github, RayJobs(settings.ray), on_records=rebuild)
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")
+    uploads = threading.Thread(target=upload.keep_uploading, args=(store, stop), daemon=True)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         loop.start()
+        uploads.start()
         yield
         stop.set()
         loop.join(timeout=30)

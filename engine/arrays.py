@@ -3,6 +3,8 @@ zarr 3. A file holds 2^22 values in pieces of 2^14; a piece carries a checksum (
 without its neighbours. Opening reads a page of metadata, however long the array is. A folder has a
 manifest, which is written last: what has none was never finished."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +19,7 @@ ENDLESS = 2**60  # the length of an array while it is written
 CACHE_BYTES = 2**26  # of pieces that were read, for the whole process
 
 MANIFEST = "manifest.json"
+TO_WRITE = "look into the folder's rights and the room on its disk"
 
 Array = ts.TensorStore | np.ndarray  # both are indexed alike; see `read`
 
@@ -32,12 +35,8 @@ class Folder:
         self.name = str(place)
         path = {"driver": "file", "path": f"{Path(place).absolute()}/"}
         kvstore = f"{str(place).rstrip('/')}/" if "://" in str(place) else path
-        try:
+        with _in_words(f"{place} is no place for tokens", "name a folder or a gs:// URL"):
             self._files = ts.KvStore.open(kvstore, context=_context()).result()
-        except ValueError as error:
-            raise WrongTokens(
-                f"{place} is no place for tokens: {error}; name a folder or a gs:// URL"
-            ) from error
 
     def __truediv__(self, name: str) -> "Folder":
         inside = Folder.__new__(Folder)
@@ -46,12 +45,14 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """A whole small file; None where there is none."""
-        found = self._files.read(name).result()
+        with _in_words(f"{name} in {self.name} cannot be read", "look into the folder's rights"):
+            found = self._files.read(name).result()
         return bytes(found.value) if found.state == "value" else None
 
     def write(self, name: str, content: bytes | None) -> None:
         """Write a small file, whole or not at all; None removes it."""
-        self._files.write(name, content).result()
+        with _in_words(f"{name} cannot be written in {self.name}", TO_WRITE):
+            self._files.write(name, content).result()
 
     def create(self, name: str, dtype: str) -> "Growing":
         """A new array, empty, in place of what an unfinished build may have left."""
@@ -71,20 +72,17 @@ class Folder:
             ],
         }
         spec = {**self._spec(name), "metadata": metadata}
-        return Growing(
-            ts.open(spec, create=True, delete_existing=True, context=_context()).result()
-        )
+        name = f"the array {name} of {self.name}"
+        with _in_words(f"{name} cannot be written", TO_WRITE):
+            array = ts.open(spec, create=True, delete_existing=True, context=_context()).result()
+        return Growing(array, name)
 
     def open(self, name: str, dtype: str, length: int) -> ts.TensorStore:
         """An array that has this type and length. Raises WrongTokens."""
-        try:
+        with _in_words(f"{self.name} has no array {name} that can be read", "build it again"):
             array = ts.open(
                 self._spec(name), open=True, read=True, rank=1, context=_context()
             ).result()
-        except ValueError as error:
-            raise WrongTokens(
-                f"{self.name} has no array {name} that can be read: {short(error)}; build it again"
-            ) from error
         found = array.dtype.name, array.shape[0]
         if found != (dtype, length):
             raise WrongTokens(
@@ -109,8 +107,8 @@ class Folder:
 class Growing:
     """An array whose length is known only at its end. Memory: one file's values."""
 
-    def __init__(self, array: ts.TensorStore) -> None:
-        self._array = array
+    def __init__(self, array: ts.TensorStore, name: str) -> None:
+        self._array, self._name = array, name
         self._buffer = np.empty(FILE, array.dtype.numpy_dtype)
         self._filled = self._written = 0
         self._digest = sha256()
@@ -126,13 +124,16 @@ class Growing:
     def finish(self) -> tuple[int, str]:
         """Write the rest. Returns the length and the SHA-256 over all values, little-endian."""
         self._flush()
-        self._array.resize(exclusive_max=[self._written], resize_metadata_only=True).result()
+        with _in_words(f"{self._name} cannot be written", TO_WRITE):
+            self._array.resize(exclusive_max=[self._written], resize_metadata_only=True).result()
         return self._written, self._digest.hexdigest()
 
     def _flush(self) -> None:
         values = self._buffer[: self._filled]
         if len(values):
-            self._array[self._written : self._written + len(values)].write(values).result()
+            place = slice(self._written, self._written + len(values))
+            with _in_words(f"{self._name} cannot be written", TO_WRITE):
+                self._array[place].write(values).result()
         self._digest.update(little_endian(values))
         self._written, self._filled = self._written + len(values), 0
 
@@ -142,13 +143,8 @@ def read(array: Array, where: Any, name: str) -> np.ndarray:
     WrongTokens that it raises where a piece is missing or damaged."""
     if isinstance(array, np.ndarray):
         return array[where]
-    try:
+    with _in_words(f"{name} is truncated or damaged", "copy a whole one here, or build it again"):
         return np.asarray(array[where].read().result())
-    except ValueError as error:
-        raise WrongTokens(
-            f"{name} is truncated or damaged: {short(error)}; copy it again from where it is "
-            "whole, or build it again"
-        ) from error
 
 
 def little_endian(values: np.ndarray) -> memoryview:
@@ -162,9 +158,14 @@ def _context() -> ts.Context:
     return ts.Context({"cache_pool": {"total_bytes_limit": CACHE_BYTES}})
 
 
-def short(error: Exception) -> str:
-    """TensorStore's words without the specification that it repeats after them."""
-    return str(error).partition(" [")[0][:300]
+@contextmanager
+def _in_words(sentence: str, remedy: str) -> Iterator[None]:
+    """Errors of TensorStore, which are ValueErrors, as WrongTokens."""
+    try:
+        yield
+    except ValueError as error:
+        why = str(error).partition(" [")[0][:300]  # it repeats its whole specification after that
+        raise WrongTokens(f"{sentence}: {why}; {remedy}") from error
 
 
 _LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from engine import kernels
-from engine.mesh import ROWS
+from engine.mesh import ROWS, platform
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def attend(
     path: Path = reference
     if implementation == "fast":
         path, why_not = fast_path(
-            jax.default_backend(), q_BSHh.dtype, q_BSHh.shape[3], segments_BS is not None
+            platform(), q_BSHh.dtype, q_BSHh.shape[3], segments_BS is not None
         )
         if why_not:
             _say_once(f"{why_not}; attention takes the plain path, which is slow and large")

@@ -395,6 +395,9 @@ class MeshConfig(Config):
         return self.data * self.fsdp * self.tensor
 
 
+UNROLLED = 16  # layers up to which unrolling is the default
+
+
 class ComputeConfig(Config):
     """How it is computed and not what: no figure depends on it but for rounding."""
 
@@ -404,8 +407,11 @@ class ComputeConfig(Config):
         description="of activations and of the copies that are multiplied; parameters, moments and "
         "sums are always float32. If left out: bfloat16 on a GPU or TPU, float32 on a CPU",
     )
-    layers: Literal["scan", "unroll"] = Field(
-        default="scan", description="one compiled block for all layers, or each layer on its own"
+    layers: Literal["scan", "unroll"] | None = Field(
+        default=None,
+        description="one compiled block for all layers, which compiles in the same time whatever "
+        "their number, or each layer on its own, which runs faster; unroll up to 16 layers if left "
+        "out",
     )
     remat: Literal["none", "block"] = Field(
         default="none", description="what the backward pass computes again instead of keeping it"
@@ -413,6 +419,10 @@ class ComputeConfig(Config):
     attention: Literal["fast", "reference"] = Field(
         default="fast", description="the platform's fast path, or the plain one in float32"
     )
+
+    def unrolls(self, num_layers: int) -> bool:
+        """Whether so many layers are compiled one by one."""
+        return self.layers == "unroll" or (self.layers is None and num_layers <= UNROLLED)
 
 
 # ── Scoring and data ─────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from engine.mesh import ROWS, constrain, platform, row_groups
 from engine.model import soft_cap as capped
 
 MIN_CHUNKS = 4
@@ -90,19 +91,26 @@ def _forward(
     targets_CBc: jax.Array,
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     def body(carry: Any, chunk: Any) -> tuple[Any, jax.Array]:
-        sums, dhead_DV = carry
+        sums, dhead_GDV = carry
         x_tD, targets_t = _flat(chunk)
         found, dlogits_tV = _chunk(terms, x_tD, head_DV, targets_t)
         dlogits_tV = dlogits_tV.astype(x_tD.dtype)
-        dhead_DV += jnp.einsum("td,tv->dv", x_tD, dlogits_tV, preferred_element_type=jnp.float32)
+        x_GtD, dlogits_GtV = (a.reshape(G, -1, a.shape[1]) for a in (x_tD, dlogits_tV))
+        dhead_GDV += jnp.einsum(
+            "gtd,gtv->gdv", x_GtD, dlogits_GtV, preferred_element_type=jnp.float32
+        )
+        dhead_GDV = constrain(dhead_GDV, ROWS, None, "tensor")
         dx_tD = jnp.einsum("tv,dv->td", dlogits_tV, head_DV, preferred_element_type=jnp.float32)
         dx_BcD = dx_tD.astype(x_tD.dtype).reshape(chunk[0].shape)
-        return (jax.tree.map(jnp.add, sums, found), dhead_DV), dx_BcD
+        return (jax.tree.map(jnp.add, sums, found), dhead_GDV), dx_BcD
 
+    # Each of the G groups of devices that share out the rows sums its own rows' gradient of the
+    # output matrix. They are added up at the end, and not after every chunk.
+    G = math.gcd(row_groups(), x_CBcD.shape[1])
     zero = jnp.zeros((), jnp.float32)
-    start = (zero, zero), jnp.zeros(head_DV.shape, jnp.float32)
-    (sums, dhead_DV), dx_CBcD = jax.lax.scan(body, start, (x_CBcD, targets_CBc))
-    return sums, (dx_CBcD, dhead_DV.astype(head_DV.dtype))
+    start = (zero, zero), jnp.zeros((G, *head_DV.shape), jnp.float32)
+    (sums, dhead_GDV), dx_CBcD = jax.lax.scan(body, start, (x_CBcD, targets_CBc))
+    return sums, (dx_CBcD, jnp.sum(dhead_GDV, axis=0).astype(head_DV.dtype))
 
 
 def _backward(
@@ -155,5 +163,5 @@ def _positions(B: int, S: int, V: int) -> int:
     """How many positions of each row to take at a time. On a CPU (V 256 and 4,096) four chunks
     cost as much as one and chunks below 32 positions more; on a GPU 4 to 16 are usual."""
     devices = max(1, jax.sharding.get_abstract_mesh().size)
-    chunks = math.ceil(B * S * V / devices / MAX_LOGITS[jax.default_backend()])
+    chunks = math.ceil(B * S * V / devices / MAX_LOGITS[platform()])
     return math.ceil(S / max(MIN_CHUNKS, chunks))

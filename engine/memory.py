@@ -14,7 +14,7 @@ Platform = Literal["cpu", "gpu", "tpu"]
 
 FLOAT32 = 4  # bytes of it: parameters, moments, gradients
 USABLE = 0.92  # of a device's memory; the rest is the runtime's, communication's and fragments'
-LOGITS = {"cpu": 2**18, "gpu": 2**26, "tpu": 2**26}  # of a chunk of the loss, on one device
+MIN_CHUNKS, MAX_LOGITS = 4, {"cpu": 2**21, "gpu": 2**28, "tpu": 2**28}  # as `engine.loss` has it
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 # ── What a mesh divides ──────────────────────────────────────────────────────────────────────
@@ -119,12 +119,14 @@ def footprint(
                                 on average, or all S
         6·a·F / t               gate, up, three products of silu, and what goes into down
 
-    and per block its joined matrices once more, a · (q, k, v, gate, up)/t. With `remat: block` it
-    keeps a·D per token for each block, and the above for one block alone. The block at hand needs
-    half as much again for its own gradients.
+    and per block its joined matrices once more, a · (q, k, v, gate, up)/t, and for the block at
+    hand half as much again for its gradients. With `remat: block` it keeps a·D per token for each
+    block, and the above once, for the block at hand. (XLA's CPU compiler keeps everything also with
+    remat where layers are unrolled.)
 
-    The loss has a chunk of logits and their gradient, 4 + 4 bytes each, and the gradients of the
-    features, a·D a token, and of the output matrix, 4·D·V / t.
+    The loss has the logits of a quarter of the tokens, or of as few as fill 1 GiB (8 MiB on a CPU),
+    and their gradient, 4 + 4 bytes each, and the gradients of the features, a·D a token, and of the
+    output matrix, 4·D·V / t.
     """
     mesh, parts = compute.mesh, train.gradient_accumulation_steps
     f, t = mesh.fsdp, mesh.tensor
@@ -156,14 +158,17 @@ def footprint(
         + 6 * a * F / t
     )
     block = T * per_token + a * (qkv + 2 * D * F) / t
-    kept = L * block if compute.remat == "none" else L * T * a * D + block
-    logits = min(LOGITS[platform], T * V / t)
+    if compute.remat == "none" or (platform == "cpu" and compute.unrolls(model.num_layers)):
+        kept = (L + 0.5) * block
+    else:
+        kept = L * T * a * D + block
+    logits = T * V / t / max(MIN_CHUNKS, math.ceil(T * V / t / MAX_LOGITS[platform]))
 
     return Footprint(
         parameters=round(FLOAT32 * p),
         moments=round(FLOAT32 * (moments + (p if train.ema_decay else 0))),
         gradients=round(FLOAT32 * p * (2 if parts > 1 else 1) + copies),
-        activations=round(kept + block / 2),
+        activations=round(kept),
         loss=round(2 * FLOAT32 * logits + a * D * T + FLOAT32 * D * V / t),
     )
 
@@ -247,7 +252,7 @@ def what_fits(
     asked = asked_for(error)
     words = [
         "memory is out: "
-        + (f"{size(asked)} more were asked for" if asked else "what was asked for is not said")
+        + (f"{size(asked)} were asked for" if asked else "what was asked for is not said")
         + (f" on a device with {size(available)}" if available else ""),
         "by formula each device holds "
         + ", ".join(f"{size(part)} of {name}" for name, part in held._asdict().items())
@@ -259,7 +264,7 @@ def what_fits(
     if fitting:
         words.append(("what fits: " if available else "what takes half: ") + listed(fitting))
     else:
-        words.append("no batch is small enough here: make the model smaller, or fsdp larger")
+        words.append("nothing of batch, accumulation, remat and fsdp would: make the model smaller")
     return "; ".join(words)
 
 
@@ -270,7 +275,10 @@ def listed(choices: list[Choice]) -> str:
 
 def asked_for(error: str) -> int | None:
     """The bytes that XLA could not get, read from what it said; None where it does not say."""
-    found = re.search(r"allocat\w*\s+([\d.,]+)\s*(?:([KMGTP])i?B|bytes)", error, re.IGNORECASE)
+    size_in = (
+        r"(?:allocat\w*|request for|used|temporaries)\s+\(?([\d.,]+)\s*(?:([KMGTP])i?B?\b|bytes)"
+    )
+    found = re.search(size_in, error, re.IGNORECASE)
     if not found:
         return None
     number, unit = found.groups(default="")

@@ -9,6 +9,7 @@ from where parameters and batches lie and from the few places that call `constra
 An axis `expert` would stand between `fsdp` and `tensor` and cut the leading axis of experts.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -97,6 +98,12 @@ def platform() -> str:
     what this process computes on. A program that is compiled for devices elsewhere has both."""
     there = jax.sharding.get_abstract_mesh().abstract_device
     return there.platform if there is not None else jax.default_backend()
+
+
+def row_groups() -> int:
+    """Among how many groups of devices the mesh that is set spreads a batch's rows; 1 without."""
+    shape = jax.sharding.get_abstract_mesh().shape
+    return math.prod(shape.get(axis, 1) for axis in ROWS)
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> np.ndarray:

@@ -25,7 +25,7 @@ from flax import nnx
 
 from engine.attention import attend
 from engine.config import ComputeConfig, ModelConfig
-from engine.mesh import ROWS, constrain
+from engine.mesh import ROWS, constrain, platform
 
 INIT_STD = 0.02
 
@@ -84,9 +84,8 @@ class Attention(nnx.Module):
         # some of the heads holds them of all three.
         qkv = (self.q_proj[...], self.k_proj[...], self.v_proj[...])
         w_DKNh = jnp.concatenate([w.reshape(len(w), K, -1, h) for w in qkv], axis=2)
-        qkv_BSKNh = (x_TD @ w_DKNh.reshape(len(w_DKNh), -1)).reshape(
-            -1, sequences.seq_len, K, G + 2, h
-        )
+        qkv_TKNh = jnp.einsum("td,dknh->tknh", x_TD, w_DKNh)
+        qkv_BSKNh = qkv_TKNh.reshape(-1, sequences.seq_len, K, G + 2, h)
         q_BSKGh, k_BSK1h, v_BSK1h = jnp.split(qkv_BSKNh, (G, G + 1), axis=3)
         q_BSHh = q_BSKGh.reshape(*q_BSKGh.shape[:2], K * G, h)
         k_BSKh, v_BSKh = k_BSK1h.squeeze(3), v_BSK1h.squeeze(3)
@@ -115,8 +114,8 @@ class SwiGLU(nnx.Module):
 
     def __call__(self, x_TD: jax.Array) -> jax.Array:
         both_D2F = jnp.stack((self.gate_proj[...], self.up_proj[...]), axis=1)  # as q, k and v
-        both_T2F = x_TD @ both_D2F.reshape(len(both_D2F), -1)
-        gate_TF, up_TF = jnp.split(both_T2F, 2, axis=1)
+        both_T2F = jnp.einsum("td,dgf->tgf", x_TD, both_D2F)
+        gate_TF, up_TF = both_T2F[:, 0], both_T2F[:, 1]
         return (jax.nn.silu(gate_TF) * up_TF) @ self.down_proj[...]
 
 
@@ -197,12 +196,13 @@ class Decoder:
         def body(x_TD: jax.Array, layer: Params) -> tuple[jax.Array, None]:
             return constrain(nnx.merge(block_def, layer)(x_TD, sequences), ROWS, None), None
 
-        unroll = self.compute.layers == "unroll"
+        unroll = self.compute.unrolls(self.config.num_layers)
         if self.compute.remat == "block":
             body = jax.checkpoint(body, prevent_cse=unroll)  # a loop already keeps the two apart
         # Rows are looked up in the float32 masters, so that their gradients are summed in float32.
         x_TD = params["embedding"][tokens_BS.reshape(-1)].astype(self.dtype)
-        x_TD = constrain(x_TD, ROWS, None)
+        # Looked up in slices of D, so by way of `data`: in one leap XLA would gather all of it.
+        x_TD = constrain(constrain(x_TD, "data", "fsdp"), ROWS, None)
         blocks = jax.tree.map(self._cast, params["blocks"], self.roles()["blocks"])
         x_TD, _ = jax.lax.scan(body, x_TD, blocks, unroll=unroll)
         ends = nnx.merge(ends_def, {name: x for name, x in params.items() if name != "blocks"})
@@ -226,7 +226,7 @@ class Decoder:
     @property
     def dtype(self) -> jnp.dtype:
         """What activations and the copies of the weights that are multiplied have."""
-        fallback = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        fallback = "float32" if platform() == "cpu" else "bfloat16"
         return jnp.dtype(self.compute.dtype or fallback)
 
     def _cast(self, parameter: jax.Array, role: Role) -> jax.Array:

@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +19,9 @@ import typer
 from rich.console import Console
 
 from engine import memory
-from engine.config import ComputeConfig, MeshConfig
+from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner import compile_check as checking
-from runner import drive, figures, lifecycle, local_ray, planning, record, terminal
+from runner import drive, figures, lifecycle, local_ray, planning, record, terminal, upload
 from runner.hardware import DESCRIBED, KINDS, Slice, slice_named
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
@@ -71,7 +71,7 @@ def plan(
     planned = _planned(path, None)
     resources = planned.resources
     on, compute = _described(devices, mesh, remat, Slice(resources.kind, resources.count))
-    _check_mesh(planned.arms, compute.mesh)
+    _check_mesh([(arm.model, arm.train) for arm in planned.arms.values()], compute.mesh)
     if as_json:
         print(json.dumps(planned.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
@@ -110,8 +110,27 @@ def run(
             facts = _turn(opened, ray, execution, stack.enter_context(terminal.Watching(console)))
         except RayError as error:
             _stop(FAILED, str(error))
+    if upload.wanted():
+        _upload(opened, facts.execution.id, console)
     _tell(opened, facts, as_json)
     sys.exit(DONE if facts.state == "done" else FAILED)
+
+
+@app.command("wandb")
+def upload_runs(
+    execution: Annotated[str, typer.Argument(help="Its id.")],
+    store: TheStore = Path("store"),
+) -> None:
+    """Upload an execution's runs to W&B, as far as they are not there. Needs WANDB_API_KEY.
+
+    `run` and the bot do so themselves, where they have the key when an execution begins and ends.
+    """
+    if not upload.wanted():
+        _stop(BAD_INPUT, f"{upload.KEY} is not set; it says whose W&B the runs are to go to.")
+    opened = _open(store)
+    if execution not in record.names(opened, "executions"):
+        _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}; `records/` lists them.")
+    sys.exit(DONE if _upload(opened, execution, Console(stderr=True)) else FAILED)
 
 
 @app.command()
@@ -138,9 +157,9 @@ def compile_check(
             _stop(BAD_INPUT, f"--arm says which one: {', '.join(arms)}.")
         if arm and arm not in arms:
             _stop(BAD_INPUT, f"there is no arm `{arm}`{near(arm, arms)}.")
-        arm = arm or next(iter(arms))
-        _check_mesh({arm: arms[arm]}, compute.mesh)
-        model, train = arms[arm].model, arms[arm].train
+        chosen = arms[arm or next(iter(arms))]
+        model, train = chosen.model, chosen.train
+    _check_mesh([(model, train)], compute.mesh)
     try:
         with Console(stderr=True).status(f"compiling for {on}"):
             check = checking.check(model, train, compute, on)
@@ -150,6 +169,21 @@ def compile_check(
         print(json.dumps(check._asdict(), indent=2))
         return
     Console().print(terminal.check_view(check, model, train, on, compute))
+
+
+def _upload(store: Store, execution: str, console: Console) -> bool:
+    """Whether all that was written for W&B is there now. An execution does not depend on it."""
+    try:
+        with console.status("uploading to W&B"):
+            there, troubles = upload.upload(store, execution)
+    except (OSError, StoreError) as error:
+        there, troubles = [], [str(error)]
+    for trouble in troubles:
+        console.print(f"W&B: {trouble}", style="red", highlight=False, markup=False)
+    if not troubles:
+        words = ", ".join(there) or "nothing was written for it, since it had no key at the start"
+        console.print(f"W&B: {words}", highlight=False, markup=False)
+    return not troubles
 
 
 # ── Beginning ────────────────────────────────────────────────────────────────────────────────
@@ -180,11 +214,11 @@ def _described(
     return on, ComputeConfig(mesh=sizes, remat=remat, dtype="float32" if on_cpu else "bfloat16")
 
 
-def _check_mesh(arms: Mapping[str, record.PlannedArm], mesh: MeshConfig) -> None:
+def _check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig) -> None:
     found = {
         f"`{misfit.field}`: {misfit.words}."
-        for arm in arms.values()
-        for misfit in memory.misfits(mesh, model=arm.model, train=arm.train)
+        for model, train in arms
+        for misfit in memory.misfits(mesh, model=model, train=train)
     }
     if found:
         _stop(BAD_INPUT, "\n".join(sorted(found)))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner.hardware import DESCRIBED, Slice
 
@@ -29,7 +30,7 @@ class Check(NamedTuple):
 
 
 class DoesNotCompile(Exception):
-    """XLA refuses the program; the message says why."""
+    """XLA refuses the program; the message says why and, of memory, what would fit."""
 
 
 def llama_8b(mesh: MeshConfig) -> tuple[ModelConfig, TrainConfig]:
@@ -73,18 +74,32 @@ def check(model: ModelConfig, train: TrainConfig, compute: ComputeConfig, on: Sl
         env=environment,
     )
     if done.returncode:
-        raise DoesNotCompile(done.stderr.strip().rpartition("\n")[2] or "the compiler was killed")
-    return Check(simulated=not real, **json.loads(done.stdout.rpartition("\n")[2]))
+        why = done.stderr.strip().rpartition("\n")[2]
+        raise DoesNotCompile(why or f"the compiler was ended by signal {-done.returncode}")
+    answer = json.loads(done.stdout.rpartition("\n")[2])
+    if "error" not in answer:
+        return Check(simulated=not real, **answer)
+    if "RESOURCE_EXHAUSTED" not in answer["error"]:
+        raise DoesNotCompile(answer["error"])
+    kind = DESCRIBED[on.kind]
+    said = answer["error"], kind.memory, kind.platform
+    raise DoesNotCompile(memory.what_fits(model, train, compute, *said))
 
 
 def _topology(on: Slice) -> str:
     """The most compact torus of so many chips, as libtpu writes it: `v5p:4x4x4`."""
     sides = [1, 1] if on.kind == "v5e" else [1, 1, 1]
-    left = on.count
-    for prime in (2, 3, 5, 7):
-        while left % prime == 0:
-            sides.sort()
-            sides[0] *= prime
-            left //= prime
-    sides[0] *= left
-    return f"{on.kind}:" + "x".join(map(str, sorted(sides)))
+    for factor in _factors(on.count):
+        sides[sides.index(min(sides))] *= factor
+    return f"{on.kind}:" + "x".join(map(str, sorted(sides, reverse=True)))
+
+
+def _factors(count: int) -> list[int]:
+    """The prime factors of `count`, the largest first."""
+    found, n = [], 2
+    while count > 1:
+        while count % n == 0:
+            found.append(n)
+            count //= n
+        n += 1
+    return found[::-1]

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,13 +21,26 @@ COLLECTIVES = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permut
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
+    try:
+        answer = compiled(json.load(sys.stdin))
+    except jax.errors.JaxRuntimeError as error:  # XLA's own word; its first line says it all
+        answer = {"error": str(error).partition("\n")[0]}
+    print(json.dumps(answer), end="")
+
+
+def compiled(asked: dict[str, Any]) -> dict[str, Any]:
+    """Compile what is asked for, and measure it."""
     model = ModelConfig.model_validate(asked["model"])
     train = TrainConfig.model_validate(asked["train"])
     compute = ComputeConfig.model_validate(asked["compute"])
-    devices = jax.devices()
+    devices: Sequence[jax.Device] = jax.devices()
     if asked["topology"]:
-        devices = topologies.get_topology_desc(asked["topology"], platform="tpu").devices
+        options: dict[str, Any] = {}
+        if asked["topology"].startswith("v4:"):  # whose two cores are not one device by themselves
+            options["chip_config_name"] = "megacore"
+        if len(devices) < 4:  # a part of a host
+            options["chips_per_host_bounds"] = (1, 1, 1)
+        devices = topologies.get_topology_desc(asked["topology"], "tpu", **options).devices
     began = time.monotonic()
     lowered = step.lower(
         step.recipe(Decoder(model, compute), train, cross_entropy),
@@ -35,18 +49,17 @@ def main() -> None:
         model.seq_len,
     )
     traced = time.monotonic()
-    compiled = lowered.compile()
+    program = lowered.compile()
     finished = time.monotonic()
-    held: Any = compiled.memory_analysis()
+    held: Any = program.memory_analysis()
     new = held.output_size_in_bytes - held.alias_size_in_bytes
-    answer = {
+    return {
         "arguments": held.argument_size_in_bytes,
         "temporaries": held.temp_size_in_bytes + new,
         "trace_seconds": traced - began,
         "compile_seconds": finished - traced,
-        "collectives": collectives(compiled.as_text() or ""),
+        "collectives": collectives(program.as_text() or ""),
     }
-    print(json.dumps(answer), end="")
 
 
 def collectives(program: str) -> dict[str, int]:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
@@ -66,6 +66,24 @@ def die_with_parent(number: signal.Signals) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every orphan among this process's descendants, so that it is found."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+@contextlib.contextmanager
+def noting(number: signal.Signals) -> Iterator[Callable[[], bool]]:
+    """Whether signal `number` has come during the `with` body. The first one is only noted, so
+    that there is time to save; the next one does what it always does, as any one outside."""
+    noted = False
+
+    def note(*_: object) -> None:
+        nonlocal noted
+        noted = True
+        signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(number, note)
+    try:
+        yield lambda: noted
+    finally:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def end_descendants(*numbers: signal.Signals, kept: int = 0) -> None:

@@ -43,15 +43,13 @@ def following(folder: Path) -> Iterator[None]:
     Nothing waits for it but the end, and that a minute at most. What goes wrong is said in the
     log, and that is all.
     """
-    child, scratch = None, tempfile.TemporaryDirectory(
-        prefix="regatta-", dir="/tmp", ignore_cleanup_errors=True
-    )
-    with scratch:
+    child = None
+    with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as scratch:
         try:
             child = subprocess.Popen(
                 [sys.executable, "-m", "runner.tracking", str(folder)],
                 stdin=subprocess.PIPE,
-                env=_environment(folder / "out", scratch.name),
+                env=_environment(folder / "out", scratch),
             )
         except OSError as error:
             print(f"W&B: its child did not start: {error}", file=sys.stderr)

@@ -1,10 +1,10 @@
 """The lab's half of W&B: upload the runs of executions that are over.
 
-Only the lab has a key, WANDB_API_KEY in its own environment; where it has one, it asks its training
-attempts to write their runs for W&B (`runner.tracking`). What they wrote is a claim, so `wandb sync`
-is given a copy of what is believed (`runner.wandb_file`). Its word is taken only when it has left
-its mark beside a copy; then a record says so, and the run is not uploaded again. Nothing here can
-fail an execution.
+Only the lab has a key, WANDB_API_KEY in its own environment; where it has one, it asks its
+training attempts to write their runs for W&B (`runner.tracking`). What they wrote is a claim, so
+`wandb sync` is given a copy of what is believed (`runner.wandb_file`). Its word is taken only when
+it has left its mark beside a copy; then a record says so, and the run is not uploaded again.
+Nothing here can fail an execution.
 """
 
 import logging
@@ -55,14 +55,13 @@ def upload(
     """Upload the runs of `execution` that were written for W&B and are not there yet.
 
     Returns the runs that have been uploaded, now or before, and in sentences what could not be.
-    Without a key in `environment` nothing is uploaded. `command` is W&B's command line.
+    The key is in `environment`; `command` is W&B's command line.
     """
-    there, troubles = [], []
+    there: list[str] = []
+    troubles: list[str] = []
     plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
     folders = _folders(store, execution)
-    with tempfile.TemporaryDirectory(
-        prefix="regatta-", dir="/tmp", ignore_cleanup_errors=True
-    ) as scratch:
+    with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as scratch:
         copies: dict[str, Path] = {}
         for arm, seed in plan.runs():
             run, steps = run_name(arm, seed), plan.arms[arm].train.num_train_steps
@@ -70,13 +69,15 @@ def upload(
                 there += [] if before.refused else [run]
                 continue
             try:
-                copy = Path(scratch) / "runs" / f"offline-run-{len(copies)}" / "run.wandb"
-                if _copied(folders, run_id(execution, run), steps, copy):
-                    copies[run] = copy
+                draft = Path(scratch) / "draft"
+                if _copied(folders, run_id(execution, run), steps, draft):
+                    copies[run] = Path(scratch) / "runs" / f"offline-run-{run}" / "run.wandb"
+                    copies[run].parent.mkdir(parents=True)
+                    draft.rename(copies[run])
             except Refused as error:
                 _note(store, execution, run, refused=str(error))
                 troubles.append(str(error))
-        if copies and wanted(environment):
+        if copies:
             words = _sync(Path(scratch), environment, command)
             for run, copy in copies.items():
                 if copy.with_name(f"{copy.name}.synced").is_file():
@@ -94,7 +95,7 @@ def keep_uploading(store: Store, stop: threading.Event) -> None:
         for execution in record.names(store, "executions"):
             if stop.is_set() or due.get(execution, 0) > time.monotonic():
                 continue
-            troubles = []
+            troubles: list[str] = []
             try:
                 if not record.read(store, f"executions/{execution}/result", record.Result):
                     continue
@@ -137,8 +138,7 @@ def _copied(folders: list[Path], id: str, steps: int, copy: Path) -> bool:
             source = folder / name / f"run-{id}.wandb"
             if not name.endswith(f"-{id}") or (file := reports.open_report(source)) is None:
                 continue
-            copy.parent.mkdir(parents=True)
-            with file, copy.open("xb") as target:
+            with file, copy.open("wb") as target:
                 try:
                     wandb_file.copy(file, target, id, A_RUN + steps * A_LINE)
                 except wandb_file.NotBelieved as error:

@@ -180,7 +180,8 @@ def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
     keep_heap()
     jax.config.update("jax_compilation_cache_dir", str(store.path("cache/xla")))
     tokens = _tokens(store, spec)
-    with tracking.following(out.parent) if spec.wandb else nullcontext(), _told() as told:
+    follower = tracking.following(out.parent) if spec.wandb else nullcontext()
+    with follower, guard.noting(signal.SIGTERM) as told:
         for arm, seed in spec.plan.runs():
             if told():
                 raise ToldToEnd
@@ -188,24 +189,6 @@ def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
             earlier = [store.path(f"work/{name}/out/checkpoints/{run}") for name in spec.earlier]
             report = _run(spec, spec.plan.arms[arm], seed, run, tokens, out, earlier, told)
             write_report(out / "runs" / f"{run}.json", report)
-
-
-@contextmanager
-def _told() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM has come during the `with` body. The first one is noted only, so that there
-    is time to save; the next one ends this process, as any does outside."""
-    told = False
-
-    def note(number: int, _: object) -> None:
-        nonlocal told
-        told = True
-        signal.signal(number, signal.SIG_DFL)
-
-    signal.signal(signal.SIGTERM, note)
-    try:
-        yield lambda: told
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(
@@ -260,7 +243,7 @@ def _metrics(line: "Metrics") -> StepMetrics:
         for name, value in line._asdict().items()
         if name != "saving"
     }
-    return StepMetrics(**figures)
+    return StepMetrics.model_validate(figures)
 
 
 class MetricsChunks:

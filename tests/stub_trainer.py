@@ -94,6 +94,7 @@ class StubRay:
         bpb: Callable[[str, int], float] = steady_bpb,
         die_after: dict[str, int] | None = None,  # {"t1": 5}: its job dies after 5 steps
         diverge: dict[str, int] | None = None,  # {"fast.s0": 3}: no finite loss at step 3
+        skip: dict[str, int] | None = None,  # {"fast.s0": 3}: the same, and it is skipped
         tamper: Callable[[StubJob], None] | None = None,  # done before a training job finishes
         root: Path | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class StubRay:
         self.bpb = bpb
         self.die_after = die_after or {}
         self.diverge = diverge or {}
+        self.skip = skip or {}
         self.tamper = tamper
         self.root = root
         self.reachable = True
@@ -222,16 +224,23 @@ class StubRay:
         said = {"nonce": spec.nonce, "state": "finished", "step": steps}
         for step in range(_newest(job, spec, run) + 1, steps + 1):
             if step == self.diverge.get(run):
-                why = f"the loss was not finite (nan) at step {step}"
+                why = f"the loss was not finite (nan) at step {step}; lower learning_rate"
                 said = {"nonce": spec.nonce, "state": "failed", "step": step, "why": why}
                 break
+            loss = self.bpb(arm, seed) * math.log(2) + 3 * math.exp(-4 * step / steps)
+            skipped = step == self.skip.get(run)
             line = reports.StepMetrics(
                 step=step,
-                loss=self.bpb(arm, seed) * math.log(2) + 3 * math.exp(-4 * step / steps),
-                grad_norm=1.0,
+                loss=None if skipped else loss,
+                bpb=None if skipped else loss / math.log(2),
+                grad_norm=None if skipped else 1.0,
+                param_norm=10.0,
                 learning_rate=planned.train.learning_rate,
                 tokens=step * planned.train.train_batch_size * planned.model.seq_len,
+                skipped=skipped,
                 tokens_per_second=50_000.0,
+                mfu=0.4,
+                compile_seconds=2.0 if step == 1 else None,
             )
             job.unwritten.setdefault(run, []).append(line)
             job.steps += 1

@@ -1,10 +1,10 @@
-"""The engine's decoder and its AdamW once more in PyTorch, as someone would write them who wants
-them fast: what the engine's speed is compared with. Queries, keys and values are one matmul, gate
-and up another, attention is PyTorch's fused one, and so is AdamW. `test_bench.py` holds the two
-equal, function and update."""
+"""The engine's decoder and its AdamW once more in PyTorch, written as someone would who wants them
+fast: what the engine's speed is compared with. Queries, keys and values are one matmul, gate and up
+another; attention, the norms and AdamW are PyTorch's fused ones. `test_bench.py` shows that it is
+the same function and makes the same step."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.config import ModelConfig, TrainConfig
+from engine.config import ModelConfig, TrainConfig, span_steps
 
 INIT_STD = 0.02
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Block(nn.Module):
@@ -22,25 +24,26 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        D, F_, h = config.hidden_dim, config.intermediate_dim, config.head_dim
-        self.heads = config.num_heads, config.num_kv_heads, h
+        D, H, K, h = config.hidden_dim, config.num_heads, config.num_kv_heads, config.head_dim
+        self.heads = H, K, h
+        self.epsilon = config.norm_epsilon
         self.attention_norm = nn.Parameter(torch.ones(D))
-        self.qkv_proj = nn.Linear(D, (config.num_heads + 2 * config.num_kv_heads) * h, bias=False)
-        self.o_proj = nn.Linear(config.num_heads * h, D, bias=False)
+        self.qkv_proj = nn.Linear(D, (H + 2 * K) * h, bias=False)
+        self.o_proj = nn.Linear(H * h, D, bias=False)
         self.mlp_norm = nn.Parameter(torch.ones(D))
-        self.gate_up_proj = nn.Linear(D, 2 * F_, bias=False)
-        self.down_proj = nn.Linear(F_, D, bias=False)
+        self.gate_up_proj = nn.Linear(D, 2 * config.intermediate_dim, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_dim, D, bias=False)
 
-    def forward(self, x_BSD: torch.Tensor, turn: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        x_BSD = x_BSD + self.attention(norm(x_BSD, self.attention_norm), turn)
-        return x_BSD + self.mlp(norm(x_BSD, self.mlp_norm))
+    def forward(self, x_BSD: torch.Tensor, turns: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        x_BSD = x_BSD + self.attention(norm(x_BSD, self.attention_norm, self.epsilon), turns)
+        return x_BSD + self.mlp(norm(x_BSD, self.mlp_norm, self.epsilon))
 
-    def attention(self, x_BSD: torch.Tensor, turn: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def attention(self, x_BSD: torch.Tensor, turns: tuple[torch.Tensor, ...]) -> torch.Tensor:
         H, K, h = self.heads
         B, S, _ = x_BSD.shape
         qkv_BNSh = self.qkv_proj(x_BSD).view(B, S, H + 2 * K, h).transpose(1, 2)
-        q_k, v_BKSh = qkv_BNSh.split((H + K, K), dim=1)  # queries and keys turn together
-        q_BHSh, k_BKSh = rotate(q_k, *turn).split((H, K), dim=1)
+        qk_BNSh, v_BKSh = qkv_BNSh.split((H + K, K), dim=1)
+        q_BHSh, k_BKSh = rotate(qk_BNSh, *turns).split((H, K), dim=1)
         o_BHSh = F.scaled_dot_product_attention(
             q_BHSh, k_BKSh, v_BKSh, is_causal=True, enable_gqa=H != K
         )
@@ -52,43 +55,110 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model. Called with tokens and targets (B, S), it returns the mean loss in nats."""
+    """The whole model. Called with inputs and targets (B, S), it returns their mean loss in nats."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        D, V = config.hidden_dim, config.vocab_size
         self.config = config
+        D, V, half = config.hidden_dim, config.vocab_size, config.head_dim // 2
         self.embedding = nn.Embedding(V, D)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.final_norm = nn.Parameter(torch.ones(D))
         self.lm_head = nn.Linear(D, V, bias=False)
-        angle_Si = np.arange(config.seq_len)[:, None] * 10_000.0 ** (
-            -np.arange(config.head_dim // 2) / (config.head_dim // 2)
+        angle_Si = np.arange(config.seq_len)[:, None] * config.rope_theta ** (
+            -np.arange(half) / half
         )
-        self.register_buffer("cos", torch.tensor(np.cos(angle_Si), dtype=torch.float32))
-        self.register_buffer("sin", torch.tensor(np.sin(angle_Si), dtype=torch.float32))
+        self.register_buffer("cos_Si", torch.tensor(np.cos(angle_Si), dtype=torch.float32))
+        self.register_buffer("sin_Si", torch.tensor(np.sin(angle_Si), dtype=torch.float32))
         for name, weight in self.named_parameters():
+            into_stream = "o_proj" in name or "down_proj" in name
+            std = INIT_STD / (2 * config.num_layers) ** 0.5 if into_stream else INIT_STD
             if weight.ndim == 2:
-                into_stream = "o_proj" in name or "down_proj" in name
-                std = INIT_STD / (2 * config.num_layers) ** 0.5 if into_stream else INIT_STD
                 nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
 
-    def forward(self, tokens_BS: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(self.logits(tokens_BS).flatten(0, 1).float(), targets_BS.flatten())
+    def forward(self, inputs_BS: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
+        logits_BSV = self.logits(inputs_BS)
+        return F.cross_entropy(logits_BSV.flatten(0, 1).float(), targets_BS.flatten())
 
-    def logits(self, tokens_BS: torch.Tensor) -> torch.Tensor:
-        S = tokens_BS.shape[1]
-        x_BSD = self.embedding(tokens_BS)
-        turn = self.cos[:S].to(x_BSD.dtype), self.sin[:S].to(x_BSD.dtype)
+    def logits(self, inputs_BS: torch.Tensor) -> torch.Tensor:
+        S = inputs_BS.shape[1]
+        x_BSD = self.embedding(inputs_BS)
         for block in self.blocks:
-            x_BSD = block(x_BSD, turn)
-        return self.lm_head(norm(x_BSD, self.final_norm))
+            x_BSD = block(x_BSD, (self.cos_Si[:S], self.sin_Si[:S]))
+        return self.lm_head(norm(x_BSD, self.final_norm, self.config.norm_epsilon))
 
 
-def norm(x: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
-    return F.rms_norm(x, gain.shape, gain, 1e-5)
+def norm(x: torch.Tensor, gain: torch.Tensor, epsilon: float) -> torch.Tensor:
+    return F.rms_norm(x, gain.shape, gain, epsilon)
 
 
 def rotate(x_BNSh: torch.Tensor, cos_Si: torch.Tensor, sin_Si: torch.Tensor) -> torch.Tensor:
+    """Rotary positions, half-split."""
     a, b = x_BNSh.chunk(2, dim=-1)
-    return torch.cat((a * cos_Si - b * sin_Si, b * cos_Si + a * sin_Si), dim=-1)
+    return torch.cat((a * cos_Si - b * sin_Si, b * cos_Si + a * sin_Si), dim=-1).to(x_BNSh.dtype)
+
+
+def load(decoder: Decoder, params: dict[str, Any]) -> None:
+    """Give `decoder` the engine's parameters: the tree of `engine.model.Decoder.init` as NumPy
+    arrays. The engine's matrices are (in, out) and PyTorch's (out, in)."""
+
+    def copy(into: torch.Tensor, *parts: np.ndarray) -> None:
+        into.copy_(torch.from_numpy(np.concatenate(parts, axis=-1).T.copy()))
+
+    attention, mlp = params["blocks"]["attention"], params["blocks"]["mlp"]
+    with torch.no_grad():
+        copy(decoder.embedding.weight, params["embedding"].T)
+        copy(decoder.lm_head.weight, params["lm_head"])
+        copy(decoder.final_norm, params["final_norm"]["gain"])
+        for i, block in enumerate(decoder.blocks):
+            copy(block.attention_norm, params["blocks"]["attention_norm"]["gain"][i])
+            copy(block.mlp_norm, params["blocks"]["mlp_norm"]["gain"][i])
+            qkv = (attention[name][i] for name in ("q_proj", "k_proj", "v_proj"))
+            copy(block.qkv_proj.weight, *qkv)
+            copy(block.o_proj.weight, attention["o_proj"][i])
+            copy(block.gate_up_proj.weight, mlp["gate_proj"][i], mlp["up_proj"][i])
+            copy(block.down_proj.weight, mlp["down_proj"][i])
+
+
+def adamw(decoder: Decoder, config: TrainConfig, fused: bool = True) -> torch.optim.AdamW:
+    """PyTorch's fused AdamW; gains do not decay."""
+    weights = list(decoder.parameters())
+    groups = [
+        {"params": [w for w in weights if w.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [w for w in weights if w.ndim == 1], "weight_decay": 0.0},
+    ]
+    betas = config.beta1, config.beta2
+    return torch.optim.AdamW(groups, config.learning_rate, betas, config.epsilon, fused=fused)
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """The rate of step 1 … num_train_steps, for the schedules that the benchmarks use: linear and
+    cosine, as `engine.optim.rates` has them."""
+    rising = span_steps(config.warmup, config.num_train_steps)
+    after = config.num_train_steps - rising
+    if step <= rising:
+        return config.learning_rate * step / rising
+    if config.lr_schedule == "cosine":
+        return config.learning_rate * (1 + math.cos(math.pi * (step - rising - 1) / after)) / 2
+    assert config.lr_schedule == "linear"
+    return config.learning_rate * (config.num_train_steps - step + 1) / after
+
+
+def train(
+    decoder: Decoder,
+    loss: Loss,
+    config: TrainConfig,
+    batches: Iterator[tuple[torch.Tensor, torch.Tensor]],
+) -> Iterator[float]:
+    """One step after another; yields each step's loss before the update. `loss` is `decoder` as it
+    is to be called: itself, or compiled."""
+    optimizer = adamw(decoder, config)
+    for step, (inputs_BS, targets_BS) in enumerate(batches, start=1):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(config, step)
+        value = loss(inputs_BS, targets_BS)
+        value.backward()
+        nn.utils.clip_grad_norm_(decoder.parameters(), config.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield value.item()

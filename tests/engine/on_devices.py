@@ -1,18 +1,22 @@
-"""Trains the mesh tests' tiny model on simulated devices, in a process of its own because JAX must
-be told of them before it begins: `on_devices.py FOLDER SPEC`, the spec as JSON (see `main`). Prints
-JSON. `test_mesh.py` reads it, and trains the same model on one device itself."""
+"""Trains the mesh tests' tiny model on simulated devices, in processes of their own because JAX
+must be told of devices and hosts before it begins. `test_mesh.py` starts them by `ask`, which runs
+`on_devices.py FOLDER SPEC` (see `main`), and trains the same model on one device itself."""
 
 import hashlib
 import json
+import os
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from engine import checkpoint, mesh, optim, step
+from engine import checkpoint, mesh, step
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from engine.loss import cross_entropy
 from engine.model import Decoder
@@ -87,45 +91,110 @@ def relay(folder: Path, legs: Sequence[Sequence[int]]) -> list[float]:
     losses: list[float] = []
     for leg, sizes in enumerate(legs, start=1):
         last = CONFIG.num_train_steps * leg // len(legs)
-        steps = iter(range(len(losses) + 1, last + 1))
-        stop = lambda steps=steps, last=last: next(steps) == last
-        losses += [metrics.loss for metrics in run(folder, sizes, stop=stop)]
+        after_each_step = iter([False] * (last - len(losses) - 1) + [True])
+        steps = run(folder, sizes, stop=partial(next, after_each_step))
+        losses += [metrics.loss for metrics in steps]
     return losses
 
 
 def held(sizes: Sequence[int]) -> dict[str, int]:
-    """Bytes of parameters and moments, of all devices' first, and what the same weighs whole."""
-    like = abstract(sizes)
-    on = mesh.make(mesh_of(sizes))
-    recipe = step.recipe(Decoder(MODEL, ComputeConfig(mesh=mesh_of(sizes))), CONFIG, cross_entropy)
-    state = step.starter(recipe, on)(jax.random.key(3))
-    first = jax.devices()[0]
+    """Bytes of the whole state, and of what lies of it on the first device."""
+    config = mesh_of(sizes)
+    recipe = step.recipe(Decoder(MODEL, ComputeConfig(mesh=config)), CONFIG, cross_entropy)
+    state = step.starter(recipe, mesh.make(config))(jax.random.key(3))
     here = sum(
         shard.data.nbytes
         for x in jax.tree.leaves(state)
         for shard in x.addressable_shards
-        if shard.device == first
+        if shard.device == jax.local_devices()[0]
     )
-    return {"here": here, "whole": sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(like))}
+    return {"here": here, "whole": sum(x.nbytes for x in jax.tree.leaves(state))}
+
+
+def cuts(sizes: Sequence[int], optimizer: str) -> dict[str, list[str]]:
+    """How each leaf of the state is cut: by the path of the parameter, its own and its moments'."""
+    config = CONFIG.model_copy(update={"optimizer": optimizer, "ema_decay": 0.9})
+    decoder = Decoder(MODEL, ComputeConfig(mesh=mesh_of(sizes)))
+    recipe = step.recipe(decoder, config, cross_entropy)
+    state = step.abstract_state(recipe, mesh.make(mesh_of(sizes)))
+    return {
+        parameter: [
+            str(x.sharding.spec)
+            for path, x in _leaves(state).items()
+            if path.endswith(f"/{parameter}")
+        ]
+        for parameter in _leaves(state.params)
+    }
+
+
+def _leaves(tree: Any) -> dict[str, Any]:
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def rows_of_each_device(sizes: Sequence[int]) -> dict[str, Any]:
+    """What this host reads of the first batch, and the rows that each of its devices then has, each
+    row by its first tokens."""
+    on, asked = mesh.make(mesh_of(sizes)), []
+    rows = mesh.local_rows(on, CONFIG.train_batch_size)
+    asked = rows.tolist()
+    batch = mesh.put(on, sampler().rows(1, rows), CONFIG.train_batch_size)
+    shards = batch.inputs_BS.addressable_shards
+    return {"read": asked, "have": {str(x.device.id): np.asarray(x.data).tolist() for x in shards}}
 
 
 def main(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
-    """`meshes`: train on each; `restore`: restore what each has left on every other one; `relay`:
-    one run over these; `held`: what a device holds on each."""
-    found: dict[str, Any] = {"devices": len(jax.devices())}
-    name = lambda sizes: "x".join(map(str, sizes))
-    found["losses"] = {
-        name(sizes): [metrics.loss for metrics in run(folder / name(sizes), sizes)]
-        for sizes in spec["meshes"]
+    """`meshes`: train on each, see the batches, restore what each has left on every other;
+    `relay`: one run over these; `held`, `cuts`, `rows`: the functions of these names."""
+    if "host" in spec:
+        jax.distributed.initialize(spec["address"], spec["hosts"], spec["host"])
+    meshes = spec.get("meshes", [])
+    return {
+        "devices": len(jax.devices()),
+        "losses": {
+            name(sizes): [metrics.loss for metrics in run(folder / name(sizes), sizes)]
+            for sizes in meshes
+        },
+        "batches": {name(sizes): digest_of_batches(sizes) for sizes in spec.get("batches", [])},
+        "restored": {
+            name(there): {name(here): digest_at(folder / name(there), here) for here in meshes}
+            for there in spec.get("restore", [])
+        },
+        "relay": relay(folder / "relay", spec["relay"]) if "relay" in spec else [],
+        "held": {name(sizes): held(sizes) for sizes in spec.get("held", [])},
+        "cuts": [cuts(spec["cuts"], x) for x in ("adamw", "muonh")] if "cuts" in spec else [],
+        "rows": {name(sizes): rows_of_each_device(sizes) for sizes in spec.get("rows", [])},
     }
-    found["batches"] = {name(sizes): digest_of_batches(sizes) for sizes in spec["meshes"]}
-    found["restored"] = {
-        name(there): {name(here): digest_at(folder / name(there), here) for here in spec["meshes"]}
-        for there in spec["meshes"]
-    }
-    found["relay"] = relay(folder / "relay", spec["relay"])
-    found["held"] = {name(sizes): held(sizes) for sizes in spec["meshes"]}
-    return found
+
+
+def name(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def ask(folder: Path, hosts: int = 1, **spec: Any) -> list[dict[str, Any]]:
+    """`main(folder, spec)` on 8 simulated devices in all, as each of `hosts` processes answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = (
+        f"--xla_force_host_platform_device_count={8 // hosts}",
+        "--xla_backend_optimization_level=0",  # of LLVM: it compiles in half the time
+    )
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags)}
+    started = []
+    for host in range(hosts):
+        place = {"address": address, "hosts": hosts, "host": host} if hosts > 1 else {}
+        command = [sys.executable, __file__, str(folder), json.dumps({**spec, **place})]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=environment, **pipes))
+    answers = []
+    for process in started:
+        out, errors = process.communicate(timeout=280)
+        assert process.returncode == 0, errors[-3000:]
+        answers.append(json.loads(out.strip().rpartition("\n")[2]))
+    return answers
 
 
 if __name__ == "__main__":

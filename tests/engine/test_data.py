@@ -173,6 +173,14 @@ def test_what_is_no_store_is_refused(built: Path, tmp_path: Path) -> None:
             TokenStore.open(built)
 
 
+def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongTokens, match="nowhere://x is no place for tokens"):
+        TokenStore.open("nowhere://x")
+    (tmp_path / "file").touch()
+    with pytest.raises(WrongTokens, match=r"tokens of .* cannot be written: .*; look into"):
+        TokenStore.build(tmp_path / "file", ["text"])
+
+
 def test_a_store_without_one_of_its_arrays_is_refused(built: Path) -> None:
     (built / "offsets" / "zarr.json").unlink()
     with pytest.raises(WrongTokens, match="has no array offsets that can be read"):
@@ -215,8 +223,11 @@ def test_going_through_it_finds_what_checksums_cannot(built: Path, tmp_path: Pat
         TokenStore.open(built).verify()
 
 
-@pytest.mark.parametrize("offsets", [[0, 5, 3, 9], [1, 9], [0, 8], [0, 10]])
-def test_documents_that_do_not_follow_each_other_are_refused(offsets: list[int]) -> None:
+@pytest.mark.parametrize("offsets", [[0, 5, 3, 9], [0, 5, 3, 3, 9], [1, 9], [0, 8], [0, 10]])
+def test_documents_that_do_not_follow_each_other_are_refused(
+    offsets: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "FILE", 2)  # so that some go back from one part to the next
     store = TokenStore.of(np.zeros(9, np.uint8), offsets=np.array(offsets))
     with pytest.raises(WrongTokens, match="the documents of a store in memory"):
         store.verify()

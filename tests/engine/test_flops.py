@@ -3,7 +3,7 @@ import pytest
 
 from engine.config import ModelConfig
 from engine.flops import forward_flops_per_token, model_flops, parameters
-from engine.model import init
+from engine.model import Decoder
 
 # The public worked example of Marin's speedrun.
 MARIN = ModelConfig(
@@ -28,8 +28,31 @@ def test_fewer_key_value_heads_cost_less() -> None:
     assert forward_flops_per_token(MARIN) - forward_flops_per_token(grouped) == saved
 
 
-@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"num_kv_heads": 4}])
+def test_a_window_costs_its_width_and_not_the_context() -> None:
+    windowed = ModelConfig(**{**MARIN.model_dump(), "sliding_window": 1024})
+    saved = 6 * (4096 - 1024) * 8 * (2 * 64 + 3 + 2 * 64)
+    assert forward_flops_per_token(MARIN) - forward_flops_per_token(windowed) == saved
+
+
+@pytest.mark.parametrize(
+    "changes", [{"tie_word_embeddings": True}, {"qk_norm": "learned"}, {"logit_soft_cap": 30.0}]
+)
+def test_tying_norms_and_caps_cost_no_flops(changes: dict) -> None:
+    changed = ModelConfig(**{**MARIN.model_dump(), **changes})
+    assert forward_flops_per_token(changed) == forward_flops_per_token(MARIN)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"num_kv_heads": 4, "head_dim": 6},
+        {"qk_norm": "learned"},
+        {"qk_norm": "rms"},
+    ],
+)
 def test_the_count_is_the_size_of_the_real_model(tiny: ModelConfig, changes: dict) -> None:
     model = ModelConfig(**{**tiny.model_dump(), **changes})
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: init(model, jax.random.key(0))))
+    leaves = jax.tree.leaves(jax.eval_shape(Decoder(model).init, jax.random.key(0)))
     assert parameters(model) == sum(leaf.size for leaf in leaves)

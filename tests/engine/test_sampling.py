@@ -1,7 +1,7 @@
+import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -286,16 +286,23 @@ def test_an_error_comes_at_its_own_step() -> None:
     assert not readers()
 
 
-def test_leaving_early_ends_the_thread() -> None:
-    def endless() -> Iterator[int]:
-        step = 0
-        while True:
-            yield (step := step + 1)
+def test_leaving_early_ends_the_thread_after_the_step_it_is_at() -> None:
+    read, at_2, go_on = list[int](), threading.Event(), threading.Event()
 
-    with closing(ahead(str, endless())) as batches:
-        assert next(batches) == "1"
+    def wait_at_2(step: int) -> int:
+        if step == 2:
+            at_2.set()
+            go_on.wait(60)
+        read.append(step)
+        return step
+
+    with closing(ahead(wait_at_2, itertools.count(1))) as batches:  # which would go on for ever
+        assert next(batches) == 1
+        assert at_2.wait(60)
         assert readers()
+        threading.Timer(0.05, go_on.set).start()  # while it is being closed
     assert not readers()
+    assert read == [1, 2]
 
 
 def test_nothing_to_read_is_nothing() -> None:

@@ -14,6 +14,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from engine import memory
+from engine.config import ComputeConfig
 from runner import cli, local_ray, record
 from runner.launch import RayAddress, RayError
 from runner.store import Store
@@ -124,6 +126,66 @@ def test_a_path_that_does_not_exist_is_bad_input(tmp_path: Path) -> None:
     assert answer.exit_code == 2
     assert "nowhere" in answer.stderr
     assert "experiment.yaml" in answer.stderr
+
+
+def table(stdout: str) -> dict[str, list[str]]:
+    """The rows of the last table that was printed, by their first cell."""
+    rows = [line.strip("│ ").split("│") for line in stdout.splitlines() if line.startswith("│")]
+    return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
+
+
+def test_plan_says_what_a_device_holds(folder: Path) -> None:
+    said = ask("plan", folder).stdout
+    arms = record.Plan.model_validate_json(ask("plan", folder, "--json").stdout).arms
+    assert "memory of one device of 1 × CPU, 2 cores" in said
+    rows = table(said)
+    held = memory.footprint(arms["fast"].model, arms["fast"].train, ComputeConfig(), "cpu")
+    assert rows["parameters"] == [memory.size(4 * arms["fast"].parameters)]
+    assert rows["all"] == [memory.size(held.total)]
+    assert not any(name.startswith("of ") for name in rows), "what a CPU's machine has is unknown"
+
+
+def test_plan_says_for_a_described_slice_what_its_devices_hold(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(BIG)
+    alone, eight = (table(ask("plan", tmp_path, "--slice", n).stdout) for n in ("h100x1", "h100x8"))
+    assert alone["parameters"] == ["588 MiB"]
+    assert eight["parameters"] == ["73.5 MiB"], "fsdp takes all eight"
+    arm = record.Plan.model_validate_json(ask("plan", tmp_path, "--json").stdout).arms["only"]
+    held = memory.footprint(arm.model, arm.train, ComputeConfig(dtype="bfloat16"), "gpu")
+    assert alone["all"] == [memory.size(held.total)]
+    assert alone["of 80 GiB"] == [f"{held.total / 2**30 / 80 * 100:.3g} %"]
+    copies = ask("plan", tmp_path, "--slice", "h100x8", "--mesh", "data=8").stdout
+    assert "memory of one device of 8 × NVIDIA H100 SXM (data 8)" in copies
+    assert table(copies)["parameters"] == ["588 MiB"], "each has all of them"
+
+
+def test_plan_says_what_does_not_fit_and_what_would(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(BIG.replace("batch_size: 8,", "batch_size: 64,"))
+    said = " ".join(ask("plan", tmp_path, "--slice", "v5ex1").stdout.split())
+    assert "only does not fit: gradient_accumulation_steps: " in said
+    assert "or fsdp: 8 on 8 times the devices (" in said
+    parts = said.partition("gradient_accumulation_steps: ")[2].split()[0]
+    parted = BIG.replace("batch_size: 8,", f"batch_size: 64, gradient_accumulation_steps: {parts},")
+    (tmp_path / "experiment.yaml").write_text(parted)
+    assert "does not fit" not in ask("plan", tmp_path, "--slice", "v5ex1").stdout
+
+
+def test_plan_shows_the_arms_that_need_most(tmp_path: Path) -> None:
+    arms = "".join(f"  wide{n}: {{model: {{intermediate_dim: {8 * n}}}}}\n" for n in range(1, 8))
+    folder = declare(tmp_path / "many", TINY.partition("arms:")[0] + "arms:\n" + arms)
+    said = ask("plan", folder).stdout
+    assert "3 more need less" in said
+    shown = next(line for line in said.splitlines() if line.startswith("┃  ") and "wide7" in line)
+    assert [name.strip() for name in shown.strip("┃ ").split("┃")] == [
+        "wide7", "wide6", "wide5", "wide4"
+    ]  # fmt: skip
+
+
+def test_a_mesh_that_divides_nothing_is_bad_input_to_plan(folder: Path) -> None:
+    answer = ask("plan", folder, "--mesh", "tensor=3")
+    assert answer.exit_code == 2
+    assert answer.stdout == ""
+    assert "`model.num_heads`: tensor 3 does not divide num_heads 2" in answer.stderr
 
 
 # ── run ──────────────────────────────────────────────────────────────────────────────────────

@@ -113,6 +113,43 @@ def test_a_life_ends_with_figures_curves_and_verdicts(tmp_path: Path) -> None:
     ]
 
 
+def test_a_step_that_was_skipped_counts_and_is_left_out_of_the_curve(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1, skip={"fast.s0": 3, "fast.s1": 4}))
+    assert life.to_the_end().state == "done"
+    runs = life.runs()
+    assert [step for step, _ in runs["fast.s0"].curve] == [1, 2, 4]
+    assert [step for step, _ in runs["fast.s1"].curve] == [1, 2, 3]
+    assert [runs[name].steps for name in ("fast.s0", "fast.s1")] == [4, 4]
+    assert [runs[f"fast.s{seed}"].skipped for seed in (0, 1, 2)] == [1, 1, 0]
+    assert life.ended("t1").refused == ()
+
+
+def test_a_run_without_any_loss_has_no_curve(tmp_path: Path) -> None:
+    life = Life(
+        tmp_path, StubRay(pace=1, die_after={"t1": 1, "t2": 0, "t3": 0}, skip={"slow.s0": 1})
+    )
+    assert life.to_the_end().state == "failed"
+    assert life.runs()["slow.s0"].curve == ()
+
+
+def test_a_key_of_the_lab_asks_training_alone_to_write_for_w_and_b(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, StubRay(pace=1, die_after={"t1": 5}))
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    life.until(lambda _: "t1.claimed" in life.events())
+    monkeypatch.delenv("WANDB_API_KEY")  # the spec is still the one that was claimed
+    life.until(lambda facts: facts.attempts and facts.attempts[0].lease.started)
+    assert life.ray.of("t1").spec.wandb
+    life.until(lambda _: "t2.claimed" in life.events())
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    assert life.to_the_end().state == "done"
+    assert not life.ray.of("t2").spec.wandb
+    assert not life.ray.of("e1").spec.wandb
+    for path in life.store.root.rglob("*.json"):
+        assert "secret" not in path.read_text()
+
+
 def test_states_follow_each_other_as_people_expect(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay(pace=1))
     seen: list[str] = []

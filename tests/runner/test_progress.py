@@ -21,7 +21,12 @@ def store(tmp_path: Path) -> Store:
 
 
 def report(
-    store: Store, folder: str, steps: range, loss: float, run: str = "fast.s0", chunk: int = 0
+    store: Store,
+    folder: str,
+    steps: range,
+    loss: float | None,
+    run: str = "fast.s0",
+    chunk: int = 0,
 ) -> None:
     lines = [
         json.dumps(
@@ -29,6 +34,7 @@ def report(
                 "step": step,
                 "loss": loss,
                 "grad_norm": 1.0,
+                "skipped": loss is None,
                 "learning_rate": 0.1,
                 "tokens": step * A_STEP,
                 "tokens_per_second": 1000.0,
@@ -102,3 +108,15 @@ def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store
     assert found.tokens == 20 * A_STEP
     assert found.fraction == 20 / 32
     assert found.seconds_left == 12 * A_STEP / 1000.0
+
+
+def test_a_skipped_step_counts_and_the_last_loss_is_of_the_one_before(store: Store) -> None:
+    plan = synthetic.plan(arms={"fast": ARM}, seeds=[0])
+    claimed = Claimed(at=synthetic.START, nonce="aa", spec_sha256="a" * 64)
+    attempt = Attempt(name="t1", folder="x.t1-aa", claimed=claimed, started=True, ended=None)
+    facts = Facts(synthetic.execution(plan), (attempt,), None, None, None)
+    report(store, "x.t1-aa", range(1, 4), 3.0)
+    report(store, "x.t1-aa", range(4, 6), None, chunk=1)
+    [run] = progress(store, facts).runs
+    assert (run.step, run.loss) == (5, 3.0)
+    assert progress(store, facts).tokens == 5 * A_STEP

@@ -10,6 +10,7 @@ import pytest
 
 from runner import reports
 from runner.reports import AttemptReport, Refused, RunReport, StepMetrics, read_report
+from runner.store import to_json
 
 NONCE = "0123456789abcdef"
 GOOD = {"nonce": NONCE, "state": "finished", "step": 16}
@@ -83,6 +84,33 @@ def test_no_figure_that_is_not_finite_is_read(out: Path) -> None:
         write(out / "m" / "000000.jsonl", text.encode())
         assert list(read(out / "m", refused)) == []
         assert "line 1" in refused[0]
+
+
+def test_only_a_skipped_step_may_lack_its_figures(out: Path) -> None:
+    refused: list[str] = []
+    nothing = {**LINE, "loss": None, "grad_norm": None, "bpb": None}
+    write(out / "m" / "000000.jsonl", {**nothing, "skipped": True})
+    write(out / "m" / "000001.jsonl", nothing)
+    write(out / "m" / "000002.jsonl", {**LINE, "grad_norm": None})
+    write(out / "m" / "000003.jsonl", {**LINE, "skipped": 1})
+    [line] = read(out / "m", refused)
+    assert (line.loss, line.grad_norm, line.skipped) == (None, None, True)
+    assert len(refused) == 3
+    assert all("only a skipped step may have no loss or norm" in words for words in refused[:2])
+    assert "skipped: Input should be a valid boolean" in refused[2]
+
+
+def test_the_longest_line_of_metrics_is_no_longer_than_is_counted_on() -> None:
+    long = -1.2345678901234567e-300
+    line = StepMetrics(
+        step=2**31 - 1,
+        tokens=2**62,
+        compile_seconds=-long,
+        mfu=-long,
+        tokens_per_second=1.2345678901234567e300,
+        **dict.fromkeys(("loss", "bpb", "grad_norm", "param_norm", "learning_rate"), long),
+    )
+    assert len(to_json(line.model_dump(mode="json"))) < reports.A_LINE
 
 
 def test_a_link_a_pipe_and_a_folder_are_no_reports(out: Path) -> None:

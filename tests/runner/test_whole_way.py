@@ -23,7 +23,7 @@ from runner.leases import LeaseWatch
 from runner.local_ray import LocalRay
 from runner.reports import ANOTHER_WORKER
 from runner.store import Store
-from tests.runner.test_worker import TINY, declare
+from tests.runner.test_worker import TINY, declare, state_sha256
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 
@@ -44,6 +44,12 @@ class Story:
     left: list[int] = field(default_factory=list)  # processes after Ray was stopped
     listening: set[str] = field(default_factory=set)  # hexadecimal addresses of Ray's servers
     scratch: Path = Path()
+    work: Path = Path()
+
+    def states(self, execution: str) -> dict[str, str]:
+        """Each run's SHA-256 over its last parameters and moments, of whichever attempt."""
+        found = self.work.glob(f"{execution}.t*/out/checkpoints/*/60")
+        return {path.parent.name: state_sha256(path) for path in found}
 
     def params(self, n: int) -> dict[str, str]:
         """Each run's SHA-256 over its parameters, of the n-th undisturbed execution."""
@@ -57,7 +63,7 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder = declare(tmp_path_factory.mktemp("experiments") / "tiny", LONGER)
     store = Store(tmp_path_factory.mktemp("lab") / "store")
-    story = Story()
+    story = Story(work=store.path("work"))
     os.environ["REGATTA_CANARY"] = CANARY
     try:
         with local_ray.local_ray(store.path("ray")) as ray:
@@ -172,6 +178,20 @@ def test_a_run_whose_job_was_killed_and_resumed_ends_with_equal_parameters(story
         name: run.evaluated.params_sha256 for name, run in story.disturbed.items() if run.evaluated
     }
     assert found == story.params(0)
+    killed = story.attempts[0].folder.partition(".")[0]
+    assert len(story.states(killed)) == 4
+    assert story.states(killed) == story.states(story.answers[0]["execution"])
+
+
+def test_equal_figures_come_with_equal_receipts(story: Story) -> None:
+    ended = story.attempts[1].ended
+    assert ended
+    receipts = [answer["receipts"]["t1"] for answer in story.answers] + [ended.receipt]
+    for receipt in receipts:
+        cores = receipt["affinity"].split(",")  # how many matters, and not which
+        assert len(cores) == int(receipt["threads"])
+    shared = [{**receipt, "affinity": ""} for receipt in receipts]
+    assert shared[0] == shared[1] == shared[2]
 
 
 def test_a_resumed_curve_has_no_gap_and_is_the_undisturbed_one(story: Story) -> None:

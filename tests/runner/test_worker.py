@@ -1,22 +1,30 @@
 """The worker with JAX and without Ray: each job is a plain child process of the test."""
 
 import json
+import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
-from runner import drive, lifecycle, planning, record, reports, worker
+import engine.train
+from engine.checkpoint import tree_sha256
+from engine.data import TokenStore
+from runner import drive, lifecycle, planning, record, reports, upload, worker
 from runner.leases import LeaseWatch
 from runner.lifecycle import Job
-from runner.reports import ANOTHER_SPEC, ANOTHER_WORKER, StepMetrics
+from runner.reports import ANOTHER_SPEC, ANOTHER_WORKER, TOLD_TO_END, StepMetrics
 from runner.store import Store
-from tests import stub_trainer, synthetic
+from tests import stub_trainer, synthetic, wandb_files
 
 TINY = """
 title: As small as it gets
@@ -60,9 +68,12 @@ class Processes:
         spec_sha256: str,
         plan: record.Plan,  # noqa: ARG002
     ) -> None:
+        command = self.command(where, spec_sha256)
         with (where.parent / f"{where.name}.log").open("wb") as log:
-            command = [sys.executable, "-m", "runner.worker", str(where), spec_sha256]
             self.jobs[folder] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def command(self, where: Path, spec_sha256: str) -> list[str]:
+        return [sys.executable, "-m", "runner.worker", str(where), spec_sha256]
 
     def stop(self, folder: str) -> None:
         self.jobs[folder].kill()
@@ -176,6 +187,148 @@ def test_a_second_worker_leaves_with_its_own_code_and_touches_nothing(life: Life
     assert work(folder) == ANOTHER_WORKER
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     assert life.store.list(f"leases/{folder.name}") == lease
+
+
+# ── Told to end ──────────────────────────────────────────────────────────────────────────────
+
+TERMINATED = """
+import os, signal, sys
+from pathlib import Path
+from runner import worker
+
+real = worker.MetricsChunks.add
+
+def add(self, line):
+    real(self, line)
+    if line.step == 7 and self._folder.name == "{run}":
+        for _ in range({times}):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+worker.MetricsChunks.add = add
+sys.exit(worker.main(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+class Terminated(Processes):
+    """Jobs that get SIGTERM in the middle of a run's seventh step. Later attempts do not."""
+
+    def __init__(self, run: str, times: int = 1) -> None:
+        super().__init__()
+        self._code = TERMINATED.format(run=run, times=times)
+
+    def command(self, where: Path, spec_sha256: str) -> list[str]:
+        if not self.jobs:
+            return [sys.executable, "-c", self._code, str(where), spec_sha256]
+        return super().command(where, spec_sha256)
+
+
+def state_sha256(checkpoint: Path) -> str:
+    """Over all parameters, moments and whatever else it takes to go on."""
+    reader = ocp.StandardCheckpointer()
+    return tree_sha256({item: reader.restore(checkpoint / item) for item in ("params", "rest")})
+
+
+def test_sigterm_saves_and_the_next_attempt_ends_as_an_undisturbed_one(
+    life: Life, folder: Path
+) -> None:
+    told = Life(folder, Store(life.store.root), "told")
+    told.jobs = jobs = Terminated("fast.s1")
+    told.until("t1.ended")
+    out = told.out("t1")
+    [job] = jobs.jobs.values()
+    assert job.returncode == TOLD_TO_END
+    ended = record.require(told.store, f"executions/{told.id}/t1.ended", record.Ended)
+    assert (ended.how, ended.why, ended.refused) == ("lost", "its job died", ())
+    assert not list(out.glob("finished.json")) + list(out.glob("failed.json"))
+    assert [path.name for path in out.glob("runs/*")] == ["fast.s0.json"]
+    assert LeaseWatch(told.store).look(out.parent.name).released
+    # It saved the step it was in, which no rule asked for, and its curve reaches as far.
+    assert sorted(path.name for path in out.glob("checkpoints/fast.s1/*")) == ["5", "8"]
+    lines = reports.read_metrics(out / "metrics" / "fast.s1", 20, [])
+    assert [line.step for line in lines] == list(range(1, 9))
+    assert "told to end by SIGTERM" in (out / "log.txt").read_text()
+
+    assert told.to_the_end().state == "done"
+    second = reports.read_metrics(told.out("t2") / "metrics" / "fast.s1", 20, [])
+    assert next(second).step == 9
+    for run in ("fast.s0", "fast.s1", "slow.s0", "slow.s1"):
+        attempt = "t1" if run == "fast.s0" else "t2"
+        last = told.out(attempt) / "checkpoints" / run / "20"
+        undisturbed = life.out("t1") / "checkpoints" / run / "20"
+        assert state_sha256(last) == state_sha256(undisturbed)
+        assert told.run(run).curve == life.run(run).curve
+        assert told.run(run).evaluated == life.run(run).evaluated
+
+
+def test_a_second_sigterm_ends_it_at_once(life: Life, folder: Path) -> None:
+    told = Life(folder, Store(life.store.root), "told twice")
+    told.jobs = jobs = Terminated("fast.s0", times=2)
+    told.until("t1.ended")
+    [job] = jobs.jobs.values()
+    assert job.returncode == -signal.SIGTERM
+    saved = {path.name for path in told.out("t1").glob("checkpoints/fast.s0/*")}
+    assert saved <= {"5", "5.orbax-checkpoint-tmp"}
+
+
+BEFORE = """
+import os, signal, sys, time
+from pathlib import Path
+from runner import machine, worker
+
+def settle(_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+machine.settle = settle
+sys.exit(worker.main(Path(sys.argv[1])))
+"""
+
+
+def test_sigterm_before_training_ends_it_at_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    plan = synthetic.plan(arms={"fast": synthetic.planned_arm()}, seeds=[0])
+    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    store.create(f"work/{spec.folder}/spec.json", spec.canonical())
+    where = store.path(f"work/{spec.folder}")
+    ended = subprocess.run([sys.executable, "-c", BEFORE, where], check=False, timeout=50)
+    assert ended.returncode == -signal.SIGTERM
+    assert not list(where.glob("out/*.json"))
+
+
+# ── What it tells W&B ────────────────────────────────────────────────────────────────────────
+
+
+def test_where_the_lab_has_a_key_a_job_without_it_writes_for_w_and_b(
+    life: Life, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    told = Life(folder, Store(life.store.root), "for W&B")
+    told.jobs = Terminated("slow.s0")
+    told.until("t1.claimed")
+    monkeypatch.delenv("WANDB_API_KEY")  # what was claimed holds
+    told.until("t1.ended")
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    told.until("t2.ended")
+    for attempt, run, steps in (
+        ("t1", "fast.s0", 20), ("t1", "slow.s0", 8), ("t2", "fast.s0", 20), ("t2", "slow.s0", 20)
+    ):  # fmt: skip
+        [file] = told.out(attempt).glob(f"wandb/offline-run-*-{told.id}.{run}/*.wandb")
+        logged = wandb_files.history(file)
+        assert list(logged) == list(range(1, steps + 1))
+        for step, loss in life.run(run).curve[:steps]:
+            assert logged[step]["loss"] == pytest.approx(loss, rel=1e-12)
+    there, troubles = upload.upload(
+        told.store, told.id, {"WANDB_API_KEY": "k"}, [sys.executable, "-c", MARKING]
+    )
+    assert (there, troubles) == (["fast.s0", "fast.s1", "slow.s0", "slow.s1"], [])
+
+
+MARKING = """
+import sys
+from pathlib import Path
+for one in Path(sys.argv[-1]).glob("*/run.wandb"):
+    one.with_name("run.wandb.synced").touch()
+"""
 
 
 # ── What it shares ───────────────────────────────────────────────────────────────────────────
@@ -361,7 +514,7 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
     assert add(2) == []
     now[0] = 2.0
     assert add(3) == ["000000.jsonl"]
-    monkeypatch.setattr(worker, "MOST_CHUNK", 100)
+    monkeypatch.setattr(worker, "MOST_CHUNK", 300)
     assert add(4) == ["000000.jsonl"]
     assert add(5) == ["000000.jsonl", "000001.jsonl"]
     assert [line.step for line in reports.read_metrics(tmp_path.resolve() / "m", 5, [])] == [
@@ -371,6 +524,44 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
         4,
         5,
     ]
+
+
+def test_a_curve_is_on_disk_before_any_checkpoint_and_odd_figures_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which steps are saved is the engine's to know: by number, by time, or since it was told."""
+    arm = synthetic.planned_arm(steps=5)
+    folder, said, seen = tmp_path.resolve() / "metrics" / "fast.s0", {}, []
+
+    def train(*given: object, **named: object) -> Iterator[engine.train.Metrics]:
+        said.update(named, given=given)
+        for step in range(1, 6):
+            bad = step == 2
+            yield engine.train.Metrics(
+                step=step,
+                loss=math.nan if bad else 5.5,
+                bpb=math.nan if bad else 8.0,
+                grad_norm=math.inf if bad else 1.0,
+                param_norm=10.0,
+                learning_rate=0.1,
+                tokens=step * 16 * 256,
+                skipped=bad,
+                saving=step == 3,
+            )
+            seen.append([line.step for line in reports.read_metrics(folder, 5, [])])
+
+    monkeypatch.setattr(engine.train, "train", train)
+    plan = synthetic.plan(arms={"fast": arm}, seeds=[0])
+    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    tokens = TokenStore.of(np.zeros(10_000, np.uint8))
+    report = worker._run(spec, arm, 0, "fast.s0", tokens, tmp_path, [], lambda: False)
+    assert (report.state, report.step) == ("finished", 5)
+    assert seen == [[], [], [1, 2, 3], [1, 2, 3], [1, 2, 3]]
+    lines = list(reports.read_metrics(folder, 5, []))
+    assert [line.step for line in lines] == [1, 2, 3, 4, 5]
+    assert (lines[1].loss, lines[1].bpb, lines[1].grad_norm) == (None, None, None)
+    assert [line.skipped for line in lines] == [False, True, False, False, False]
+    assert said["peak_flops"] == 1.92e11  # of the one device that two cores are to JAX
 
 
 def test_the_stub_and_the_worker_leave_the_same_files(life: Life, tmp_path: Path) -> None:
