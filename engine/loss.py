@@ -144,7 +144,8 @@ def _chunk(
     e_tV = jnp.exp(logits_tV - max_t1)
     sum_t1 = jnp.sum(e_tV, axis=1, keepdims=True)
     lse_t = (max_t1 + jnp.log(sum_t1))[:, 0]
-    nats = jnp.sum(jnp.where(scored_t, lse_t, 0)) - jnp.sum(jnp.where(chosen_tV, logits_tV, 0))
+    nats_t = lse_t - jnp.sum(jnp.where(chosen_tV, logits_tV, 0), axis=1)
+    nats = jnp.sum(jnp.where(scored_t, nats_t, 0))
     penalty = terms.z_loss_weight * jnp.sum(jnp.where(scored_t, lse_t**2, 0))
     # d lse² = 2 · lse · softmax, and d tanh = 1 − tanh².
     weight_t = jnp.where(scored_t, 1 + 2 * terms.z_loss_weight * lse_t, 0)

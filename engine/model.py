@@ -80,12 +80,12 @@ class Attention(nnx.Module):
         K, h = config.num_kv_heads, config.head_dim
         G = config.num_heads // K
         # One matmul for the three is faster than three; as parameters they stay apart, because
-        # optimizers and exchange formats want them so. Joined head by head, a device that holds
-        # some of the heads holds them of all three.
+        # optimizers and exchange formats want them so. They are joined within each key/value head:
+        # a device that holds some of the heads holds them of all three, and nothing is exchanged.
         qkv = (self.q_proj[...], self.k_proj[...], self.v_proj[...])
         w_DKNh = jnp.concatenate([w.reshape(len(w), K, -1, h) for w in qkv], axis=2)
-        qkv_TKNh = jnp.einsum("td,dknh->tknh", x_TD, w_DKNh)
-        qkv_BSKNh = qkv_TKNh.reshape(-1, sequences.seq_len, K, G + 2, h)
+        qkv_TN = x_TD @ w_DKNh.reshape(len(w_DKNh), -1)
+        qkv_BSKNh = qkv_TN.reshape(-1, sequences.seq_len, K, G + 2, h)
         q_BSKGh, k_BSK1h, v_BSK1h = jnp.split(qkv_BSKNh, (G, G + 1), axis=3)
         q_BSHh = q_BSKGh.reshape(*q_BSKGh.shape[:2], K * G, h)
         k_BSKh, v_BSKh = k_BSK1h.squeeze(3), v_BSK1h.squeeze(3)
@@ -113,9 +113,10 @@ class SwiGLU(nnx.Module):
         self.down_proj = weights(rngs, "row", (F, D), into_stream(decoder.config))
 
     def __call__(self, x_TD: jax.Array) -> jax.Array:
-        both_D2F = jnp.stack((self.gate_proj[...], self.up_proj[...]), axis=1)  # as q, k and v
+        # One matmul, as for q, k and v; on an axis of their own, F stays whole where it is cut.
+        both_D2F = jnp.stack((self.gate_proj[...], self.up_proj[...]), axis=1)
         both_T2F = jnp.einsum("td,dgf->tgf", x_TD, both_D2F)
-        gate_TF, up_TF = both_T2F[:, 0], both_T2F[:, 1]
+        gate_TF, up_TF = (x.squeeze(1) for x in jnp.split(both_T2F, 2, axis=1))
         return (jax.nn.silu(gate_TF) * up_TF) @ self.down_proj[...]
 
 

@@ -132,7 +132,9 @@ def _folders(store: Store, execution: str) -> list[Path]:
 
 
 def _copied(folders: list[Path], id: str, steps: int, copy: Path) -> bool:
-    """Copy what is believed of the newest file of a run. False if there is none. Raises Refused."""
+    """Copy what is believed of the newest file of a run. False if there is none. Raises Refused
+    if none is believed; that of an attempt which was killed may be empty."""
+    refusal: Refused | None = None
     for folder in folders:
         for name in reversed(reports.entries(folder, MOST_FOLDERS)):
             source = folder / name / f"run-{id}.wandb"
@@ -141,9 +143,12 @@ def _copied(folders: list[Path], id: str, steps: int, copy: Path) -> bool:
             with file, copy.open("wb") as target:
                 try:
                     wandb_file.copy(file, target, id, A_RUN + steps * A_LINE)
+                    return True
                 except wandb_file.NotBelieved as error:
-                    raise Refused(f"{folder.parents[1].name}, {name}: {error}") from error
-            return True
+                    words = f"{folder.parents[1].name}, {name}: {error}"
+                    refusal = refusal or Refused(words)
+    if refusal:
+        raise refusal
     return False
 
 

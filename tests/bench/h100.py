@@ -161,7 +161,7 @@ def main() -> None:
         if int(device.split(", ")[1].split(".")[0]) < LEAST_DRIVER:
             sys.exit(f"CUDA 13 needs a driver of at least {LEAST_DRIVER}; update it")
         if "HBM3" not in device:
-            print("the peak of 989 TFLOP/s is the SXM model's; this one has less, MFU is too low")
+            print("the peak of 989 TFLOP/s is the SXM model's; this one has less")
         made = {name: environment(name) for name in PACKAGES}
         pythons = {side: python for side, name in ENVIRONMENTS.items() if (python := made[name])}
         works, rounds = [(s, length) for s in GOALS for length in (1024, 4096)], given.rounds or 5
@@ -178,7 +178,8 @@ def main() -> None:
         print(f"\n{size}, sequence {seq_len}, {job['tokens']:,} tokens a step; median (least)")
         for side, s in found.items():
             print(f"  {side:9}", s.get("failed") or LINE.format(**s))
-        print(*(f"  {sentence}" for sentence in words), sep="\n")
+        for sentence in words:
+            print(f"  {sentence}")
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nall of it is in {given.out}")

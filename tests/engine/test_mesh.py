@@ -26,9 +26,9 @@ OTHERS = ((1, 1, 8), (4, 2, 1), (1, 4, 2), (2, 1, 4))
 FIRST = 1e-5
 
 # Of the 50th loss, relative. Measured: to permute the rows of every batch on one device, which only
-# changes the order of sums, moves this model's 50th loss by at most 1.7e-6 in 16 permutations (the
-# median is 1.0e-6); the seven meshes moved it by 1.5e-6 to 3.5e-6, as they also cut the sums inside
-# matmuls. A rule that was wrong by one part in a thousand, say of the learning rate, moves it by
+# changes the order of sums, moves this model's 50th loss by at most 1.7e-6 in 16 permutations, by
+# 1.0e-6 in the median; the seven meshes, which also cut the sums inside matmuls, moved it by at
+# most 3.5e-6. A rule that is wrong by one part in a thousand, say the learning rate, moves it by
 # more than 1e-4.
 FIFTIETH = 2e-5
 

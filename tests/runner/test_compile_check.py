@@ -71,6 +71,10 @@ def test_a_step_is_compiled_for_64_devices_and_measured(folder: Path) -> None:
     assert found.temporaries > held.gradients
     assert found.collectives["all-gather"] > 0, "weights are gathered over fsdp"
     assert found.collectives["all-reduce"] > 0, "gradients are summed over rows"
+    # The embedding's rows come by an exchange, and so do their gradients go. Any more would mean
+    # that XLA moves activations about, because something is cut across its devices' parts.
+    moved = [found.collectives.get(name, 0) for name in ("all-to-all", "collective-permute")]
+    assert sum(moved) <= 3
 
 
 @pytest.mark.slow

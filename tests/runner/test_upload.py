@@ -16,9 +16,11 @@ import pytest
 from typer.testing import CliRunner
 from wandb.proto import wandb_internal_pb2 as pb
 
-from runner import cli, guard, record, upload, wandb_file
+from runner import cli, guard, local_ray, record, upload, wandb_file
 from runner.store import Store
 from tests import synthetic, wandb_files
+from tests.runner.test_cli import LocalStub
+from tests.runner.test_worker import declare
 
 KEY = "k" * 40
 CANARY = "canary-of-the-environment"
@@ -154,7 +156,8 @@ def test_the_newest_attempt_that_has_a_run_counts(store: Store, stub: Stub) -> N
         write(folder, "fast.s0", losses=losses)
         if name != "t10":
             write(folder, "fast.s1", losses=losses)
-    send(store, stub)
+    write(claim(store, "t11"), "fast.s0").write_bytes(b"")  # killed before W&B wrote anything
+    assert send(store, stub) == (["fast.s0", "fast.s1"], [])
     assert len(wandb_files.history(stub.file("fast.s0"))) == 3
     assert len(wandb_files.history(stub.file("fast.s1"))) == 4
 
@@ -370,6 +373,28 @@ def test_a_command_uploads_an_execution_by_hand(
     code, words = answer()
     assert code == 1
     assert "it is of another run" in words
+
+
+def test_run_uploads_at_its_end_and_does_not_depend_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local, asked = LocalStub(), []
+    monkeypatch.setattr(local_ray, "local_ray", local.start)
+    monkeypatch.setattr(cli, "RayJobs", lambda _: local.ray)
+    monkeypatch.setattr(cli, "POLL", 0.001)
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+
+    def full(store: Store, execution: str) -> None:
+        asked.append(record.read(store, f"executions/{execution}/result", record.Result))
+        raise OSError("no space left")
+
+    monkeypatch.setattr(upload, "upload", full)
+    words = ["run", str(declare(tmp_path / "tiny")), "--store", str(tmp_path / "store")]
+    said = CliRunner().invoke(cli.app, words)
+    assert said.exit_code == 0
+    assert "W&B: no space left" in said.output
+    assert [result.state for result in asked] == ["done"]
+    assert local.ray.of("t1").spec.wandb
 
 
 # ── With W&B's own command ───────────────────────────────────────────────────────────────────
