@@ -100,7 +100,8 @@ def blocked(
     q_NGSh = q_BSHh.reshape(B, S, K, H // K, h).transpose(0, 2, 3, 1, 4).reshape(B * K, -1, S, h)
     k_NSh, v_NSh = (x.transpose(0, 2, 1, 3).reshape(B * K, S, h) for x in (k_BSKh, v_BSKh))
     segments_NS = None if segments_BS is None else jnp.repeat(segments_BS, K, axis=0)
-    o_NGSh = _blocked(window, q_NGSh, k_NSh, v_NSh, segments_NS)
+    # Scaling queries, which are small, spares scaling all scores and their gradients.
+    o_NGSh = _blocked(window, q_NGSh * h**-0.5, k_NSh, v_NSh, segments_NS)
     return o_NGSh.reshape(B, H, S, h).transpose(0, 2, 1, 3)
 
 
@@ -126,11 +127,11 @@ def _forward(
     v_NSh: jax.Array,
     segments_NS: jax.Array | None,
 ) -> tuple[jax.Array, Saved]:
-    _, G, S, h = q_NGSh.shape
+    G, S = q_NGSh.shape[1:3]
     out, kept = [], []
     for first, start, stop in _spans(S, window):
         q_NRh = _rows(q_NGSh, start, stop)
-        scores_NRP = _matmul("nrh,nph->nrp", q_NRh, k_NSh[:, first:stop]) * h**-0.5
+        scores_NRP = _matmul("nrh,nph->nrp", q_NRh, k_NSh[:, first:stop])
         seen = np.tile(visible(np.arange(start, stop), np.arange(first, stop), window), (G, 1))
         if segments_NS is not None:
             same = segments_NS[:, start:stop, None] == segments_NS[:, None, first:stop]
@@ -157,7 +158,7 @@ def _backward(
         do_NRh = _rows(do_NGSh, start, stop)
         q_NhR, do_NhR = (x[..., start:stop].reshape(N, h, -1) for x in (q_NhGS, do_NhGS))
         dp_NRP = _matmul("nrh,nph->nrp", do_NRh, v_NSh[:, first:stop])
-        ds_NRP = p_NRP * (dp_NRP - jnp.sum(dp_NRP * p_NRP, axis=-1, keepdims=True)) * h**-0.5
+        ds_NRP = p_NRP * (dp_NRP - jnp.sum(dp_NRP * p_NRP, axis=-1, keepdims=True))
         dq.append(_unrows(_matmul("nrp,nph->nrh", ds_NRP, k_NSh[:, first:stop]), G))
         dk_NhS = dk_NhS.at[..., first:stop].add(_matmul("nhr,nrp->nhp", q_NhR, ds_NRP))
         dv_NhS = dv_NhS.at[..., first:stop].add(_matmul("nhr,nrp->nhp", do_NhR, p_NRP))

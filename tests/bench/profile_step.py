@@ -62,7 +62,9 @@ def instructions(hlo: str) -> dict[str, Instruction]:
 
     def purpose(frame: str) -> str:
         while frame in tables["StackFrames"]:
-            location = tables["FileLocations"][number("file_location_id", tables["StackFrames"][frame])]
+            location = tables["FileLocations"][
+                number("file_location_id", tables["StackFrames"][frame])
+            ]
             file = Path(tables["FileNames"][number("file_name_id", location)].strip('"'))
             function = tables["FunctionNames"][number("function_name_id", location)].strip('"')
             if file.parent.name == "engine":
@@ -102,8 +104,6 @@ def seconds(trace: Path, known: dict[str, Instruction]) -> Counter[Instruction]:
 
 def measure(workload: str, folder: Path) -> dict[str, Any]:
     """Runs in a process of its own that has the heap kept, like a worker."""
-    import jax
-
     from engine import mesh as meshes
     from engine import step
     from engine.loss import cross_entropy

@@ -97,9 +97,7 @@ def test_fresh_torch_weights_are_spread_as_the_engines() -> None:
         (mlp["down_proj"], theirs.blocks[0].down_proj.weight),
     ):
         assert float(other.detach().std()) == pytest.approx(float(mine.std()), rel=0.05)
-        assert float(other.detach().abs().max()) == pytest.approx(
-            float(abs(mine).max()), rel=0.02
-        )
+        assert float(other.detach().abs().max()) == pytest.approx(float(abs(mine).max()), rel=0.02)
 
 
 def test_parameters_survive_the_way_between_processes(params: Any, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model. Called with inputs and targets (B, S), it returns their mean loss in nats."""
+    """The whole model. Called with inputs and targets (B, S), it returns the mean loss in nats."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

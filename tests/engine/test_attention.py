@@ -1,8 +1,12 @@
 import json
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -185,3 +189,24 @@ def test_a_slow_path_is_taken_aloud_and_once(
     (record,) = caplog.records
     assert "cuDNN attention needs bfloat16" in record.message
     np.testing.assert_array_equal(out, reference(q, k, v))
+
+
+@pytest.fixture(scope="module")
+def on_four_devices() -> dict[str, Any]:
+    script = Path(__file__).with_name("attend_on_devices.py")
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def test_on_a_mesh_attention_is_that_of_the_reference(
+    on_four_devices: dict[str, Any],
+) -> None:
+    assert max(on_four_devices["furthest"]) < 1e-5
+
+
+def test_devices_that_split_the_matrices_exchange_sums_and_nothing_else(
+    on_four_devices: dict[str, Any],
+) -> None:
+    """Queries, keys and values are joined, and gate and up, without a device asking another."""
+    assert on_four_devices["exchanged"] == ["all-reduce"]
