@@ -111,10 +111,10 @@ def measure(workload: str, folder: Path) -> dict[str, Any]:
     from engine.train import Profile, train
     from tests.bench.workloads import SEED, WORKLOADS, build_store, sampler
 
-    model, config = WORKLOADS[workload]
+    model, config, compute = WORKLOADS[workload]
     build_store(WORKLOADS[workload], folder / "tokens")
     batches = sampler(WORKLOADS[workload], folder / "tokens")
-    decoder, size = Decoder(model), (config.train_batch_size, model.seq_len)
+    decoder, size = Decoder(model, compute), (config.train_batch_size, model.seq_len)
     profile = Profile(folder / "trace", FIRST, LAST)
     losses = train(decoder, config, batches, SEED, folder / "checkpoints", profile=profile)
     for metrics in losses:

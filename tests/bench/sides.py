@@ -73,10 +73,10 @@ def _engine(workload: str, folder: Path, _: Side) -> Iterator[float]:
     from tests.bench.workloads import SEED, WORKLOADS, sampler
 
     jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
-    model, config = WORKLOADS[workload]
+    model, config, compute = WORKLOADS[workload]
     batches = sampler(WORKLOADS[workload], folder / "tokens")
     checkpoints = folder / "checkpoints" / str(os.getpid())
-    return (x.loss for x in train(Decoder(model), config, batches, SEED, checkpoints))
+    return (x.loss for x in train(Decoder(model, compute), config, batches, SEED, checkpoints))
 
 
 def _torch(workload: str, folder: Path, side: Side) -> Iterator[float]:
@@ -88,7 +88,7 @@ def _torch(workload: str, folder: Path, side: Side) -> Iterator[float]:
     from tests.bench.workloads import WORKLOADS, every_row, sampler
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    model, config = WORKLOADS[workload]
+    model, config, _ = WORKLOADS[workload]
     rows = every_row(WORKLOADS[workload])
     source = sampler(WORKLOADS[workload], folder / "tokens")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.config import ModelConfig, TrainConfig
+from engine.config import ComputeConfig, ModelConfig, TrainConfig
 from engine.sampling import Sampler, TokenStore
 from engine.tokenize import Tokenizer, byte_tokenizer, read_text, train_bpe
 
@@ -20,6 +20,7 @@ class Workload(NamedTuple):
 
     model: ModelConfig
     train: TrainConfig
+    compute: ComputeConfig = ComputeConfig(layers="unroll")
 
 
 WORKLOADS = {
