@@ -7,7 +7,8 @@ everything else works on the plain tree of arrays that `Decoder.init` returns:
                 "mlp_norm": {"gain"}, "mlp": {"gate_proj", "up_proj", "down_proj"}},
      "final_norm": {"gain"}, "lm_head": DV unless tied}
 
-where everything in "blocks" has a leading axis of layers. Matrices are (in, out): y = x @ w.
+where everything in "blocks" has a leading axis of layers; with learned query and key norms,
+"attention" has "q_norm" and "k_norm" too. Matrices are (in, out): y = x @ w.
 Activations stay two-dimensional, (B·S, D), outside of attention: three-dimensional ones get
 transposed copies in the gradient.
 

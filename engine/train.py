@@ -7,11 +7,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from engine import checkpoint, flops, memory, optim, step
@@ -184,9 +184,12 @@ def _begin(
                 "configuration that came with them"
             )
         given = jax.device_put(start_from, step.shardings_of(like.params))
-        return jax.jit(partial(step.initial, recipe), out_shardings=step.shardings_of(like))(
-            given
-        ), 0
+
+        def begin(params: Params) -> State:
+            # Copied, because the first step is given the state to overwrite.
+            return step.initial(recipe, jax.tree.map(jnp.copy, params))
+
+        return jax.jit(begin, out_shardings=step.shardings_of(like))(given), 0
     number, folder = max(found, key=lambda pair: pair[0])
     path = folder / str(number)
     if number > config.num_train_steps:

@@ -20,7 +20,7 @@ class Workload(NamedTuple):
 
     model: ModelConfig
     train: TrainConfig
-    compute: ComputeConfig = ComputeConfig(layers="unroll")
+    compute: ComputeConfig = ComputeConfig()
 
 
 WORKLOADS = {

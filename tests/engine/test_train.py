@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -253,9 +254,10 @@ def test_a_checkpoint_that_cannot_be_used_is_an_error(run: Run, tmp_path: Path) 
 def test_training_can_start_from_given_parameters(
     run: Run, tiny: ModelConfig, fresh: Callable[[ModelConfig, int], Params], tmp_path: Path
 ) -> None:
-    given = fresh(tiny, 5)
+    given = jax.tree.map(jnp.asarray, fresh(tiny, 5))
+    list(run(tmp_path / "before", start_from=given))  # which must leave them as they are
     assert next(run(tmp_path / "given", start_from=given)).param_norm == pytest.approx(
-        float(np.sqrt(sum((x.astype(np.float64) ** 2).sum() for x in jax.tree.leaves(given))))
+        float(np.sqrt(sum((np.asarray(x, np.float64) ** 2).sum() for x in jax.tree.leaves(given))))
     )
     with pytest.raises(BadCheckpoint, match=r"to start from are of another model: .* missing"):
         next(run(tmp_path / "foreign", start_from={"embedding": given["embedding"]}))
