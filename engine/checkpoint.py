@@ -69,6 +69,8 @@ def restore(checkpoint: Path, item: str, like: Any, shardings: Any = None) -> An
         return reader.restore(folder, args=ocp.args.StandardRestore(target))
     except BadCheckpoint:
         raise
+    except jax.errors.JaxRuntimeError:
+        raise  # of the device, not of the checkpoint: memory is out, for one
     except Exception as error:  # Orbax and TensorStore raise many kinds for a damaged folder
         raise BadCheckpoint(
             f"{item} in {checkpoint} cannot be read: {str(error)[:300]}; remove it to "

@@ -261,16 +261,17 @@ class TrainConfig(Config):
         "keep norms, have none",
     )
     momentum: float = Field(default=0.95, ge=0, lt=1, description="of Muon")
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.95, ge=0, lt=1)
-    epsilon: float = Field(default=1e-8, gt=0)
+    # Bounds beyond which float32 would make 1 of a beta and 0 of epsilon.
+    beta1: float = Field(default=0.9, ge=0, le=0.999_999)
+    beta2: float = Field(default=0.95, ge=0, le=0.999_999)
+    epsilon: float = Field(default=1e-8, ge=1e-30)
     max_grad_norm: float = Field(
         default=1.0, gt=0, description="gradients with a larger global norm are scaled down to it"
     )
     z_loss_weight: float = Field(
         default=0.0, ge=0, description="weight of the squared logsumexp of the logits in the loss"
     )
-    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+    ema_decay: Annotated[float, Field(gt=0, le=0.999_999)] | None = Field(
         default=None,
         description="keep a running average of the parameters, which is then what is scored",
     )
@@ -349,14 +350,10 @@ class TrainConfig(Config):
                 schedule=schedule,
             )
         warmup, steps = info.data.get("warmup"), info.data.get("num_train_steps")
-        if (
-            warmup is not None
-            and steps is not None
-            and (
-                span_steps(warmup, steps) + span_steps(decay, steps)
-                > steps + 1  # both may round up
-            )
-        ):
+        if warmup is None or steps is None:
+            return decay
+        may_round_up = isinstance(warmup, float) and isinstance(decay, float)  # both of them
+        if span_steps(warmup, steps) + span_steps(decay, steps) > steps + may_round_up:
             raise refusal(
                 "warmup {warmup} and decay {decay} are more than the whole run of {steps} steps "
                 "together; make one of them shorter",

@@ -74,7 +74,7 @@ class Figures(NamedTuple):
     loss: jax.Array  # nats per scored target, before the update
     grad_norm: jax.Array  # global, before clipping
     param_norm: jax.Array  # global, before the update
-    bad: jax.Array  # whether loss or gradient norm was not finite, or a spike
+    bad: jax.Array  # whether one of them was not finite, or a spike
 
 
 def recipe(decoder: Decoder, config: TrainConfig, loss: LossFunction) -> Recipe:
@@ -107,13 +107,15 @@ def train_step(
 ) -> tuple[State, Figures]:
     """One update of `state` on `batch`.
 
-    A step is bad if its loss or the gradient's norm is not finite, or (with `spike_sigma`) lies
-    more than so many standard deviations above the mean of the last 64 good steps, once there are
-    so many. With `on_bad_step: skip` a bad step leaves the state as it was, its guard included.
+    A step is bad if its loss, the gradient's norm or the parameters' is not finite, or if (with
+    `spike_sigma`) one of the first two lies more than so many standard deviations above the mean of
+    the last 64 good steps, once there are so many. With `on_bad_step: skip` a bad step leaves the
+    state as it was, its guard included.
     """
     loss, grads = _gradients(recipe, state.params, batch)
     figures = Figures(loss, optax.tree.norm(grads), optax.tree.norm(state.params), jnp.array(False))
-    bad = ~(jnp.isfinite(figures.loss) & jnp.isfinite(figures.grad_norm))
+    # Parameters that no token of the batch reaches show in their norm alone.
+    bad = ~jnp.isfinite(figures.loss + figures.grad_norm + figures.param_norm)
     if recipe.spike_sigma:
         bad |= _spikes(state.guard, figures, recipe.spike_sigma)
 

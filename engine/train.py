@@ -258,7 +258,7 @@ class _Reporter:
         loss, grad_norm, param_norm, bad = (x.item() for x in jax.device_get(figures))
         self._skipped = self._skipped + 1 if bad else 0
         if bad and (self._config.on_bad_step == "stop" or self._skipped > MOST_SKIPPED):
-            raise Diverged(number, self._complaint(loss, grad_norm))
+            raise Diverged(number, self._complaint(loss, grad_norm, param_norm))
         pace, compile_seconds = self._pace(), self._compile_seconds
         self._compile_seconds = None
         return Metrics(
@@ -275,8 +275,9 @@ class _Reporter:
             compile_seconds=compile_seconds,
         )
 
-    def _complaint(self, loss: float, grad_norm: float) -> str:
-        for name, value in (("loss", loss), ("gradient norm", grad_norm)):
+    def _complaint(self, loss: float, grad_norm: float, param_norm: float) -> str:
+        named = ("loss", loss), ("gradient norm", grad_norm), ("parameter norm", param_norm)
+        for name, value in named:
             if not math.isfinite(value):
                 why = f"the {name} was not finite ({value})"
                 break

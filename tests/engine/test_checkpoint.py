@@ -75,6 +75,17 @@ def test_a_missing_or_damaged_checkpoint_is_refused(saved: Path, tmp_path: Path)
         restore(tmp_path / "4", "params", PARAMS)
 
 
+def test_a_lack_of_memory_is_not_taken_for_a_damaged_checkpoint(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(checkpoint.ocp.StandardCheckpointHandler, "restore", full)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        restore(saved / "11", "params", PARAMS)
+
+
 def test_the_digest_is_over_path_dtype_shape_and_bytes() -> None:
     a, c = PARAMS["a"], PARAMS["b"]["c"]
     trees = [

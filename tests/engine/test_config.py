@@ -124,6 +124,9 @@ def test_a_shape_that_cannot_work_is_refused_in_a_sentence(
             "decay",
             "warmup 0.5 and decay 90 are more than the whole run of 160 steps together",
         ),
+        ({"lr_schedule": "wsd", "warmup": 80, "decay": 81}, "decay", "make one of them shorter"),
+        ({"epsilon": 1e-60}, "epsilon", "greater than or equal to 0.000"),
+        ({"beta2": 1 - 1e-12}, "beta2", "less than or equal to 0.999999"),
         ({"adam_learning_rate": 1.0}, "adam_learning_rate", "adamw has one rate for everything"),
         (
             {"gradient_accumulation_steps": 3},

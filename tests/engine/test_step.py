@@ -110,6 +110,18 @@ def test_a_bad_step_that_is_skipped_changes_nothing(
     assert any((a != b).any() for a, b in zip(leaves(after), leaves(state), strict=True))
 
 
+def test_a_parameter_that_is_not_finite_is_seen_where_no_token_reaches_it(
+    tiny: ModelConfig, fresh: Callable[[ModelConfig, int], Params]
+) -> None:
+    recipe = step.recipe(Decoder(tiny), configured(), cross_entropy)
+    state, batch = step.initial(recipe, fresh(tiny, 0)), drawn(5)
+    unseen = np.setdiff1d(np.arange(256), batch.inputs_BS)[0]
+    state.params["embedding"] = jnp.asarray(state.params["embedding"]).at[unseen].set(jnp.nan)
+    _, figures = stepper(recipe)(state, batch)
+    assert np.isfinite([float(figures.loss), float(figures.grad_norm)]).all()
+    assert bool(figures.bad)
+
+
 @pytest.mark.parametrize("series", ["losses_W", "grad_norms_W"])
 def test_a_spike_is_measured_against_the_last_64_good_steps(
     tiny: ModelConfig, fresh: Callable[[ModelConfig, int], Params], series: str
