@@ -26,6 +26,7 @@ RESULTS = Path(__file__).parent / "results"
 STEPS = {"1M": 16, "10M": 5}  # in a round
 CORES = 2
 REST = 0.5  # seconds between two turns, in which idle threads of the last one go to sleep
+PATIENCE = 30.0  # seconds that a turn waits at most until the machine is quiet
 QUIET = 0.05  # of a core: a turn in which other processes took more is taken again
 AGAIN = 3  # times at most
 
@@ -99,7 +100,7 @@ def measure(workload: str, sides: list[Side], rounds: int, folder: Path) -> dict
             shift = number % len(runners)
             for runner in runners[shift:] + runners[:shift]:
                 for _ in range(AGAIN):
-                    time.sleep(REST)
+                    wait_for_quiet()
                     seconds, others = runner.turn(STEPS[workload])
                     if others < QUIET:
                         break
@@ -129,6 +130,16 @@ def environment(folder: Path) -> dict[str, str]:
         "JAX_PLATFORMS": "cpu",
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
     }
+
+
+def wait_for_quiet() -> None:
+    """Rest, and go on resting while other processes work, but not for ever."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        before = _busy()
+        time.sleep(REST)
+        if (_busy() - before) / REST < 2 * QUIET or time.monotonic() > deadline:
+            return
 
 
 def free_mkl(folder: Path) -> Path | None:
