@@ -30,7 +30,7 @@ from runner.store import Store
 
 NAME = "regatta-lab/lab"
 EXPERIMENT = "experiments/warm-learning-rate/experiment.yaml"
-PATIENCE = 60.0  # seconds for the bot to answer
+PATIENCE = 180.0  # seconds for the bot to answer; a busy machine takes its time
 TRAINING_MAY_TAKE = 600.0
 HYPOTHESIS = (
     "A model of 0.9 million parameters that sees only 16 steps is far from any noise floor, so a "
