@@ -1,11 +1,10 @@
 # `make demo` and `make test` are all a newcomer needs; both set up .venv on their first call.
 PYTHON ?= python3
 BIN    := .venv/bin
-# Not in the lock: which build is right (CPU or CUDA) depends on the machine. Tests and benchmarks
-# compare with it; nothing else uses it.
-TORCH  := torch==2.13.0
+BENCH  := .venv-bench/bin
+PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow lint lock clean
+.PHONY: demo test test-slow bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -16,6 +15,13 @@ test: .venv/ready-for-tests
 test-slow: .venv/ready-for-tests
 	$(BIN)/pytest -m slow
 
+# On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
+bench: .venv-bench/ready
+	$(BENCH)/python -m tests.bench.cpu
+	$(BENCH)/python -m tests.bench.profile_step
+	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
+	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
+
 lint: .venv/ready-for-tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -25,13 +31,20 @@ lint: .venv/ready-for-tests
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regatta needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one: make PYTHON=/path/to/python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	$(BIN)/python $(PIP) --require-hashes --requirement requirements.lock
+	$(BIN)/python $(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 
-.venv/ready-for-tests: .venv/ready requirements-test.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+.venv/ready-for-tests: .venv/ready requirements-test.lock tests/bench/requirements.txt
+	$(BIN)/python $(PIP) --require-hashes --requirement requirements-test.lock
+	$(BIN)/python $(PIP) --requirement tests/bench/requirements.txt
+	touch $@
+
+.venv-bench/ready: requirements.lock tests/bench/requirements.txt
+	test -x $(BENCH)/python || $(PYTHON) -m venv .venv-bench
+	$(BENCH)/python $(PIP) --require-hashes --requirement requirements.lock
+	$(BENCH)/python $(PIP) --requirement tests/bench/requirements.txt
+	$(BENCH)/python $(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 
 # Pins for Python 3.11 and newer, with hashes and without any registry's address. Needs uv.
@@ -42,4 +55,4 @@ lock:
 	  --no-header --no-annotate --group test --constraints requirements.lock -o requirements-test.lock
 
 clean:
-	rm -rf .venv store build *.egg-info
+	rm -rf .venv .venv-bench store build *.egg-info

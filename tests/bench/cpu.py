@@ -162,10 +162,12 @@ def table(results: dict[str, Any]) -> str:
     lines = []
     for workload, found in results["workloads"].items():
         engine = found["sides"]["engine"]["tokens_per_second"]
+        common = min(len(side["losses"]) for side in found["sides"].values())
         lines += [
             f"**{workload}**: tokens per second over {len(engine)} rounds",
             "",
-            "| side | least | median | engine is faster by (median) | first step | last loss |",
+            "| side | least | median | engine is faster by (median) | first step | "
+            f"loss at step {common} |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
         ]
         for name, side in found["sides"].items():
@@ -173,7 +175,7 @@ def table(results: dict[str, Any]) -> str:
             ratio = statistics.median(engine) / statistics.median(paces)
             lines.append(
                 f"| {name} | {min(paces):,.0f} | {statistics.median(paces):,.0f} | {ratio:.2f}× | "
-                f"{side['first_step_seconds']:.1f} s | {side['losses'][-1]:.4f} |"
+                f"{side['first_step_seconds']:.1f} s | {side['losses'][common - 1]:.4f} |"
             )
         lines.append("")
     return "\n".join(lines)
