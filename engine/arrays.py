@@ -3,6 +3,7 @@ zarr 3. A file holds 2^22 values in pieces of 2^14; a piece carries a checksum (
 without its neighbours. Opening reads a page of metadata, however long the array is. A folder has a
 manifest, which is written last: what has none was never finished."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -33,6 +34,11 @@ class Folder:
 
     def __init__(self, place: Path | str) -> None:
         self.name = str(place)
+        if isinstance(place, Path) and re.match(r"[a-z][a-z0-9+.-]+:/", self.name):
+            raise WrongTokens(
+                f"{place} is a URL that was made a Path, which takes a slash from it; give it as "
+                "it was written"
+            )
         path = {"driver": "file", "path": f"{Path(place).absolute()}/"}
         kvstore = f"{str(place).rstrip('/')}/" if "://" in str(place) else path
         with _in_words(f"{place} is no place for tokens", "name a folder or a gs:// URL"):

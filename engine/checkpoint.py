@@ -30,7 +30,7 @@ def manager(folder: Path, keep: int = 2, keep_every: int | None = None) -> ocp.C
 
 def save(manager: ocp.CheckpointManager, step: int, params: Any, rest: Any) -> None:
     """Begin to save under `<folder>/<step>`; it appears there when it is complete."""
-    if jax.default_backend() == "cpu":
+    if any(isinstance(x, jax.Array) and _on_cpu(x) for x in jax.tree.leaves(params)):
         # Orbax reads a CPU's buffers in place while the next step, to which they are donated,
         # writes to them. From other devices it copies before it returns.
         params, rest = jax.tree.map(jnp.copy, (params, rest))
@@ -102,6 +102,10 @@ def difference(stored: Any, like: Any) -> str | None:
         if have[path] != want[path]:
             return "{} is {} {} and not {} {}".format(path, *have[path], *want[path])
     return None
+
+
+def _on_cpu(x: jax.Array) -> bool:
+    return any(device.platform == "cpu" for device in x.devices())
 
 
 def _leaves(tree: Any) -> dict[str, Any]:

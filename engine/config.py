@@ -219,6 +219,7 @@ class ModelConfig(Config):
 
 
 DECAY = 0.2  # wsd's, if none is named
+GUARD_WINDOW = 64  # good steps that a spike is measured against
 
 
 class TrainConfig(Config):
@@ -254,13 +255,17 @@ class TrainConfig(Config):
         description="wsd only: steps, or fraction of steps, spent falling at the end; 0.2 if left "
         "out",
     )
-    weight_decay: float = Field(
-        default=0.1,
-        ge=0,
-        description="decoupled, on every weight but the gains of the norms; adamh and muonh, which "
-        "keep norms, have none",
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        default=None,
+        validate_default=True,
+        description="decoupled, on every weight but the gains of the norms; 0.1 if left out, and "
+        "0 for adamh and muonh, which keep norms",
     )
-    momentum: float = Field(default=0.95, ge=0, lt=1, description="of Muon")
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None,
+        validate_default=True,
+        description="of muon and muonh; 0.95 if left out",
+    )
     # Bounds beyond which float32 would make 1 of a beta and 0 of epsilon.
     beta1: float = Field(default=0.9, ge=0, le=0.999_999)
     beta2: float = Field(default=0.95, ge=0, le=0.999_999)
@@ -282,7 +287,7 @@ class TrainConfig(Config):
     spike_sigma: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         description="a loss or gradient norm so many standard deviations above the mean of the "
-        "last 64 good steps is a spike",
+        "last 64 good steps, once there are so many, is a spike",
     )
     checkpoint_every: Count = Field(
         default=None,
@@ -322,6 +327,50 @@ class TrainConfig(Config):
                 )
             return None
         return info.data.get("learning_rate") if rate is None else rate
+
+    @field_validator("weight_decay", mode="before")
+    @classmethod
+    def _spheres_do_not_decay(cls, decay: Any, info: ValidationInfo) -> Any:
+        keeps_norms = info.data.get("optimizer") in ("adamh", "muonh")
+        if decay is None:
+            return 0.0 if keeps_norms else 0.1
+        if keeps_norms and decay != 0:
+            raise refusal(
+                "weight_decay {decay} does nothing under optimizer {optimizer}, which keeps the "
+                "norm of each matrix; remove it or write 0",
+                decay=decay,
+                optimizer=info.data["optimizer"],
+            )
+        return decay
+
+    @field_validator("momentum")
+    @classmethod
+    def _momentum_is_muons(cls, momentum: float | None, info: ValidationInfo) -> float | None:
+        optimizer = info.data.get("optimizer", "")
+        if optimizer in ("muon", "muonh"):
+            return 0.95 if momentum is None else momentum
+        if momentum is not None and optimizer:
+            raise refusal(
+                "momentum {momentum} goes with optimizer muon and muonh, and optimizer is "
+                "{optimizer}, which has beta1; remove momentum or name another optimizer",
+                momentum=momentum,
+                optimizer=optimizer,
+            )
+        return None
+
+    @field_validator("spike_sigma")
+    @classmethod
+    def _spikes_can_show(cls, sigma: float | None, info: ValidationInfo) -> float | None:
+        steps = info.data.get("num_train_steps")
+        if sigma is not None and steps is not None and steps <= GUARD_WINDOW:
+            raise refusal(
+                "spike_sigma {sigma} compares with the last {window} good steps, and the run has "
+                "only {steps} steps; remove it or train longer",
+                sigma=sigma,
+                window=GUARD_WINDOW,
+                steps=steps,
+            )
+        return sigma
 
     @field_validator("warmup")
     @classmethod

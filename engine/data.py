@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.arrays import FILE, MANIFEST, Array, Folder, little_endian, read
 from engine.arrays import WrongTokens as WrongTokens
-from engine.tokenize import Tokenizer, byte_tokenizer, shortest_validation
+from engine.tokenize import BadTokenizer, Tokenizer, byte_tokenizer, shortest_validation
 
 VERSION = 1  # of the format; another one is refused
 TOGETHER = 2**20  # characters that are given to the tokenizer at once
@@ -176,18 +176,32 @@ class TokenStore:
             tokens_sha256=digest,
             offsets_sha256=sha256(little_endian(offsets)).hexdigest(),
         )
-        return TokenStore(manifest, tokens, offsets)
+        store = TokenStore(manifest, tokens, offsets)
+        store._check_offsets(store.offsets_in_parts())
+        return store
 
     def read(self, where: slice | np.ndarray) -> np.ndarray:
-        """tokens[where]. Raises WrongTokens where what it needs is missing or damaged."""
-        return read(self.tokens, where, f"the array tokens of {self.name}")
+        """tokens[where]. Raises WrongTokens where what it needs is missing or damaged, or has an id
+        beyond the vocabulary."""
+        found = read(self.tokens, where, f"the array tokens of {self.name}")
+        if (highest := int(found.max(initial=0))) >= self.manifest.vocab_size:
+            raise WrongTokens(
+                f"{self.name} has a token with id {highest} and its tokenizer only "
+                f"{self.manifest.vocab_size}; build it again"
+            )
+        return found
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the tokens. Raises WrongTokens."""
         content = self.folder.read("tokenizer.json") if self.folder else None
         if content is None:
             raise WrongTokens(f"{self.name} has no tokenizer.json; name the tokenizer's own file")
-        tokenizer = Tokenizer(content.decode(), self.manifest.end_of_document)
+        try:
+            tokenizer = Tokenizer(content.decode(), self.manifest.end_of_document)
+        except (UnicodeDecodeError, BadTokenizer) as error:
+            raise WrongTokens(
+                f"the tokenizer.json of {self.name} is damaged ({error}); build the store again"
+            ) from error
         if tokenizer.sha256 != self.manifest.tokenizer_sha256:
             raise WrongTokens(
                 f"the tokenizer.json of {self.name} has SHA-256 {tokenizer.sha256} and not "
@@ -202,14 +216,16 @@ class TokenStore:
     def verify(self) -> None:
         """Go through all of it, in constant memory. Raises WrongTokens unless tokens and offsets
         have their digests, every token is of the vocabulary and documents follow each other."""
-        self._check(self.tokens_in_parts(), self.offsets_in_parts())
+        self._check_tokens(self.tokens_in_parts())
+        self._check_offsets(self.offsets_in_parts())
 
     def load(self) -> "TokenStore":
         """This store in memory, verified: what was checked is what is used, whatever happens to
         the files. Raises WrongTokens as `verify` does."""
         tokens = np.concatenate(list(self.tokens_in_parts()))
         offsets = np.concatenate(list(self.offsets_in_parts()))
-        self._check(iter([tokens]), iter([offsets]))
+        self._check_tokens(iter([tokens]))
+        self._check_offsets(iter([offsets]))
         return replace(self, tokens=tokens, offsets=offsets)
 
     def tokens_in_parts(self) -> Iterator[np.ndarray]:
@@ -223,18 +239,15 @@ class TokenStore:
         for start in range(0, length, FILE):
             yield read(self.offsets, slice(start, min(start + FILE, length)), name)
 
-    def _check(self, tokens: Iterator[np.ndarray], offsets: Iterator[np.ndarray]) -> None:
+    def _check_tokens(self, parts: Iterator[np.ndarray]) -> None:
         digest = sha256()
-        for part in tokens:
-            if int(part.max()) >= self.manifest.vocab_size:
-                raise WrongTokens(
-                    f"{self.name} has a token with id {int(part.max())} and its tokenizer only "
-                    f"{self.manifest.vocab_size}; build it again"
-                )
+        for part in parts:
             digest.update(little_endian(part))
         self._same("tokens", digest.hexdigest(), self.manifest.tokens_sha256)
+
+    def _check_offsets(self, parts: Iterator[np.ndarray]) -> None:
         digest, last = sha256(), np.uint64(0)
-        for number, part in enumerate(offsets):
+        for number, part in enumerate(parts):
             digest.update(little_endian(part))
             if (number == 0 and part[0] != 0) or part[0] < last or (part[1:] < part[:-1]).any():
                 raise WrongTokens(f"the documents of {self.name} overlap; build it again")

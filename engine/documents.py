@@ -65,7 +65,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
         ) from error
     except UnicodeDecodeError as error:
         raise BadText(f"{path}, line {number} is not UTF-8; save it as UTF-8") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadText(f"{path}, line {number} is not JSON: {error}; repair the line") from error
     except (KeyError, TypeError, IndexError) as error:
         raise BadText(

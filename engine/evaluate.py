@@ -1,7 +1,8 @@
 """The figure that boards compare: bits per byte on the validation split. What is scored is a
 function from tokens to logits and nothing else, so that a model of ours, one in another framework
-and an invented one are judged alike. Its logits are normalised here, and it is caught if what it
-says about a token changes with that token.
+and an invented one are judged alike. Its logits are normalised here. In the first batch it is tried
+whether what it says in the first half of a window changes with the second half; a function that
+looks ahead only elsewhere is not caught.
 
 A model of ours comes from a checkpoint's parameters, which are read as arrays and only if they have
 the model's names, shapes and dtypes: the checkpoint is a claim by the job that wrote it."""

@@ -3,12 +3,13 @@ flash attention on a GPU, splash attention on a TPU. `attention.attend` chooses 
 mean what `attention.reference` says and are tested against it."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention
+
+from engine.memory import attention_rows
 
 LANES = 128  # splash takes positions by multiples of a TPU register's width
 SPLASH_BLOCKS = (512, 256, LANES)  # positions at a time, the first that divides the sequence
@@ -172,9 +173,8 @@ _blocked.defvjp(_forward, _backward)
 
 
 def _spans(seq_len: int, window: int | None) -> list[tuple[int, int, int]]:
-    """For each block the first key that it may see, its first query, and the end of both. Measured:
-    four blocks are as fast as more of them and compile faster, and 512 rows are enough."""
-    rows = min(32 * math.ceil(seq_len / 128), 512, 32 * math.ceil((window or seq_len) / 32))
+    """For each block the first key that it may see, its first query, and the end of both."""
+    rows = attention_rows(seq_len, window)
     return [
         (max(0, start - window + 1) if window else 0, start, min(start + rows, seq_len))
         for start in range(0, seq_len, rows)

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from engine.memory import MAX_LOGITS, MIN_CHUNKS
 from engine.mesh import ROWS, constrain, platform, row_groups
 from engine.model import soft_cap as capped
-
-MIN_CHUNKS = 4
-MAX_LOGITS = {"cpu": 2**21, "gpu": 2**28, "tpu": 2**28}  # of a chunk on one device; 8 MiB, 1 GiB
 
 
 class Losses(NamedTuple):

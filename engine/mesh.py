@@ -2,7 +2,7 @@
 role is cut, and how a batch gets onto the devices. Axes are `Auto`: XLA works out the communication
 from where parameters and batches lie and from the few places that call `constrain`.
 
-    data    copies of the parameters; each has its rows of the batch
+    data    copies of the parameters; each has its rows of the batch. Only it crosses slices
     fsdp    rows of the batch too, and a slice of every weight, gathered when a layer needs it
     tensor  heads, the MLP's inside and the vocabulary
 
@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.config import MeshConfig, ModelConfig, TrainConfig
 from engine.memory import misfits
+from engine.processes import slice_of
 
 AXES = ("data", "fsdp", "tensor")
 ROWS = ("data", "fsdp")  # the axes over which a batch's rows are spread
@@ -43,14 +44,28 @@ class BadMesh(Exception):
 
 def make(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """The mesh over `devices`, by default all there are. Raises BadMesh unless its sizes multiply
-    to their number."""
+    to their number, and unless `data` can be spread over their slices: `fsdp` and `tensor` stay
+    inside of one."""
     devices = jax.devices() if devices is None else devices
-    sizes = tuple(getattr(config, axis) for axis in AXES)
     if problems := misfits(config, devices=len(devices)):
         raise BadMesh(problems[0].words)
+    slices: dict[int, list[jax.Device]] = {}
+    for device in devices:
+        slices.setdefault(slice_of(device), []).append(device)
+    if config.data % len(slices):
+        raise BadMesh(
+            f"data {config.data} cannot be spread over {len(slices)} slices, and fsdp and tensor "
+            f"stay inside of one; make data a multiple of {len(slices)}"
+        )
     # Neighbours on the mesh are neighbours on a TPU's torus, also where no side is as long as an
     # axis: that is why it is not jax.make_mesh, which refuses those.
-    laid_out = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    inside = (config.data // len(slices), config.fsdp, config.tensor)
+    laid_out = np.concatenate(
+        [
+            mesh_utils.create_device_mesh(inside, group, allow_split_physical_axes=True)
+            for _, group in sorted(slices.items())
+        ]
+    )
     # With Explicit axes, the other kind, every operation would have to say its sharding.
     return Mesh(laid_out, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 

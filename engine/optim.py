@@ -24,7 +24,7 @@ class Optimizer(NamedTuple):
     """What is compiled in."""
 
     name: Literal["adamw", "muon", "adamh", "muonh"]
-    momentum: float  # Muon's
+    momentum: float | None  # Muon's
     beta1: float
     beta2: float
     epsilon: float
@@ -68,6 +68,7 @@ def transform(optimizer: Optimizer, roles: Any) -> optax.GradientTransformationE
     hyperball = optimizer.name in ("adamh", "muonh")
     direction = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.epsilon)
     if optimizer.name in ("muon", "muonh"):
+        assert optimizer.momentum is not None
         routes = jax.tree.map(lambda role: "muon" if role in MATRICES else "adam", roles)
         direction = optax.partition({"muon": _muon(optimizer.momentum), "adam": direction}, routes)
     decay = optax.identity()

@@ -92,8 +92,8 @@ class PackedRows:
         start_P = read(self._index.starts, piece_P, name).astype(np.int64)
         length_P = read(self._index.lengths, piece_P, name).astype(np.int64)
         used_P = _before(length_P, row_P)
-        beyond = (start_P + length_P >= self._store.manifest.tokens).any()
-        if beyond or (used_P + length_P > self._seq_len).any():
+        beyond = (start_P < 0) | (start_P + length_P >= self._store.manifest.tokens)
+        if beyond.any() or (used_P + length_P > self._seq_len).any():
             raise WrongTokens(f"{name} has documents that cannot be; build it again")
         # One read for all tokens. A piece with n targets has n + 1, and the last is no input.
         at_T = _counted(length_P + 1)

@@ -22,8 +22,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from engine.data import Batch as Batch
-from engine.data import TokenStore, WrongTokens
+from engine.data import Batch, TokenStore, WrongTokens
 from engine.packing import PackedRows
 from engine.tokenize import shortest_train
 

@@ -13,12 +13,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from engine import mesh as meshes
 from engine import optim
-from engine.config import TrainConfig
+from engine.config import GUARD_WINDOW, TrainConfig
 from engine.data import Batch
 from engine.loss import LossFunction
 from engine.model import Decoder, Params
-
-GUARD_WINDOW = 64  # good steps that a spike is measured against
 
 
 class Recipe(NamedTuple):
@@ -35,11 +33,12 @@ class Recipe(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """The last good steps, as rings of GUARD_WINDOW figures."""
+    """What is remembered of earlier steps, to tell bad ones and to stop when they do not end."""
 
-    losses_W: jax.Array
+    losses_W: jax.Array  # rings of the last good steps' figures
     grad_norms_W: jax.Array
     good_steps: jax.Array
+    bad_steps: jax.Array  # in a row, up to now
 
 
 class State(NamedTuple):
@@ -48,7 +47,7 @@ class State(NamedTuple):
     params: Params
     moments: Any  # the optimizer's state
     average: Any  # of the parameters, where one is kept
-    guard: Any
+    guard: Guard
 
     @property
     def scored(self) -> Params:
@@ -74,7 +73,7 @@ class Figures(NamedTuple):
     loss: jax.Array  # nats per scored target, before the update
     grad_norm: jax.Array  # global, before clipping
     param_norm: jax.Array  # global, before the update
-    bad: jax.Array  # whether one of them was not finite, or a spike
+    bad_steps: jax.Array  # in a row up to this one; 0 if it was good
 
 
 def recipe(decoder: Decoder, config: TrainConfig, loss: LossFunction) -> Recipe:
@@ -93,12 +92,12 @@ def recipe(decoder: Decoder, config: TrainConfig, loss: LossFunction) -> Recipe:
 
 def initial(recipe: Recipe, params: Params) -> State:
     """The state before the first step, from fresh or given parameters."""
-    ring = jnp.zeros(GUARD_WINDOW)
+    ring, zero = jnp.zeros(GUARD_WINDOW), jnp.zeros((), jnp.int32)
     return State(
         params=params,
         moments=optim.transform(recipe.optimizer, recipe.decoder.roles()).init(params),
         average=jax.tree.map(jnp.copy, params) if recipe.ema_decay else (),
-        guard=Guard(ring, ring, jnp.zeros((), jnp.int32)) if recipe.spike_sigma else (),
+        guard=Guard(ring, ring, zero, zero),
     )
 
 
@@ -110,14 +109,15 @@ def train_step(
     A step is bad if its loss, the gradient's norm or the parameters' is not finite, or if (with
     `spike_sigma`) one of the first two lies more than so many standard deviations above the mean of
     the last 64 good steps, once there are so many. With `on_bad_step: skip` a bad step leaves the
-    state as it was, its guard included.
+    state as it was, but for the count of them.
     """
     loss, grads = _gradients(recipe, state.params, batch)
-    figures = Figures(loss, optax.tree.norm(grads), optax.tree.norm(state.params), jnp.array(False))
+    grad_norm, param_norm = optax.tree.norm(grads), optax.tree.norm(state.params)
     # Parameters that no token of the batch reaches show in their norm alone.
-    bad = ~jnp.isfinite(figures.loss + figures.grad_norm + figures.param_norm)
+    bad = ~jnp.isfinite(loss + grad_norm + param_norm)
     if recipe.spike_sigma:
-        bad |= _spikes(state.guard, figures, recipe.spike_sigma)
+        bad |= _spikes(state.guard, loss, grad_norm, recipe.spike_sigma)
+    bad_steps = jnp.where(bad, state.guard.bad_steps + 1, 0)
 
     def update(state: State) -> State:
         transform = optim.transform(recipe.optimizer, recipe.decoder.roles())
@@ -126,14 +126,16 @@ def train_step(
         average = state.average
         if recipe.ema_decay:
             average = optax.incremental_update(params, average, 1 - recipe.ema_decay)
-        guard = _remember(state.guard, figures) if recipe.spike_sigma else ()
-        return State(params, moments, average, guard)
+        return State(params, moments, average, _remember(state.guard, loss, grad_norm))
+
+    def skip(state: State) -> State:
+        return state._replace(guard=state.guard._replace(bad_steps=bad_steps))
 
     if recipe.on_bad_step == "skip":
-        state = jax.lax.cond(bad, lambda state: state, update, state)
+        state = jax.lax.cond(bad, skip, update, state)
     else:
         state = update(state)  # the loop stops before anything is made of it
-    return state, figures._replace(bad=bad)
+    return state, Figures(loss, grad_norm, param_norm, bad_steps)
 
 
 def _gradients(recipe: Recipe, params: Params, batch: Batch) -> tuple[jax.Array, Params]:
@@ -169,19 +171,20 @@ def _gradients(recipe: Recipe, params: Params, batch: Batch) -> tuple[jax.Array,
     return loss, grads
 
 
-def _spikes(guard: Guard, figures: Figures, sigma: float) -> jax.Array:
+def _spikes(guard: Guard, loss: jax.Array, grad_norm: jax.Array, sigma: float) -> jax.Array:
     spikes = jnp.array(False)
-    for x, ring in ((figures.loss, guard.losses_W), (figures.grad_norm, guard.grad_norms_W)):
+    for x, ring in ((loss, guard.losses_W), (grad_norm, guard.grad_norms_W)):
         spikes |= x > jnp.mean(ring) + sigma * jnp.std(ring)
     return spikes & (guard.good_steps >= GUARD_WINDOW)
 
 
-def _remember(guard: Guard, figures: Figures) -> Guard:
+def _remember(guard: Guard, loss: jax.Array, grad_norm: jax.Array) -> Guard:
     place = guard.good_steps % GUARD_WINDOW
     return Guard(
-        guard.losses_W.at[place].set(figures.loss),
-        guard.grad_norms_W.at[place].set(figures.grad_norm),
-        guard.good_steps + 1,
+        losses_W=guard.losses_W.at[place].set(loss),
+        grad_norms_W=guard.grad_norms_W.at[place].set(grad_norm),
+        good_steps=guard.good_steps + 1,
+        bad_steps=jnp.zeros((), jnp.int32),
     )
 
 

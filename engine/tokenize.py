@@ -190,6 +190,8 @@ class Tokenizer:
         self.definition = _canonical(self._fields)
         self.sha256 = sha256(self.definition.encode()).hexdigest()
         self._ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        if not self._ids:
+            raise BadTokenizer("this tokenizer.json has no tokens; save it after it was trained")
         self.vocab_size = max(self._ids.values()) + 1
         if end_of_document is not None and not 0 <= end_of_document < self.vocab_size:
             raise BadTokenizer(
@@ -221,9 +223,10 @@ class Tokenizer:
 
         Raises BadTokenizer where pieces do not say which spaces were between them (WordPiece).
         """
-        if self._fields["model"]["type"] in ("WordPiece", "WordLevel"):
+        kind = type(self._tokenizer.model).__name__  # older files do not say it
+        if kind in ("WordPiece", "WordLevel"):
             raise BadTokenizer(
-                f"a {self._fields['model']['type']} tokenizer drops spaces, so that its tokens "
+                f"a {kind} tokenizer drops spaces, so that its tokens "
                 "have no length in bytes; use a byte-level one for bits per byte"
             )
         lengths = np.zeros(self.vocab_size, np.int32)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-from engine import checkpoint, flops, memory, optim, step
+from engine import checkpoint, flops, memory, optim, processes, step
 from engine import mesh as meshes
 from engine.config import TrainConfig
 from engine.data import Batch, WrongTokens
@@ -92,6 +92,9 @@ def train(
     ends. A step's metrics are yielded before its checkpoint is begun, so who writes them down
     before asking for more has no gap in the curve after a resume.
 
+    Several processes (`engine.processes`) call it alike, with folders that they share. Each reads
+    its own rows and yields the same metrics; `stop` in one ends the run in all, a step later.
+
     `peak_flops` (FLOP/s of one device) is for the metrics only. Raises WrongTokens, BadMesh,
     BadCheckpoint and OutOfMemory, and Diverged after the metrics of all earlier steps.
     """
@@ -99,7 +102,7 @@ def train(
     mesh = meshes.make(decoder.compute.mesh, devices)
     recipe = step.recipe(decoder, config, loss)
     size = config.train_batch_size, sampler.seq_len
-    with _memory_in_words(decoder, config):
+    with _memory_in_words(decoder, config, mesh):
         state, done = _begin(recipe, config, mesh, seed, start_from, (checkpoints, *resume_from))
         began = clock()
         run = step.compiled(recipe, mesh, *size, sampler.packed)
@@ -113,15 +116,16 @@ def train(
 
     tracer = _Tracer(profile)
     with checkpoint.manager(checkpoints, config.keep_checkpoints, config.keep_every) as saver:
-        if done == config.num_train_steps and checkpoint.latest(checkpoints) != done:
+        if done == config.num_train_steps and _newest([checkpoints]) != [done]:
             _save(saver, done, state)  # finished elsewhere
         numbers = range(done + 1, config.num_train_steps + 1)
         unread = None  # the step before: its figures are fetched while the next one computes
         saved_at = clock()
+        agree = processes.Agreement(mesh)
         with (
             closing(ahead(read, numbers)) as batches,
             closing(tracer),
-            _memory_in_words(decoder, config),
+            _memory_in_words(decoder, config, mesh),
         ):
             for number, batch in zip(numbers, batches, strict=True):
                 tracer.before(number)
@@ -130,11 +134,10 @@ def train(
                 if unread:
                     yield report(*unread)
                 unread = number, figures
-                stopping = stop()
                 due = number % config.checkpoint_every == 0 or number == config.num_train_steps
-                if config.checkpoint_seconds is not None:
-                    due |= clock() - saved_at >= config.checkpoint_seconds
-                if due or stopping:
+                aged = not due and clock() - saved_at >= (config.checkpoint_seconds or math.inf)
+                stopping, aged = agree(stop(), aged)
+                if due or aged or stopping:
                     # Which also refuses to save what is not finite.
                     yield report(*unread)._replace(saving=True)
                     unread = None
@@ -174,8 +177,9 @@ def _begin(
 ) -> tuple[State, int]:
     """The state to go on from and how many steps it has behind it."""
     like = step.abstract_state(recipe, mesh)
-    found = [(number, folder) for folder in folders if (number := checkpoint.latest(folder))]
-    if not found:
+    newest = _newest(folders)
+    number = max(newest)
+    if not number:
         if start_from is None:
             return step.starter(recipe, mesh)(jax.random.key(seed)), 0
         if difference := checkpoint.difference(start_from, like.params):
@@ -190,8 +194,7 @@ def _begin(
             return step.initial(recipe, jax.tree.map(jnp.copy, params))
 
         return jax.jit(begin, out_shardings=step.shardings_of(like))(given), 0
-    number, folder = max(found, key=lambda pair: pair[0])
-    path = folder / str(number)
+    path = folders[newest.index(number)] / str(number)
     if number > config.num_train_steps:
         raise checkpoint.BadCheckpoint(
             f"{path} is {number} steps into a run and num_train_steps is {config.num_train_steps}; "
@@ -204,20 +207,29 @@ def _begin(
     return State.of(scored, rest), number
 
 
+def _newest(folders: Sequence[Path]) -> list[int]:
+    """The step of the newest complete checkpoint in each folder, or 0. A shared folder may not look
+    the same from every host; what the first process sees counts."""
+    return processes.as_first([checkpoint.latest(folder) or 0 for folder in folders])
+
+
 def _save(saver: ocp.CheckpointManager, number: int, state: State) -> None:
     checkpoint.save(saver, number, state.scored, state.rest)
 
 
 @contextmanager
-def _memory_in_words(decoder: Decoder, config: TrainConfig) -> Iterator[None]:
+def _memory_in_words(
+    decoder: Decoder, config: TrainConfig, mesh: jax.sharding.Mesh
+) -> Iterator[None]:
     """Turns XLA's word that memory is out into OutOfMemory."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
-        said, platform = str(error), cast(memory.Platform, jax.default_backend())
+        device: jax.Device = mesh.devices.flat[0]
+        limit = (device.memory_stats() or {}).get("bytes_limit")
+        said, platform = str(error), cast(memory.Platform, device.platform)
         raise OutOfMemory(
             memory.what_fits(decoder.config, config, decoder.compute, said, limit, platform)
         ) from error
@@ -249,16 +261,14 @@ class _Reporter:
             else None
         )
         self._compile_seconds: float | None = compile_seconds
-        self._skipped = 0  # in a row
         self._began: float | None = None
         self._steps = 0
 
     def __call__(self, number: int, figures: Figures) -> Metrics:
         """Raises Diverged if the step was bad and the run is not to go on."""
-        loss, grad_norm, param_norm, bad = (x.item() for x in jax.device_get(figures))
-        self._skipped = self._skipped + 1 if bad else 0
-        if bad and (self._config.on_bad_step == "stop" or self._skipped > MOST_SKIPPED):
-            raise Diverged(number, self._complaint(loss, grad_norm, param_norm))
+        loss, grad_norm, param_norm, bad_steps = (x.item() for x in jax.device_get(figures))
+        if bad_steps > (MOST_SKIPPED if self._config.on_bad_step == "skip" else 0):
+            raise Diverged(number, self._complaint(loss, grad_norm, param_norm, bad_steps))
         pace, compile_seconds = self._pace(), self._compile_seconds
         self._compile_seconds = None
         return Metrics(
@@ -269,13 +279,13 @@ class _Reporter:
             param_norm=param_norm,
             learning_rate=float(self._rates_of(number).matrix),
             tokens=number * self._tokens_per_step,
-            skipped=bad,
+            skipped=bad_steps > 0,
             tokens_per_second=pace,
             mfu=pace * self._mfu_of_pace if pace and self._mfu_of_pace else None,
             compile_seconds=compile_seconds,
         )
 
-    def _complaint(self, loss: float, grad_norm: float, param_norm: float) -> str:
+    def _complaint(self, loss: float, grad_norm: float, param_norm: float, bad_steps: int) -> str:
         named = ("loss", loss), ("gradient norm", grad_norm), ("parameter norm", param_norm)
         for name, value in named:
             if not math.isfinite(value):
@@ -286,7 +296,7 @@ class _Reporter:
                 f"the loss ({loss:.4g}) or gradient norm ({grad_norm:.4g}) was more than "
                 f"{self._config.spike_sigma} standard deviations above its mean"
             )
-        return f"{why}, as in {self._skipped - 1} steps before," if self._skipped > 1 else why
+        return f"{why}, as in {bad_steps - 1} steps before," if bad_steps > 1 else why
 
     def _pace(self) -> float | None:
         now = time.monotonic()
@@ -308,12 +318,13 @@ class _Tracer:
         self._profile, self._running = profile, False
 
     def before(self, number: int) -> None:
-        if self._profile and number == self._profile.first:
-            jax.profiler.start_trace(self._profile.folder)
+        profile = self._profile
+        if profile and not self._running and profile.first <= number <= profile.last:
+            jax.profiler.start_trace(profile.folder)
             self._running = True
 
     def after(self, number: int, figures: Figures) -> None:
-        if self._running and self._profile and number == self._profile.last:
+        if self._running and self._profile and number >= self._profile.last:
             jax.block_until_ready(figures)
             self.close()
 

@@ -123,13 +123,15 @@ def upload_runs(
 ) -> None:
     """Upload an execution's runs to W&B, as far as they are not there. Needs WANDB_API_KEY.
 
-    `run` and the bot do so themselves, where they have the key when an execution begins and ends.
+    `run` and the bot do so themselves, where they have the key, when an execution is over.
     """
     if not upload.wanted():
         _stop(BAD_INPUT, f"{upload.KEY} is not set; it says whose W&B the runs are to go to.")
     opened = _open(store)
     if execution not in record.names(opened, "executions"):
         _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}; `records/` lists them.")
+    if not record.read(opened, f"executions/{execution}/result", record.Result):
+        _stop(BAD_INPUT, f"{execution} is not over; upload its runs when it has a result.")
     sys.exit(DONE if _upload(opened, execution, Console(stderr=True)) else FAILED)
 
 
@@ -172,7 +174,7 @@ def compile_check(
 
 
 def _upload(store: Store, execution: str, console: Console) -> bool:
-    """Whether all that was written for W&B is there now. An execution does not depend on it."""
+    """Whether all runs that have figures are there now. An execution does not depend on it."""
     try:
         with console.status("uploading to W&B"):
             there, troubles = upload.upload(store, execution)
@@ -181,7 +183,7 @@ def _upload(store: Store, execution: str, console: Console) -> bool:
     for trouble in troubles:
         console.print(f"W&B: {trouble}", style="red", highlight=False, markup=False)
     if not troubles:
-        words = ", ".join(there) or "nothing was written for it, since it had no key at the start"
+        words = ", ".join(there) or "none of its runs has figures, and nothing was uploaded"
         console.print(f"W&B: {words}", highlight=False, markup=False)
     return not troubles
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from runner import faults, lifecycle, record, reports, upload
+from runner import faults, lifecycle, record, reports
 from runner.analysis import verdicts
 from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
@@ -110,7 +110,7 @@ def act(
             record.write(store, f"{folder}/{name}.claimed", _claim(store, facts, name, now))
         case lifecycle.Submit(name):
             claimed = _attempt(facts, name).claimed
-            spec = _spec(facts, name, claimed.nonce, claimed.wandb)
+            spec = _spec(facts, name, claimed.nonce)
             where = f"work/{spec.folder}"
             store.create(f"{where}/spec.json", spec.canonical())
             written = hashlib.sha256(store.require(f"{where}/spec.json")).hexdigest()
@@ -146,13 +146,11 @@ def _attempt(facts: Facts, name: str) -> Attempt:
 
 def _claim(store: Store, facts: Facts, name: str, now: datetime) -> record.Claimed:
     attempt = f"{facts.execution.id}.{name}"
-    wandb = name.startswith("t") and upload.wanted()
-    spec = _spec(facts, name, secrets.token_hex(8), wandb)
+    spec = _spec(facts, name, secrets.token_hex(8))
     return record.Claimed(
         at=now,
         nonce=spec.nonce,
         spec_sha256=spec.digest(),
-        wandb=wandb,
         set_aside=_few(
             [
                 f"work/{reports.printable(other)}"
@@ -163,7 +161,7 @@ def _claim(store: Store, facts: Facts, name: str, now: datetime) -> record.Claim
     )
 
 
-def _spec(facts: Facts, name: str, nonce: str, wandb: bool) -> AttemptSpec:
+def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
     training = facts.of("t")
     last = training[-1].ended if training else None
     evaluating = name.startswith("e")
@@ -180,7 +178,6 @@ def _spec(facts: Facts, name: str, nonce: str, wandb: bool) -> AttemptSpec:
             for run, end in (last.runs if evaluating and last else {}).items()
             if end.checkpoint
         },
-        wandb=wandb,
     )
 
 
@@ -265,8 +262,7 @@ def _evaluated(
 ) -> dict[str, Evaluated]:
     out, planned = store.path(f"work/{attempt.folder}/out"), facts.execution.plan.eval.tokens
     scored = {}
-    claimed = attempt.claimed
-    for run in _spec(facts, attempt.name, claimed.nonce, claimed.wandb).evaluate:
+    for run in _spec(facts, attempt.name, attempt.claimed.nonce).evaluate:
         try:
             report = reports.read_report(
                 out / "evaluated" / f"{run}.json", reports.EvaluationReport, attempt.claimed.nonce

@@ -8,7 +8,7 @@ drawn from these. Paths below `records/`:
     approvals/<repository>/<pull>/<command>.json      what became of a `/run`
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
-    wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B, or refused
+    wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B
 """
 
 import hashlib
@@ -241,7 +241,6 @@ class Claimed(Record):
     at: Instant
     nonce: str
     spec_sha256: Sha256
-    wandb: bool = False  # whether it is to write its runs for W&B
     set_aside: tuple[str, ...] = ()  # folders that lay where only this attempt may write
 
 
@@ -347,11 +346,10 @@ class Run(Record):
 
 
 class Upload(Record):
-    """A run's file for W&B has been sent there, or is refused for good."""
+    """A run has been sent to W&B."""
 
     at: Instant
     id: str  # at W&B
-    refused: str = ""
 
 
 # ── Reading and writing ──────────────────────────────────────────────────────────────────────

@@ -12,7 +12,6 @@ recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
     out/evaluated/<run>.json        of an evaluation
     out/finished.json, failed.json  the attempt is over
     out/log.txt                     what it printed; nobody decides by it
-    out/wandb/                      its runs for W&B, where the lab asks for them
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -128,7 +127,6 @@ class AttemptSpec(BaseModel):
     plan: Plan
     earlier: tuple[str, ...] = ()  # folders of earlier attempts, to take checkpoints from
     evaluate: dict[str, ToEvaluate] = {}  # by run
-    wandb: bool = False  # whether to write the runs for W&B as well
 
     @property
     def folder(self) -> str:
@@ -208,47 +206,33 @@ def read_metrics(
 
 
 def _chunks(folder: Path, steps: int) -> list[Path]:
-    names = entries(folder, steps + MOST_SPARE, f"than {steps} steps can fill")
-    chunks = (name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
-    return [folder / name for name in chunks]
-
-
-def entries(folder: Path, most: int, words: str = "than are read") -> list[str]:
-    """The names in a folder, sorted; [] if there is none. Raises Refused for a folder behind a link
-    and for more than `most` names."""
     with _refusing(folder):
         if not folder.is_dir():
             return []
         if folder.resolve() != folder:
             raise Refused(f"{_short(folder)}: behind a link")
-        with os.scandir(folder) as found:
-            names = [entry.name for entry in islice(found, most + 1)]
-    if len(names) > most:
-        raise Refused(f"{_short(folder)}: holds more files {words}")
-    return sorted(names)
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, steps + MOST_SPARE + 1)]
+    if len(names) > steps + MOST_SPARE:
+        raise Refused(f"{_short(folder)}: holds more files than {steps} steps can fill")
+    chunks = (name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
+    return [folder / name for name in sorted(chunks)]
 
 
 def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
     """The bytes of a regular file that lies behind no link, or None if there is no such file."""
-    if (file := open_report(path)) is None:
-        return None
-    with _refusing(path), file:
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
-    return data
-
-
-def open_report(path: Path) -> BinaryIO | None:
-    """Open a regular file that lies behind no link, or None if there is no such file. Raises
-    Refused."""
     with _refusing(path):
         if path.parent.resolve() != path.parent:
             raise Refused(f"{_short(path)}: behind a link")
         try:
-            return open_regular(path)
+            file = open_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        with file:
+            data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
+    return data
 
 
 @contextmanager

@@ -1,132 +1,48 @@
-"""The job's runs for W&B: written offline below `out/wandb/`, where the attempt's spec asks for it.
+"""The child that writes runs for W&B: `python -m runner.tracking <store> <execution> <run> …`.
 
-The worker holds a child that reads the worker's own metrics and logs them. It is a child so that
-W&B's threads, hooks and trouble stay out of training, and it is not told of any key or network.
-A run that an earlier attempt began is written whole, under the same id, so that the newest file of
-a run is all of it. The lab uploads it when it has a key (`runner.upload`).
+`runner.upload` starts it when an execution is over. It writes each run as an offline run below
+WANDB_DIR, from the figures that the lab believes, and is told of no key and no network. It is a
+child so that W&B's threads, hooks and trouble stay out of the lab.
 """
 
-import os
-import select
-import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from runner import guard
+import wandb
+
+from runner import drive, record
+from runner.leases import LeaseWatch
 from runner.progress import curve
-from runner.record import run_name
-from runner.reports import AttemptSpec, RunReport, StepMetrics, read_report
+from runner.reports import StepMetrics
 from runner.store import Store
-
-PROJECT = "regatta"
-LOOK_EVERY = 0.5  # seconds between two looks for new metrics
-FINISH_MAY_TAKE = 60.0  # seconds for the child to write what is left
+from runner.upload import PROJECT, run_id
 
 
-def run_id(execution: str, run: str) -> str:
-    """A run's id at W&B."""
-    return f"{execution}.{run}"
+def main(root: Path, execution: str, names: Sequence[str]) -> None:
+    """Write the runs `names` of an execution that is over."""
+    store = Store(root)
+    facts = drive.observe(store, lambda _: "unreachable", LeaseWatch(store), execution)
+    plan, folders = facts.execution.plan, [attempt.folder for attempt in facts.of("t")]
+    for name in names:
+        run = record.require(store, f"runs/{execution}.{name}", record.Run)
+        _write(plan, run, curve(store, folders, name, plan.arms[run.arm]).lines)
 
 
-# ── The worker's side ────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def following(folder: Path) -> Iterator[None]:
-    """Have a child write the runs of the attempt in `folder` for W&B, during the `with` body.
-
-    Nothing waits for it but the end, and that a minute at most. What goes wrong is said in the
-    log, and that is all.
-    """
-    child = None
-    with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as scratch:
-        try:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "runner.tracking", str(folder)],
-                stdin=subprocess.PIPE,
-                env=_environment(folder / "out", scratch),
-            )
-        except OSError as error:
-            print(f"W&B: its child did not start: {error}", file=sys.stderr)
-        try:
-            yield
-        finally:
-            if child:
-                _end(child)
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    try:
-        child.communicate(timeout=FINISH_MAY_TAKE)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-    if child.returncode:
-        print(f"W&B: its child ended with {child.returncode}; runs may be cut", file=sys.stderr)
-
-
-def _environment(out: Path, scratch: str) -> dict[str, str]:
-    """W&B writes below `out/wandb/` and nowhere else, but for what is gone at the end: sockets,
-    whose paths must be short."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-    return kept | {
-        "HOME": scratch,
-        "TMPDIR": scratch,
-        "WANDB_DIR": str(out),
-        "WANDB_CACHE_DIR": str(out / "wandb" / "cache"),
-        "WANDB_CONFIG_DIR": str(out / "wandb" / "config"),
-        "WANDB_DATA_DIR": str(out / "wandb" / "data"),
-        "WANDB_MODE": "offline",
-        "WANDB_ERROR_REPORTING": "false",
-    }
-
-
-# ── The child ────────────────────────────────────────────────────────────────────────────────
-
-
-def main(folder: Path) -> None:
-    """Write the runs of the attempt in `folder`, until nobody holds our standard input."""
-    guard.die_with_parent(signal.SIGKILL)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the worker ends us when it has saved
-    store = Store(folder.parents[1])
-    spec = AttemptSpec.model_validate_json((folder / "spec.json").read_bytes())
-    for arm, seed in spec.plan.runs():
-        _follow(store, spec, arm, seed, folder / "out")
-
-
-def _follow(store: Store, spec: AttemptSpec, arm: str, seed: int, out: Path) -> None:
-    """Write one run while it trains; nothing if it never does."""
-    run, planned = run_name(arm, seed), spec.plan.arms[arm]
-    report = out / "runs" / f"{run}.json"
-    new = _lines(out / "metrics" / run, lambda: report.exists() or _closed())
-    first = next(new, None)
-    earlier = curve(store, spec.earlier, run, planned).lines
-    lines = [line for line in earlier if first is None or line.step < first.step]
-    if first is not None:
-        lines.append(first)
-    if not lines:
-        return
-
-    import wandb
-
+def _write(plan: record.Plan, run: record.Run, lines: Iterable[StepMetrics]) -> None:
+    name, planned = record.run_name(run.arm, run.seed), plan.arms[run.arm]
     logged = wandb.init(
-        id=run_id(spec.attempt.rpartition(".")[0], run),
+        id=run_id(run.execution, name),
         project=PROJECT,
-        group=spec.attempt.rpartition(".")[0],
-        name=run,
+        group=run.execution,
+        name=name,
         config={
-            "experiment": spec.plan.experiment,
-            "arm": arm,
-            "seed": seed,
+            "experiment": plan.experiment,
+            "arm": run.arm,
+            "seed": run.seed,
             "model": planned.model.model_dump(mode="json"),
             "train": planned.train.model_dump(mode="json"),
-            "data": spec.plan.data.model_dump(mode="json"),
+            "data": plan.data.model_dump(mode="json"),
         },
         settings=wandb.Settings(
             mode="offline",
@@ -143,30 +59,10 @@ def _follow(store: Store, spec: AttemptSpec, arm: str, seed: int, out: Path) -> 
             x_save_requirements=False,
         ),
     )
-    for line in chain(lines, new):
+    for line in lines:
         logged.log(line.model_dump(exclude={"step"}, exclude_none=True), step=line.step)
-    said = read_report(report, RunReport, spec.nonce)
-    logged.finish(exit_code=0 if said and said.state == "finished" else 1)
-
-
-def _lines(metrics: Path, is_over: Callable[[], bool]) -> Iterator[StepMetrics]:
-    """The lines of a run's chunks, as they come, until it is over and all are read."""
-    read = 0
-    while True:
-        over = is_over()  # first, so that what was written before it is seen
-        for chunk in sorted(metrics.glob("*.jsonl"))[read:]:
-            for line in chunk.read_bytes().splitlines():
-                yield StepMetrics.model_validate_json(line)
-            read += 1
-        if over:
-            return
-        _closed(LOOK_EVERY)
-
-
-def _closed(timeout: float = 0.0) -> bool:
-    """Whether our standard input has ended, or does so within so many seconds."""
-    return bool(select.select([0], [], [], timeout)[0])
+    logged.finish(exit_code=0 if run.state == "finished" else 1)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

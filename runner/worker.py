@@ -22,12 +22,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.tokenize import BadText, Text, read_text
-from runner import guard, machine, reports, tracking
+from runner import guard, machine, reports
 from runner.hardware import KINDS
 from runner.leases import BEAT_EVERY, AttemptLease
 from runner.planning import text_folder
@@ -180,8 +180,7 @@ def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
     keep_heap()
     jax.config.update("jax_compilation_cache_dir", str(store.path("cache/xla")))
     tokens = _tokens(store, spec)
-    follower = tracking.following(out.parent) if spec.wandb else nullcontext()
-    with follower, guard.noting(signal.SIGTERM) as told:
+    with guard.noting(signal.SIGTERM) as told:
         for arm, seed in spec.plan.runs():
             if told():
                 raise ToldToEnd

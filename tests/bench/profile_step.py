@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 RESULTS = Path(__file__).parent / "results"
 FIRST, LAST = 8, 17  # the steps that are traced
 
+OPTIMIZER = "clipping and AdamW"
 # The engine's functions and what an operation that comes from them is for. Of the functions that
 # led to an operation the innermost that is named here counts.
 PURPOSES = {
@@ -30,12 +31,13 @@ PURPOSES = {
     "SwiGLU.__call__": "MLP",
     "Block.__call__": "residual sums",
     "loss.py": "output matrix and loss",
-    "optim.py": "clipping and AdamW",
-    "train_step": "clipping and AdamW",
+    "optim.py": OPTIMIZER,
+    "train_step": OPTIMIZER,
     "Decoder.features": "embedding, slices of stacked layers",
     "Decoder.output_matrix": "output matrix and loss",
 }
 OTHER = "not attributed"
+CONTAINERS = ("while", "conditional", "call")  # what is in them is in the trace by itself
 
 
 class Instruction(NamedTuple):
@@ -67,6 +69,8 @@ def instructions(hlo: str) -> dict[str, Instruction]:
             ]
             file = Path(tables["FileNames"][number("file_name_id", location)].strip('"'))
             function = tables["FunctionNames"][number("function_name_id", location)].strip('"')
+            if "optax" in file.parts:
+                return OPTIMIZER
             if file.parent.name == "engine":
                 for key in (function.partition(".<locals>")[0], file.name):
                     if key in PURPOSES:
@@ -88,7 +92,13 @@ def instructions(hlo: str) -> dict[str, Instruction]:
             product = match[2] == "dot" or bool(calls and bodies.get(calls[1]))
             bodies[body] = bodies.get(body, False) or product
             frame = re.search(r"stack_frame_id=(\d+)", line)
-            found[match[1]] = Instruction(purpose(frame[1]) if frame else OTHER, product)
+            what_for = purpose(frame[1]) if frame else OTHER
+            if not frame:  # XLA made it of others and does not say whose it is
+                operands = re.findall(r"%([\w.\-]+)", line[match.end() :].partition(")")[0])
+                known = (found[name].purpose for name in operands if name in found)
+                what_for = next((x for x in known if x != OTHER), OTHER)
+            if match[2] not in CONTAINERS:
+                found[match[1]] = Instruction(what_for, product)
     return found
 
 
@@ -125,9 +135,6 @@ def measure(workload: str, folder: Path) -> dict[str, Any]:
         step.recipe(decoder, config, cross_entropy), meshes.make(decoder.compute.mesh), *size, False
     )
     (trace,) = (folder / "trace").rglob("*.trace.json.gz")
-    if keep := os.environ.get("REGATTA_BENCH_KEEP"):
-        (Path(keep) / "hlo.txt").write_text(program.as_text())
-        (Path(keep) / "trace.json.gz").write_bytes(trace.read_bytes())
     spent = seconds(trace, instructions(program.as_text()))
     total, steps = spent.total(), LAST - FIRST + 1
     purposes = sorted({x.purpose for x in spent}, key=lambda p: -_of(spent, p))
@@ -177,16 +184,19 @@ def main() -> None:
         found = measure(options.workloads[0], options.child)
         (options.child / "found.json").write_text(json.dumps(found))
         return
-    from tests.bench.cpu import environment
+    from tests.bench.cpu import CORES, environment
+    from tests.bench.workloads import WORKLOADS
 
+    if unknown := set(options.workloads) - set(WORKLOADS):
+        parser.error(f"there is no workload {', '.join(unknown)}, only {', '.join(WORKLOADS)}")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     found = []
     for workload in options.workloads:
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "tests.bench.profile_step", workload]
             start = "from engine.heap import keep_heap; keep_heap(); "
             start += "from tests.bench.profile_step import main; main()"
             subprocess.run(
-                [sys.executable, "-c", start, *command[3:], "--child", folder],
+                [sys.executable, "-c", start, workload, "--child", folder],
                 check=True,
                 env=environment(Path(folder)),
             )

@@ -67,7 +67,8 @@ class Task:
         )
 
     def sampler(self) -> Any:
-        from engine.sampling import Sampler, TokenStore
+        from engine.data import TokenStore
+        from engine.sampling import Sampler
 
         store = TokenStore.of(self.train, vocab_size=self.model.vocab_size, bytes_per_token=1.0)
         return Sampler(store, SEED, CONFIG.train_batch_size, self.model.seq_len)
@@ -231,6 +232,21 @@ def table(sides: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def missed(sides: dict[str, Any]) -> list[str]:
+    """Which goals are not reached, in sentences."""
+    found = [
+        f"{name} ends at {side['curve'][-1][2]:.4f} nats, and the goal is {GOAL}"
+        for name, side in sides.items()
+        if side["curve"][-1][2] > GOAL
+    ]
+    seconds = {name: statistics.median(side["seconds"]) for name, side in sides.items()}
+    return found + [
+        f"the engine takes {seconds['engine']:.1f} s and {name} {seconds[name]:.1f} s"
+        for name in sides
+        if name != "engine" and seconds[name] <= seconds["engine"]
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     default = os.environ.get("REGATTA_TEST_SHAKESPEARE")
@@ -256,6 +272,8 @@ def main() -> None:
     (options.into / "shakespeare.svg").write_text(charts.svg(chart))
     (options.into / "shakespeare.png").write_bytes(charts.png(chart))
     print(table(sides))
+    if found := missed(sides):
+        sys.exit("\n".join(found))
 
 
 if __name__ == "__main__":

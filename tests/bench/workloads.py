@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.config import ComputeConfig, ModelConfig, TrainConfig
-from engine.sampling import Sampler, TokenStore
+from engine.data import TokenStore
+from engine.sampling import Sampler
 from engine.tokenize import Tokenizer, byte_tokenizer, read_text, train_bpe
 
 SEED = 3

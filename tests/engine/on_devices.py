@@ -113,7 +113,8 @@ def held(sizes: Sequence[int]) -> dict[str, int]:
 
 def cuts(sizes: Sequence[int], optimizer: str) -> dict[str, list[str]]:
     """How each leaf of the state is cut: by the path of the parameter, its own and its moments'."""
-    config = CONFIG.model_copy(update={"optimizer": optimizer, "ema_decay": 0.9})
+    declared = CONFIG.model_dump(exclude_unset=True)
+    config = TrainConfig(**declared | {"optimizer": optimizer, "ema_decay": 0.9})
     decoder = Decoder(MODEL, ComputeConfig(mesh=mesh_of(sizes)))
     recipe = step.recipe(decoder, config, cross_entropy)
     state = step.abstract_state(recipe, mesh.make(mesh_of(sizes)))

@@ -134,6 +134,17 @@ def test_a_shape_that_cannot_work_is_refused_in_a_sentence(
             "3 does not divide train_batch_size 16; choose one of 1, 2, 4, 8, 16",
         ),
         ({"checkpoint_every": 0}, "checkpoint_every", "greater than 0"),
+        ({"momentum": 0.9}, "momentum", "optimizer is adamw, which has beta1; remove momentum"),
+        (
+            {"optimizer": "adamh", "weight_decay": 0.1},
+            "weight_decay",
+            "weight_decay 0.1 does nothing under optimizer adamh",
+        ),
+        (
+            {"num_train_steps": 64, "spike_sigma": 4.0},
+            "spike_sigma",
+            "compares with the last 64 good steps, and the run has only 64 steps",
+        ),
     ],
 )
 def test_training_that_cannot_work_is_refused(
@@ -160,6 +171,8 @@ def test_what_depends_on_a_choice_has_its_default_with_that_choice() -> None:
     )
     assert (wsd.decay, TrainConfig(**TRAIN).decay) == (0.2, None)
     assert (muon.adam_learning_rate, wsd.adam_learning_rate) == (0.003, None)
+    assert (muon.momentum, wsd.momentum) == (0.95, None)
+    assert (TrainConfig(**TRAIN, optimizer="muonh").weight_decay, muon.weight_decay) == (0.0, 0.1)
 
 
 def test_a_shape_can_be_named_by_its_size() -> None:

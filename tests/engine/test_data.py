@@ -221,6 +221,8 @@ def test_going_through_it_finds_what_checksums_cannot(built: Path, tmp_path: Pat
     edit(built, vocab_size=280)
     with pytest.raises(WrongTokens, match=r"has a token with id 28\d and its tokenizer only 280"):
         TokenStore.open(built).verify()
+    with pytest.raises(WrongTokens, match=r"has a token with id 28\d and its tokenizer only 280"):
+        TokenStore.open(built).read(slice(None))
 
 
 @pytest.mark.parametrize("offsets", [[0, 5, 3, 9], [0, 5, 3, 3, 9], [1, 9], [0, 8], [0, 10]])
@@ -228,9 +230,8 @@ def test_documents_that_do_not_follow_each_other_are_refused(
     offsets: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data, "FILE", 2)  # so that some go back from one part to the next
-    store = TokenStore.of(np.zeros(9, np.uint8), offsets=np.array(offsets))
     with pytest.raises(WrongTokens, match="the documents of a store in memory"):
-        store.verify()
+        TokenStore.of(np.zeros(9, np.uint8), offsets=np.array(offsets))
 
 
 def test_another_tokenizer_beside_the_store_is_refused(built: Path) -> None:

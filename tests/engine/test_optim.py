@@ -150,6 +150,8 @@ def draw(seed: int, scale: float = 1.0) -> Any:
 
 
 def rule(name: str, **changes: float) -> Optimizer:
+    if not name.startswith("muon"):
+        changes = {"momentum": None, **changes}
     return Optimizer(name, **{**CONSTANTS, **changes})  # type: ignore[arg-type]
 
 

@@ -132,24 +132,6 @@ def test_a_run_without_any_loss_has_no_curve(tmp_path: Path) -> None:
     assert life.runs()["slow.s0"].curve == ()
 
 
-def test_a_key_of_the_lab_asks_training_alone_to_write_for_w_and_b(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    life = Life(tmp_path, StubRay(pace=1, die_after={"t1": 5}))
-    monkeypatch.setenv("WANDB_API_KEY", "secret")
-    life.until(lambda _: "t1.claimed" in life.events())
-    monkeypatch.delenv("WANDB_API_KEY")  # the spec is still the one that was claimed
-    life.until(lambda facts: facts.attempts and facts.attempts[0].lease.started)
-    assert life.ray.of("t1").spec.wandb
-    life.until(lambda _: "t2.claimed" in life.events())
-    monkeypatch.setenv("WANDB_API_KEY", "secret")
-    assert life.to_the_end().state == "done"
-    assert not life.ray.of("t2").spec.wandb
-    assert not life.ray.of("e1").spec.wandb
-    for path in life.store.root.rglob("*.json"):
-        assert "secret" not in path.read_text()
-
-
 def test_states_follow_each_other_as_people_expect(tmp_path: Path) -> None:
     life = Life(tmp_path, StubRay(pace=1))
     seen: list[str] = []

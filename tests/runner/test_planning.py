@@ -157,10 +157,10 @@ OTHER = {
         f"{key} that was left out": plan(changed("decay: 0.2", f"decay: 0.2, {key}: {value}"))
         for key, value in (
             ("weight_decay", 0.2), ("beta1", 0.8), ("beta2", 0.9), ("epsilon", 1e-7),
-            ("max_grad_norm", 2), ("momentum", 0.9), ("optimizer", "muon"),
+            ("max_grad_norm", 2), ("momentum", "0.9, optimizer: muon"), ("optimizer", "muon"),
             ("adam_learning_rate", "0.001, optimizer: muon"), ("gradient_accumulation_steps", 2),
             ("z_loss_weight", 1e-4), ("ema_decay", 0.9), ("on_bad_step", "skip"),
-            ("spike_sigma", 4), ("checkpoint_every", 2), ("checkpoint_seconds", 60),
+            ("checkpoint_every", 2), ("checkpoint_seconds", 60),
             ("keep_checkpoints", 3), ("keep_every", 8),
         )
     },
@@ -172,6 +172,7 @@ OTHER = {
             ("rope_theta", 1000), ("norm_epsilon", 1e-6),
         )
     },
+    "spike_sigma": plan(changed("num_train_steps: 16", "num_train_steps: 65, spike_sigma: 4")),
     "the schedule": plan(
         changed("wsd, warmup: 0.1, decay: 0.2", "cosine, warmup: 0.1")
     ),

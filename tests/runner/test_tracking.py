@@ -1,231 +1,209 @@
-"""The job's runs for W&B: real offline runs, read back from the files that W&B wrote."""
+"""What W&B gets of an execution, from W&B's own commands and a stand-in for its server."""
 
+import gzip
+import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runner import guard, tracking, worker
-from runner.reports import AttemptSpec, RunReport, StepMetrics
-from runner.store import Store
-from tests import synthetic, wandb_files
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+from runner import guard, record, upload
+from tests import stub_trainer
+from tests.runner.test_drive import Life
+from tests.stub_trainer import StubRay
 
 CANARY = "canary-of-the-environment"
-PLAN = synthetic.plan(arms={"fast": synthetic.planned_arm(steps=10)}, seeds=[0, 1])
-A_STEP = 16 * 256
+ENVIRONMENT = {"WANDB_API_KEY": "k" * 40, "WANDB_ENTITY": "us"}
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
-def line(step: int, loss: float | None, **more: object) -> StepMetrics:
-    return StepMetrics(
-        step=step, loss=loss, grad_norm=loss, learning_rate=0.1, tokens=step * A_STEP, **more
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    """One attempt died, one run diverged, one step was skipped, and the job lied at its end."""
+    ray = StubRay(
+        pace=1,
+        die_after={"t1": 5},
+        diverge={"fast.s1": 3},
+        skip={"fast.s0": 2},
+        tamper=stub_trainer.false_metrics,
     )
+    life = Life(tmp_path, ray, seeds=(0, 1))
+    assert life.to_the_end().state == "done"
+    return life
 
 
-class Job:
-    """An attempt's folder, in which the test does what the worker would."""
+class Server:
+    """As much of W&B's server as runs need, at `url`; `told` holds what was said to it."""
 
-    def __init__(self, store: Store, name: str = "t1", earlier: tuple[str, ...] = ()) -> None:
-        self.store = store
-        self.spec = AttemptSpec(
-            attempt=f"x0.{name}", nonce="aa", kind="train", plan=PLAN, earlier=earlier, wandb=True
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+        self.refuses = False
+        told, refuses = self.told, lambda: self.refuses
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                asked = json.loads(body)
+                told.append((self.path, asked))
+                data = json.dumps(_answer(self.path, asked)).encode()
+                self.send_response(401 if refuses() else 200)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.listening.server_port}"
+
+    def run(self, id: str) -> dict[str, Any]:
+        """The variables by which a run was made."""
+        return next(
+            said["variables"]
+            for path, said in self.told
+            if path == "/graphql" and said["variables"].get("name") == id
         )
-        self.folder = store.path(f"work/{self.spec.folder}")
-        self.out = self.folder / "out"
-        self.chunks: dict[str, worker.MetricsChunks] = {}
-        store.create(f"work/{self.spec.folder}/spec.json", self.spec.canonical())
 
-    def train(self, run: str, lines: list[StepMetrics], over: str = "finished") -> None:
-        folder = self.out / "metrics" / run
-        chunks = self.chunks.setdefault(run, worker.MetricsChunks(folder))
-        for one in lines:
-            chunks.add(one)
-        chunks.flush()
-        if over:
-            said = RunReport(nonce="aa", state=over, step=10)  # type: ignore[arg-type]
-            worker.write_report(self.out / "runs" / f"{run}.json", said)
+    def stream(self, id: str, file: str) -> list[Any]:
+        """The lines of a file that was streamed for a run."""
+        return [
+            json.loads(line)
+            for said in self._streamed(id)
+            for line in said.get("files", {}).get(file, {}).get("content", [])
+        ]
 
-    def file(self, run: str) -> Path:
-        [found] = self.out.glob(f"wandb/offline-run-*-x0.{run}/run-x0.{run}.wandb")
-        return found
+    def exit_code(self, id: str) -> int:
+        return next(said["exitcode"] for said in self._streamed(id) if said.get("complete"))
+
+    def _streamed(self, id: str) -> list[Any]:
+        return [said for path, said in self.told if path == f"/files/us/regatta/{id}/file_stream"]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
-
-
-def family() -> list[int]:
-    return guard.descendants(os.getpid())
-
-
-def wait_for(what: str, path: Path, pattern: str) -> None:
-    until = time.monotonic() + 30
-    while not list(path.glob(pattern)):
-        assert time.monotonic() < until, f"no {what}"
-        time.sleep(0.05)
+def _answer(path: str, asked: Any) -> dict[str, Any]:
+    if path != "/graphql":
+        return {"exitcode": 0}
+    name = asked["variables"].get("name")
+    project = {"id": "p", "name": "regatta", "entity": {"id": "e", "name": "us"}}
+    bucket = {"id": name, "name": name, "project": project, "historyLineCount": 0}
+    upserted = {"bucket": bucket, "inserted": True}
+    return {"data": {"upsertBucket": upserted, "model": None, "viewer": None}}
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """Where anything that speaks HTTP would go."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-            monkeypatch.setenv(name, url)
-        listener.setblocking(False)
-        yield listener
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.listening.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.listening.shutdown()
+        thread.join()
+        server.listening.server_close()
 
 
-def test_each_run_is_an_offline_run_with_its_settings_and_every_step(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: socket.socket
+def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believed(
+    life: Life, server: Server
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("WANDB_API_KEY", CANARY)
-    monkeypatch.setenv("WANDB_MODE", "online")
-    before, scratch = set(family()), set(Path("/tmp").glob("regatta-*"))
-    job = Job(store)
-    with tracking.following(job.folder):
-        job.train("fast.s0", [line(1, 5.0)], over="")
-        wait_for("file", job.out, "wandb/offline-run-*/*.wandb")
-        children = set(family()) - before
-        environments = [Path(f"/proc/{one}/environ").read_bytes() for one in children]
-        later = [line(step, 5.0 / step, bpb=2.5, mfu=0.25) for step in range(2, 11)]
-        job.train("fast.s0", later)
-        skipped = line(2, None, skipped=True)
-        job.train("fast.s1", [line(1, 4.0), skipped, line(3, 3.0)], over="failed")
+    there, troubles = upload.upload(
+        life.store, life.execution.id, {**ENVIRONMENT, "WANDB_BASE_URL": server.url}
+    )
+    assert (there, troubles) == (["slow.s0", "slow.s1", "fast.s0", "fast.s1"], [])
+    x, plan = life.execution.id, life.execution.plan
 
-    logged = wandb_files.history(job.file("fast.s0"))
-    assert list(logged) == list(range(1, 11))
-    assert logged[4] == {
-        **{"loss": 1.25, "grad_norm": 1.25, "learning_rate": 0.1, "tokens": 4 * A_STEP},
-        **{"bpb": 2.5, "mfu": 0.25, "skipped": 0},
-    }
-    other = wandb_files.history(job.file("fast.s1"))
-    assert other[2] == {"learning_rate": 0.1, "tokens": 2 * A_STEP, "skipped": 1}
-    assert other[3]["loss"] == 3.0
-
-    of = wandb_files.run(job.file("fast.s1"))
-    assert (of.run_id, of.display_name, of.run_group) == ("x0.fast.s1", "fast.s1", "x0")
-    assert (of.project, of.host, of.git.commit) == ("regatta", "regatta", "")
-    config = wandb_files.config(job.file("fast.s1"))
-    assert (config["arm"], config["seed"]) == ("fast", 1)
-    assert config["model"]["hidden_dim"] == 128
-    assert config["train"]["num_train_steps"] == 10
-    assert config["data"]["train_sha256"] == PLAN.data.train_sha256
-    exits = [
-        [one.exit.exit_code for one in wandb_files.read(job.file(run)) if one.HasField("exit")]
-        for run in ("fast.s0", "fast.s1")
+    logged = {run: server.stream(f"{x}.{run}", "wandb-history.jsonl") for run in there}
+    steps = {run: [line["_step"] for line in lines] for run, lines in logged.items()}
+    whole = [1, 2, 3, 4]
+    assert steps == {"slow.s0": whole, "slow.s1": whole, "fast.s0": whole, "fast.s1": [1, 2]}
+    figures = [
+        {name: value for name, value in line.items() if name[0] != "_"}
+        for line in logged["fast.s0"]
     ]
-    assert exits == [[0], [1]]
+    rate, tokens = plan.arms["fast"].train.learning_rate, plan.arms["fast"].tokens_per_step
+    always = {
+        **{"param_norm": 10.0, "learning_rate": rate, "tokens_per_second": 50_000.0, "mfu": 0.4}
+    }
+    assert figures[1] == {**always, "tokens": 2 * tokens, "skipped": True}
+    assert figures[3].keys() == {*always, "tokens", "skipped", "loss", "bpb", "grad_norm"}
+    for run in there:
+        of = record.require(life.store, f"runs/{x}.{run}", record.Run)
+        losses = [(line["_step"], line["loss"]) for line in logged[run] if "loss" in line]
+        assert losses == [(step, pytest.approx(loss, rel=1e-12)) for step, loss in of.curve]
+        [*_, summary] = server.stream(f"{x}.{run}", "wandb-summary.json")
+        assert summary["loss"] == losses[-1][1]
+        assert server.exit_code(f"{x}.{run}") == (1 if run == "fast.s1" else 0)
 
-    assert len(children) == 2  # the child and W&B's own
-    assert not any(CANARY.encode() in environment for environment in environments)
-    assert set(family()) == before
-    assert list(home.iterdir()) == []
-    assert set(Path("/tmp").glob("regatta-*")) <= scratch
-    with pytest.raises(BlockingIOError):
-        proxy.accept()  # nobody came
-
-
-def test_a_resumed_run_is_written_whole_under_the_same_id(store: Store) -> None:
-    first = Job(store)
-    first.train("fast.s0", [line(step, 5.0) for step in range(1, 11)])
-    first.train("fast.s1", [line(step, 5.0) for step in range(1, 8)], over="")
-    second = Job(store, "t2", earlier=(first.spec.folder,))
-    second.train("fast.s1", [line(step, 4.0) for step in range(5, 11)])
-    second.train("fast.s0", [])  # it was finished
-    with tracking.following(second.folder):
-        pass
-    losses = [step["loss"] for step in wandb_files.history(second.file("fast.s1")).values()]
-    assert losses == [5.0] * 4 + [4.0] * 6
-    assert list(wandb_files.history(second.file("fast.s0"))) == list(range(1, 11))
-    assert wandb_files.run(second.file("fast.s1")).run_id == "x0.fast.s1"
-
-
-def test_a_run_that_never_began_is_not_written(store: Store) -> None:
-    job = Job(store)
-    with tracking.following(job.folder):
-        pass
-    assert not list(job.out.glob("wandb/*"))
+    made = server.run(f"{x}.slow.s1")
+    assert (made["displayName"], made["groupName"]) == ("slow.s1", x)
+    assert (made["project"], made["entity"], made["host"]) == ("regatta", "us", "regatta")
+    assert not made.get("commit")
+    config = {name: said["value"] for name, said in json.loads(made["config"]).items()}
+    assert (config["arm"], config["seed"]) == ("slow", 1)
+    assert config["model"]["hidden_dim"] == 128
+    assert config["train"]["num_train_steps"] == 4
+    assert config["data"]["train_sha256"] == plan.data.train_sha256
 
 
-def test_its_trouble_disturbs_nobody(
-    store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    job = Job(store)
-    (job.folder / "spec.json").write_text("{}")
-    with tracking.following(job.folder):
-        pass
-    assert "W&B: its child ended with 1" in capfd.readouterr().err
-
-    monkeypatch.setattr(tracking, "FINISH_MAY_TAKE", 0.2)
-    before = set(family())
-    with tracking.following(Job(store, "t2").folder):
-        [child] = set(family()) - before
-        os.kill(child, signal.SIGSTOP)  # it hangs
-    assert "W&B: its child ended with -9" in capfd.readouterr().err
-    assert set(family()) == before
-
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with tracking.following(job.folder):
-        pass
-    assert "W&B: its child did not start" in capfd.readouterr().err
+def test_a_key_that_w_and_b_refuses_is_no_upload(life: Life, server: Server) -> None:
+    server.refuses = True
+    there, troubles = upload.upload(
+        life.store, life.execution.id, {**ENVIRONMENT, "WANDB_BASE_URL": server.url}
+    )
+    assert there == []
+    assert len(troubles) == 4
+    assert troubles[0].startswith("slow.s0 did not reach W&B: ")
+    assert record.names(life.store, "wandb") == []
 
 
-HELD = """
-import sys, time
+SPY = """
+import json, os, runpy
 from pathlib import Path
-from runner import tracking
-
-with tracking.following(Path(sys.argv[1])):
-    time.sleep(600)
+Path({seen!r}).write_text(json.dumps(dict(os.environ)))
+os.environ.update({proxies!r})
+runpy.run_module("runner.tracking", run_name="__main__", alter_sys=True)
 """
 
 
-def test_no_child_outlives_a_worker_that_is_killed(store: Store) -> None:
-    job = Job(store)
-    job.train("fast.s0", [line(1, 5.0)], over="")
-    with tempfile.TemporaryDirectory() as scratch:  # short, for W&B's socket
-        holder = subprocess.Popen(
-            [sys.executable, "-c", HELD, job.folder], env={**os.environ, "TMPDIR": scratch}
+def test_who_writes_knows_no_secret_asks_nobody_and_leaves_nothing(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, seen = tmp_path / "home", tmp_path / "seen.json"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("WANDB_API_KEY", CANARY)
+    monkeypatch.setenv("REGATTA_GITHUB_TOKEN", CANARY)
+    before = set(guard.descendants(os.getpid()))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as proxy,
+        tempfile.TemporaryDirectory() as scratch,  # short, for W&B's socket
+    ):
+        monkeypatch.setattr(tempfile, "tempdir", scratch)
+        url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        code = SPY.format(seen=str(seen), proxies=dict.fromkeys(PROXIES, url))
+        monkeypatch.setattr(upload, "WRITING", (sys.executable, "-c", code))
+        # `true` in the place of W&B: what is written is not uploaded.
+        there, troubles = upload.upload(
+            life.store, life.execution.id, {"WANDB_API_KEY": CANARY}, ["true"]
         )
-        wait_for("file", job.out, "wandb/offline-run-*/*.wandb")
-        children = guard.descendants(holder.pid)
-        holder.kill()
-        holder.wait()
-        until = time.monotonic() + 20
-        while any(Path(f"/proc/{child}/cmdline").exists() for child in children):
-            assert time.monotonic() < until
-            time.sleep(0.1)
-    assert len(children) == 2
-
-
-def test_sigterm_to_all_of_a_job_leaves_the_child_time_to_finish(store: Store) -> None:
-    before = set(family())
-    job = Job(store)
-    with tracking.following(job.folder):
-        [child] = set(family()) - before
-        until = time.monotonic() + 20
-        while not _ignored(child) >> (signal.SIGTERM - 1) & 1:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        os.kill(child, signal.SIGTERM)
-        job.train("fast.s0", [line(1, 5.0)], over="")
-    assert list(wandb_files.history(job.file("fast.s0"))) == [1]
-
-
-def _ignored(process: int) -> int:
-    """The signals that a process ignores, a bit each."""
-    status = Path(f"/proc/{process}/status").read_text().splitlines()
-    return int(next(line for line in status if line.startswith("SigIgn")).split()[1], 16)
+        assert (there, len(troubles)) == ([], 4)
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()  # nobody came
+        assert list(Path(scratch).iterdir()) == []
+    names = {"PATH", "LANG", "LC_CTYPE", "HOME", "PWD", "TMPDIR", "WANDB_ERROR_REPORTING"}
+    environment = json.loads(seen.read_text())
+    assert environment.keys() <= names | {"WANDB_DIR", "WANDB_MODE"}
+    assert CANARY not in seen.read_text()
+    assert list(home.iterdir()) == []
+    assert set(guard.descendants(os.getpid())) == before
+    assert not list(life.store.root.rglob("*.wandb"))

@@ -19,12 +19,12 @@ import pytest
 import engine.train
 from engine.checkpoint import tree_sha256
 from engine.data import TokenStore
-from runner import drive, lifecycle, planning, record, reports, upload, worker
+from runner import drive, lifecycle, planning, record, reports, worker
 from runner.leases import LeaseWatch
 from runner.lifecycle import Job
 from runner.reports import ANOTHER_SPEC, ANOTHER_WORKER, TOLD_TO_END, StepMetrics
 from runner.store import Store
-from tests import stub_trainer, synthetic, wandb_files
+from tests import stub_trainer, synthetic
 
 TINY = """
 title: As small as it gets
@@ -293,42 +293,6 @@ def test_sigterm_before_training_ends_it_at_once(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", BEFORE, where], check=False, timeout=50)
     assert ended.returncode == -signal.SIGTERM
     assert not list(where.glob("out/*.json"))
-
-
-# ── What it tells W&B ────────────────────────────────────────────────────────────────────────
-
-
-def test_where_the_lab_has_a_key_a_job_without_it_writes_for_w_and_b(
-    life: Life, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    told = Life(folder, Store(life.store.root), "for W&B")
-    told.jobs = Terminated("slow.s0")
-    told.until("t1.claimed")
-    monkeypatch.delenv("WANDB_API_KEY")  # what was claimed holds
-    told.until("t1.ended")
-    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    told.until("t2.ended")
-    for attempt, run, steps in (
-        ("t1", "fast.s0", 20), ("t1", "slow.s0", 8), ("t2", "fast.s0", 20), ("t2", "slow.s0", 20)
-    ):  # fmt: skip
-        [file] = told.out(attempt).glob(f"wandb/offline-run-*-{told.id}.{run}/*.wandb")
-        logged = wandb_files.history(file)
-        assert list(logged) == list(range(1, steps + 1))
-        for step, loss in life.run(run).curve[:steps]:
-            assert logged[step]["loss"] == pytest.approx(loss, rel=1e-12)
-    there, troubles = upload.upload(
-        told.store, told.id, {"WANDB_API_KEY": "k"}, [sys.executable, "-c", MARKING]
-    )
-    assert (there, troubles) == (["fast.s0", "fast.s1", "slow.s0", "slow.s1"], [])
-
-
-MARKING = """
-import sys
-from pathlib import Path
-for one in Path(sys.argv[-1]).glob("*/run.wandb"):
-    one.with_name("run.wandb.synced").touch()
-"""
 
 
 # ── What it shares ───────────────────────────────────────────────────────────────────────────
