@@ -12,7 +12,7 @@ them, such as the slices of a TPU. `engine.mesh` lets only the axis `data` cross
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import jax
 import numpy as np
@@ -25,7 +25,8 @@ ALL_WITHIN = 300  # seconds for all to come together, at the beginning and at th
 _slices = 1  # in which the processes stand, where their devices do not know it
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """Which of how many processes this one is."""
 
     rank: int  # 0 … count − 1; those of a slice follow each other
