@@ -74,6 +74,9 @@ class Declared:
                     "the experiment form, wait for its seal, then push to this branch again"
                 )
                 raise BadExperiment([experiment.problem(("preregistration",), words)])
+        if experiment.data is None:
+            words = "steps are run by `regatta run` only so far, and not by `/run`"
+            raise BadExperiment([experiment.problem(("steps",), words)])
         source = experiment.data.source
         if source == "stdlib":
             if source not in self._texts:

@@ -15,8 +15,9 @@ from bot import words
 from bot.facts import LABELS, Action, Form, Issue, Label, Say, Thread, Write
 from runner import yaml12
 from runner.analysis.verdicts import BadExpectation, parse_expect
+from runner.complaints import near
 from runner.record import FINAL_STATES, Edit, Prediction, Preregistration
-from runner.spec import ARM_NAME, near
+from runner.spec import ARM_NAME
 
 NO_RESPONSE = "_No response_"
 MOST_PREDICTIONS = 20

@@ -21,14 +21,28 @@ from rich.console import Console
 from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner import compile_check as checking
-from runner import drive, figures, lifecycle, local_ray, planning, record, terminal, upload
+from runner import (
+    drive,
+    figures,
+    lifecycle,
+    local_ray,
+    lock,
+    planning,
+    provenance,
+    record,
+    steps_view,
+    terminal,
+    upload,
+)
+from runner.cli_simulate import command as simulate
+from runner.cli_steps import app as steps_app
+from runner.complaints import BadExperiment, near
 from runner.hardware import DESCRIBED, KINDS, Slice, slice_named
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
 from runner.lifecycle import Facts
 from runner.local_ray import LocalRay
 from runner.progress import progress
-from runner.spec import BadExperiment, near
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -36,6 +50,8 @@ POLL = 0.5  # seconds between two looks
 STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to come to its end
 
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
+app.add_typer(steps_app)
+app.command("simulate")(simulate)
 
 ThePath = Annotated[
     Path, typer.Argument(metavar="PATH", help="An experiment's folder or its experiment.yaml.")
@@ -76,7 +92,15 @@ def plan(
         print(json.dumps(planned.model_dump(mode="json"), indent=2, ensure_ascii=False))
         return
     out = Console()
-    out.print(terminal.plan_view(planned, terminal.memory_view(planned.arms, on, compute)))
+    if planned.steps:
+        opened = _open(store) if store.is_dir() else None
+        earlier = provenance.latest(opened, planned.experiment) if opened else None
+        before = earlier.plan.steps if earlier else {}
+        found = provenance.standing(opened, planned.steps, before)
+        out.print(steps_view.standings(planned.steps, found))
+        out.print()
+    held = terminal.memory_view(planned.arms, on, compute) if planned.arms else ""
+    out.print(terminal.plan_view(planned, held))
     if store.is_dir():
         for execution, result in _earlier(_open(store), planned):
             state = result.state if result else "unfinished"
@@ -97,6 +121,7 @@ def run(
     if bool(ray_address) != bool(ray_token_file):
         _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
     opened = _open(store)
+    _check_lock(path)
     planned = _planned(path, opened)
     console = Console(stderr=True)
     with ExitStack() as stack:
@@ -194,6 +219,13 @@ def _upload(store: Store, execution: str, console: Console) -> bool:
 def _planned(path: Path, store: Store | None) -> record.Plan:
     try:
         return planning.plan_folder(path, store)
+    except BadExperiment as error:
+        _stop(BAD_INPUT, str(error))
+
+
+def _check_lock(path: Path) -> None:
+    try:
+        lock.check(path if path.is_dir() else path.parent)
     except BadExperiment as error:
         _stop(BAD_INPUT, str(error))
 
@@ -301,6 +333,7 @@ def _turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watc
     """Look, decide, act, until there is a result. Ctrl-C cancels; a second one leaves."""
     jobs, leases = RayJobs(ray), LeaseWatch(store)
     show_at, stop_by = 0.0, float("inf")
+    told: set[str] = set()  # steps that have ended
     with _interrupts() as interrupted:
         while True:
             facts = drive.observe(store, jobs.look, leases, execution)
@@ -324,7 +357,12 @@ def _turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watc
                 _say(watching, action)
                 show_at = 0.0
                 continue
-            if (began := time.monotonic()) >= show_at:
+            if facts.execution.plan.steps:
+                for name, end in provenance.step_ends(store, facts.execution).items():
+                    if name not in told:
+                        watching.say(f"{name} {end.state} {steps_view.ended(end)}")
+                        told.add(name)
+            elif (began := time.monotonic()) >= show_at:
                 watching.show(facts, progress(store, facts))
                 # Reading long curves takes time; no more than a tenth of it is spent on that.
                 show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
@@ -381,7 +419,12 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
     took = f" after {figures.duration(result.seconds)}" if result and result.seconds else ""
     why = f": {result.why}" if result and result.why else ""
     out.print(f"{execution.id} {facts.state}{took}{why}", highlight=False)
-    out.print(terminal.result_view(facts, runs))
+    if execution.plan.steps:
+        ends = provenance.step_ends(store, execution)
+        out.print(steps_view.ends(execution.plan.steps, ends))
+        out.print(f"`regatta show {execution.id}` says where their outputs lie", style="dim")
+    else:
+        out.print(terminal.result_view(facts, runs))
     out.print("unsigned, no approval", style="dim")
 
 

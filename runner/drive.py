@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from runner import faults, lifecycle, record, reports
+from runner import faults, lifecycle, provenance, record, reports
 from runner.analysis import verdicts
 from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
@@ -211,6 +211,7 @@ def _ended(
         why=why,
         runs=runs,
         evaluated=evaluated,
+        steps=provenance.step_ends(store, facts.execution),
         refused=_few(refused),
         receipt=_receipt(store, attempt),
     )
@@ -305,7 +306,7 @@ def _conclude(
     if training:
         for (arm, seed), run in runs.items():
             record.write(store, f"runs/{execution.id}.{run_name(arm, seed)}", run)
-    if state == "done" and not scores:
+    if state == "done" and not scores and not execution.plan.steps:
         state, why = "failed", "no run could be evaluated"
     figures = {key: run.evaluated.bpb if run.evaluated else None for key, run in runs.items()}
     refused = [

@@ -1,14 +1,24 @@
 """Kinds of device: what Ray is asked for, how many FLOP/s one does, what it holds and costs.
 
 A lab extends these tables. Peaks are dense bfloat16 figures and memory is what the makers' data
-sheets say; a price is US dollars an hour for one device, None where the lab pays none.
+sheets say; a price is US dollars an hour for one device, None where the lab pays none. A TPU comes
+in slices, which are taken whole: `topologies` says of how many chips, and in which shape.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 GIB = 2**30
+
+# Chips of a slice → its shape, as Google and `ray.util.tpu` write it.
+GRIDS = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
+CUBES = {
+    **{4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8"},
+    **{256: "4x8x8", 512: "8x8x8", 1024: "8x8x16"},
+}
+LARGE_CUBES = CUBES | {2048: "8x16x16", 4096: "16x16x16", 6144: "16x16x24"}
 
 
 @dataclass(frozen=True)
@@ -22,6 +32,9 @@ class Kind:
     ray_cpus: float = 0  # whole cores; without ray_gpus, those a run trains on
     ray_gpus: float = 0
     price: float | None = None
+    spot_price: float | None = None  # of one that may be taken away again at any time
+    ray_tpu: str = ""  # the generation, as `ray.util.tpu` calls it
+    topologies: Mapping[int, str] = field(default_factory=dict)  # none: any number of devices
 
 
 # What experiments may ask for: the lab knows how to launch on these.
@@ -36,9 +49,9 @@ KINDS: dict[str, Kind] = {
 # What plans and compile checks may be made for besides.
 DESCRIBED: dict[str, Kind] = KINDS | {
     "h200": Kind("NVIDIA H200 SXM", peak_flops=9.89e14, platform="gpu", memory=141 * GIB),
-    "v4": Kind("TPU v4", peak_flops=2.75e14, platform="tpu", memory=32 * GIB),
-    "v5e": Kind("TPU v5e", peak_flops=1.97e14, platform="tpu", memory=16 * GIB),
-    "v5p": Kind("TPU v5p", peak_flops=4.59e14, platform="tpu", memory=95 * GIB),
+    "v4": Kind("TPU v4", 2.75e14, "tpu", memory=32 * GIB, ray_tpu="v4", topologies=CUBES),
+    "v5e": Kind("TPU v5e", 1.97e14, "tpu", memory=16 * GIB, ray_tpu="v5litepod", topologies=GRIDS),
+    "v5p": Kind("TPU v5p", 4.59e14, "tpu", memory=95 * GIB, ray_tpu="v5p", topologies=LARGE_CUBES),
 }
 
 

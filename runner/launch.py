@@ -88,8 +88,9 @@ class RayJobs:
             # `exec`, so that the worker's parent is Ray's supervisor of the job and no shell.
             "entrypoint": shlex.join(["exec", *worker, str(where), spec_sha256]),
             "submission_id": folder,
-            "entrypoint_num_cpus": kind.ray_cpus * count,
-            "entrypoint_num_gpus": kind.ray_gpus * count,
+            # Steps are tasks of their own, and their driver needs nothing but to live.
+            "entrypoint_num_cpus": 0 if plan.steps else kind.ray_cpus * count,
+            "entrypoint_num_gpus": 0 if plan.steps else kind.ray_gpus * count,
             "metadata": {"attempt": folder, "experiment": plan.experiment},
         }
         try:

@@ -134,6 +134,8 @@ def decide(facts: Facts) -> Action | None:
         if not last.ended:
             return _watch(last, halt)
         if last.ended.how == "finished":
+            if facts.execution.plan.steps:
+                return Conclude("done")
             if phase == "t" and not any(run.checkpoint for run in last.ended.runs.values()):
                 return Conclude("failed", "no run left a checkpoint that could be evaluated")
             continue

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from runner.hardware import KINDS
-from runner.record import Plan
+from runner.record import Resources
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
 ACCELERATORS = (  # what a GPU or TPU adds, where it is installed
@@ -37,11 +37,11 @@ class WrongDevice(Exception):
     """The machine is not what the plan asks for."""
 
 
-def settle(plan: Plan) -> None:
+def settle(resources: Resources) -> None:
     """Fix cores, threads and flags for this process. Raises WrongDevice."""
-    kind = KINDS[plan.resources.kind]
+    kind = KINDS[resources.kind]
     if not kind.ray_gpus:
-        cores = _take_cores(int(kind.ray_cpus) * plan.resources.count)
+        cores = _take_cores(int(kind.ray_cpus) * resources.count)
         os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
         os.environ["JAX_PLATFORMS"] = "cpu"
         return
@@ -50,7 +50,7 @@ def settle(plan: Plan) -> None:
     import jax
 
     if jax.default_backend() == "cpu":
-        raise WrongDevice(f"the plan asks for {plan.cost.device}, and JAX finds a CPU only")
+        raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
 
 
 def _take_cores(wanted: int) -> int:

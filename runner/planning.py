@@ -4,36 +4,149 @@ Pure but for reading the text that the figures depend on. Nothing of an experime
 """
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from engine import flops
 from engine.config import ModelConfig, TrainConfig
 from engine.tokenize import BadText, Text, read_text
-from runner import spec
+from runner import closure, graph, spec
+from runner.complaints import BadExperiment, Problem, near
 from runner.hardware import KINDS
-from runner.record import Cost, Plan, PlannedArm, PlannedData, Preregistration
-from runner.spec import BadExperiment, Experiment
+from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
+from runner.spec import Experiment
+from runner.steps import Node
 from runner.store import Store, to_json
 
+LAB = Path(flops.__file__).parents[1]  # where the lab's packages lie
 UTILISATION = (0.5, 0.2)  # of peak FLOP/s: what a good and a poor run reach
 
 
-def plan_folder(path: Path, store: Store | None = None) -> Plan:
+def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan:
     """The plan of the experiment in the folder (or file) `path`, without preregistration's seal.
 
-    With a store, a text of the experiment's own is kept there for the job to read. Raises
-    BadExperiment.
+    With a store, a text of the experiment's own is kept there for the job to read. `lab` holds the
+    lab's packages. Raises BadExperiment.
     """
     experiment = spec.load(path)
     folder = path if path.is_dir() else path.parent
+    if experiment.nodes:
+        plan = make_graph_plan(experiment, folder, lab)
+        if store:
+            keep_code(store, plan, folder)
+        return plan
     text = the_text(experiment, folder)
     if store:
         keep_text(store, text)
     return make_plan(experiment, folder.as_posix(), text, sealed=None)
 
 
+def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Plan:
+    """Resolve an experiment with steps, whose own modules lie in `folder`. Their code is read and
+    not run. Raises BadExperiment."""
+    problems: list[Problem] = []
+    steps: dict[str, PlannedStep] = {}
+    found = cache(lambda function, own: code_of(function, own, folder, lab))
+    for name, node in experiment.nodes.items():
+        try:
+            code = found(node.function, node.own)
+        except closure.BadCode as error:
+            code = {}
+            problem = experiment.problem(("steps", name.partition("/")[0]), str(error))
+            problems += [problem] if problem not in problems else []
+        config = _with_source(node) if node.do == "tokenize" else node.config
+        inputs = {
+            key: {one: steps[one].fingerprint for one in these if one in steps}
+            for key, these in node.inputs.items()
+        }
+        steps[name] = PlannedStep(
+            do=node.do,
+            function=node.function,
+            config=config,
+            inputs=inputs,
+            code=code,
+            resources=node.resources,
+            fingerprint=graph.fingerprint(node.function, config, inputs, code),
+            store=_shared_as(node, folder),
+        )
+    if problems:
+        raise BadExperiment(problems)
+    arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    draft = Plan(
+        experiment=folder.as_posix(),
+        title=experiment.title,
+        preregistration=experiment.preregistration,
+        seal=None,
+        predictions=(),
+        data=None,
+        eval=experiment.eval,
+        resources=experiment.resources,
+        seeds=(),
+        arms=arms,
+        steps={name: steps[name] for name in sorted(steps)},
+        code_sha256=hashlib.sha256(
+            to_json(
+                {
+                    name: hashlib.sha256(content).hexdigest()
+                    for name, content in _own_code(steps, folder).items()
+                }
+            )
+        ).hexdigest(),
+        cost=_cost(experiment, arms),
+        fingerprint="0" * 64,
+    )
+    return draft.model_copy(update={"fingerprint": fingerprint(draft)})
+
+
+def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) -> dict[str, str]:
+    """{file: SHA-256} of the code that a step reaches: by the function that makes it, and by those
+    of the experiment's `folder` that it is told to call. Raises closure.BadCode."""
+    code: dict[str, str] = {}
+    for one in own:
+        module, _, name = one.partition(":")
+        if not closure.defines(module, name, folder):
+            raise closure.BadCode(f"`{folder}` has no `{name}` in a module `{module}`")
+        code |= closure.reach(module, folder, lab)
+    return code if function in own else code | closure.reach(function.partition(":")[0], None, lab)
+
+
+def _with_source(node: Node) -> dict[str, Any]:
+    """The configuration of a `tokenize` step, with the digests of the text that it names."""
+    if node.config["source"] is None:
+        return node.config
+    text = read_text(node.config["source"], None)
+    return {
+        **node.config,
+        "sha256": {"train": text.train_sha256, "validation": text.validation_sha256},
+    }
+
+
+def _shared_as(node: Node, folder: Path) -> str:
+    """Where outputs lie. What an experiment's own code made is shared within it only."""
+    return ".".join((folder.resolve().name, *node.own)).replace(":", ".") if node.own else node.do
+
+
+def keep_code(store: Store, plan: Plan, folder: Path) -> None:
+    """Put the experiment's own modules, as they are now, where its jobs find them."""
+    for name, content in _own_code(plan.steps, folder).items():
+        store.create(f"{code_folder(plan)}/{name}", content)
+
+
+def code_folder(plan: Plan) -> str:
+    """Where in the store the plan's own modules lie."""
+    return f"code/{plan.code_sha256}"
+
+
+def _own_code(steps: Mapping[str, PlannedStep], folder: Path) -> dict[str, bytes]:
+    names = {name for step in steps.values() for name in step.code if not name.startswith("lab:")}
+    return {name: (folder / name).read_bytes() for name in sorted(names)}
+
+
 def the_text(experiment: Experiment, folder: Path | None) -> Text:
     """The text the experiment trains on. Raises BadExperiment where it cannot be read."""
+    assert experiment.data
     try:
         return read_text(experiment.data.source, folder)
     except BadText as error:
@@ -67,11 +180,12 @@ def make_plan(
     Raises BadExperiment where a prediction speaks of an arm that the experiment lacks, or the
     text is too short for the windows.
     """
+    assert experiment.data
     problems = [
         experiment.problem(
             ("arms",),
             f"the preregistration predicts something of the arm `{name}`, which is not here"
-            + spec.near(name, experiment.arms),
+            + near(name, experiment.arms),
         )
         for prediction in (sealed.predictions if sealed else ())
         for name in (prediction.arm, prediction.versus)
@@ -113,7 +227,7 @@ def make_plan(
 
 def fingerprint(plan: Plan) -> str:
     """SHA-256 over what an approval binds: all of the plan but its words and its estimate."""
-    words = {"title", "experiment", "cost", "fingerprint"}
+    words = {"title", "experiment", "code_sha256", "cost", "fingerprint"}
     return hashlib.sha256(to_json(plan.model_dump(mode="json", exclude=words))).hexdigest()
 
 
@@ -131,7 +245,7 @@ def _arm(model: ModelConfig, train: TrainConfig) -> PlannedArm:
 
 def _cost(experiment: Experiment, arms: dict[str, PlannedArm]) -> Cost:
     kind, count = KINDS[experiment.resources.kind], experiment.resources.count
-    seeds = len(experiment.seeds)
+    seeds = len(experiment.seeds) or 1  # of steps, each point of a sweep is a run
     model_flops = sum(arm.model_flops for arm in arms.values()) * seeds
     low, high = (model_flops / utilisation for utilisation in UTILISATION)
     seconds = (low / (kind.peak_flops * count), high / (kind.peak_flops * count))

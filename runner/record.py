@@ -13,7 +13,7 @@ drawn from these. Paths below `records/`:
 
 import hashlib
 import re
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -124,6 +124,24 @@ class PlannedArm(Record):
         return self.train.train_batch_size * self.model.seq_len
 
 
+class PlannedStep(Record):
+    """A step with every default filled in, and what its fingerprint was made of."""
+
+    do: str  # a built-in's name, or module:function of the experiment's folder
+    function: str  # module:function that makes it
+    config: dict[str, Any]
+    inputs: dict[str, dict[str, Sha256]] = {}  # input: {step: its fingerprint}
+    code: dict[str, Sha256]  # what the function can reach, see `runner.closure`
+    resources: Resources
+    fingerprint: Sha256
+    store: str  # where outputs of this function lie: `steps/<store>/<first 16 of fingerprint>`
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The steps it takes its inputs from."""
+        return tuple(dict.fromkeys(name for these in self.inputs.values() for name in these))
+
+
 class Cost(Record):
     """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation."""
 
@@ -137,18 +155,21 @@ class Cost(Record):
 
 
 class Plan(Record):
-    """An experiment resolved: what will run if this is approved, to the last default."""
+    """An experiment resolved: what will run if this is approved, to the last default. It has arms
+    and seeds, of which each pair is a run; or it has steps, and `arms` are what those train."""
 
     experiment: str  # the folder, relative to the repository
     title: str
     preregistration: int | None
     seal: Sha256 | None
     predictions: tuple[Prediction, ...]
-    data: PlannedData
+    data: PlannedData | None  # what steps make has no digest yet
     eval: EvalConfig
     resources: Resources
     seeds: tuple[int, ...]
     arms: dict[str, PlannedArm]
+    steps: dict[str, PlannedStep] = {}
+    code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
     cost: Cost
     fingerprint: Sha256
 
@@ -276,6 +297,20 @@ class Evaluated(Record):
     params_sha256: Sha256
 
 
+class StepEnd(Record):
+    """What became of one step."""
+
+    state: Literal["made", "cached", "failed"]
+    why: str = ""
+    by: str = ""  # the execution that made it
+    host: str = ""
+    made_at: Instant | None = None
+    seconds: float | None = None  # that it took
+    folder: str = ""  # in the store
+    output_sha256: Sha256 | None = None  # over paths, sizes and digests of its files
+    receipt: dict[str, str] = {}
+
+
 class Ended(Record):
     """An attempt is over and none of its processes is left."""
 
@@ -284,6 +319,7 @@ class Ended(Record):
     why: str = ""
     runs: dict[str, RunEnd] = {}  # of training
     evaluated: dict[str, Evaluated] = {}  # of evaluation
+    steps: dict[str, StepEnd] = {}
     refused: tuple[str, ...] = ()  # reports that were not believed, each with its reason
     receipt: dict[str, str] = {}  # versions, devices, threads, as the job names them
 

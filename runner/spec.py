@@ -4,9 +4,7 @@ Reading is not running: a stranger's file goes through here, so nothing in it is
 every complaint names file, line, field and, where there is one, the near miss.
 """
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -15,43 +13,27 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import ErrorDetails
 
 from engine.config import DataConfig, EvalConfig, ModelConfig, TrainConfig
+from runner import steps as stepping
 from runner import yaml12
+from runner.complaints import MOST_PROBLEMS, dotted, in_order, near, telling, told
+from runner.complaints import BadExperiment as BadExperiment
+from runner.complaints import Problem as Problem
 from runner.hardware import KINDS
 from runner.record import Resources
+from runner.steps import Node, StepName
+from runner.steps import Step as Step
 
 FILE_NAME = "experiment.yaml"
+PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.lock`
+LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
 MOST_RUNS = 256
-MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
 
 C = TypeVar("C", ModelConfig, TrainConfig)
 
 ARM_NAME = r"[a-z0-9_-]{1,40}"
 ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
+Title = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong with a file, for the person who wrote it."""
-
-    file: str
-    line: int
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        where = f"{self.file}, line {self.line}"
-        return (
-            f"{where}, `{self.field}`: {self.message}" if self.field else f"{where}: {self.message}"
-        )
-
-
-class BadExperiment(Exception):
-    """An experiment that cannot be read; `problems` says all that was found."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = tuple(problems)
 
 
 class _Arm(BaseModel):
@@ -68,7 +50,7 @@ class _Declaration(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    title: Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+    title: Title
     preregistration: Annotated[int, Field(ge=1, strict=True)] | None = None
     data: DataConfig
     model: dict[str, Any]
@@ -79,28 +61,41 @@ class _Declaration(BaseModel):
     arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
 
 
+class Declaration(BaseModel):
+    """An experiment with steps, which say all that is done themselves, as it is declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: Title
+    preregistration: Annotated[int, Field(ge=1, strict=True)] | None = None
+    resources: Resources
+    steps: Annotated[dict[StepName, Step], Field(min_length=1)]
+
+
 @dataclass(frozen=True)
 class Experiment:
-    """A declared experiment, resolved: each arm with its whole configuration."""
+    """A declared experiment, resolved: each arm with its whole configuration. One with steps has
+    them as `nodes`, and then `arms` are what those train."""
 
     title: str
     preregistration: int | None
-    data: DataConfig
+    data: DataConfig | None
     eval: EvalConfig
     resources: Resources
     seeds: tuple[int, ...]
     arms: Mapping[str, tuple[ModelConfig, TrainConfig]]
+    nodes: Mapping[str, Node]
     file: str
     document: yaml12.Document  # to say where something stands
 
     def problem(self, path: yaml12.Path, message: str) -> Problem:
         """A complaint about the value at `path` of this experiment's file."""
-        return Problem(self.file, self.document.line(path), _dotted(path), message)
+        return Problem(self.file, self.document.line(path), dotted(path), message)
 
 
 def load(path: Path) -> Experiment:
     """Read the experiment in the folder (or file) `path`. Raises BadExperiment."""
-    file = path / FILE_NAME if path.is_dir() else path
+    file = _file_in(path) if path.is_dir() else path
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -109,6 +104,19 @@ def load(path: Path) -> Experiment:
     except (OSError, UnicodeDecodeError) as error:
         raise BadExperiment([Problem(str(file), 1, "", f"it cannot be read: {error}")]) from error
     return parse(text, str(file))
+
+
+def _file_in(folder: Path) -> Path:
+    """The declaration in a folder: `experiment.yaml`, or the lock of an `experiment.py`."""
+    if not (folder / PYTHON_NAME).is_file():
+        return folder / FILE_NAME
+    for name, words in (
+        (FILE_NAME, f"lies beside {PYTHON_NAME}, and only one of them can declare; remove one"),
+        (LOCK_NAME, f"is missing; `regatta compile {folder}` makes it from {PYTHON_NAME}"),
+    ):
+        if (folder / name).is_file() == (name == FILE_NAME):
+            raise BadExperiment([Problem(str(folder / name), 1, "", f"it {words}")])
+    return folder / LOCK_NAME
 
 
 def parse(text: str, file: str) -> Experiment:
@@ -123,20 +131,22 @@ def parse(text: str, file: str) -> Experiment:
     if not isinstance(document.value, dict):
         words = "it must be a mapping with keys such as `title`, `model` and `train`"
         raise BadExperiment([Problem(file, 1, "", words)])
+    if "steps" in document.value:
+        return _with_steps(document, file)
     try:
         declared = _Declaration.model_validate(document.value)
     except ValidationError as error:
         details: list[tuple[yaml12.Path, ErrorDetails]]
         details = [((), detail) for detail in error.errors(include_url=False)]
         found = [
-            _problem(file, document, _Declaration, detail)
-            for _, detail in _telling(details, [])[: MOST_PROBLEMS + 1]
+            told(file, document, _Declaration, detail)
+            for _, detail in telling(details, [])[: MOST_PROBLEMS + 1]
         ]
-        raise BadExperiment(_in_order(found)) from error
+        raise BadExperiment(in_order(found)) from error
     if (runs := len(declared.seeds) * len(declared.arms)) > MOST_RUNS:
         place: yaml12.Path = ("seeds",) if len(declared.seeds) > 1 else ("arms",)
         words = f"{runs} runs are more than the {MOST_RUNS} that one experiment may have"
-        raise BadExperiment([Problem(file, document.line(place), _dotted(place), words)])
+        raise BadExperiment([Problem(file, document.line(place), dotted(place), words)])
     problems: dict[Problem, None] = {}  # in the order they were found, each once
     models = _resolved(file, document, ModelConfig, "model", declared, problems)
     trains = _resolved(file, document, TrainConfig, "train", declared, problems)
@@ -153,13 +163,57 @@ def parse(text: str, file: str) -> Experiment:
         resources=declared.resources,
         seeds=declared.seeds,
         arms=arms,
+        nodes={},
         file=file,
         document=document,
     )
     problems.update(dict.fromkeys(_sense(experiment)))
     if problems:
-        raise BadExperiment(_in_order(list(problems)))
+        raise BadExperiment(in_order(list(problems)))
     return experiment
+
+
+def _with_steps(document: yaml12.Document, file: str) -> Experiment:
+    """Read an experiment that declares steps. Raises BadExperiment."""
+    if both := sorted(_SHORT & document.value.keys()):
+        words = "goes with arms and seeds; where there are `steps`, it belongs into a step's config"
+        found = [Problem(file, document.line((key,)), key, words) for key in both]
+        raise BadExperiment(in_order(found))
+    try:
+        declared = Declaration.model_validate(document.value)
+    except ValidationError as error:
+        details = error.errors(include_url=False)[: MOST_PROBLEMS + 1]
+        raise BadExperiment(
+            in_order([told(file, document, Declaration, detail) for detail in details])
+        ) from error
+    nodes, problems = stepping.nodes(declared.steps, declared.resources, file, document)
+    if problems:
+        raise BadExperiment(in_order(problems))
+    experiment = Experiment(
+        title=declared.title,
+        preregistration=declared.preregistration,
+        data=None,
+        eval=EvalConfig(),
+        resources=declared.resources,
+        seeds=(),
+        arms={
+            name: (
+                ModelConfig.model_validate(node.config["model"]),
+                TrainConfig.model_validate(node.config["train"]),
+            )
+            for name, node in nodes.items()
+            if node.do == "train"
+        },
+        nodes=nodes,
+        file=file,
+        document=document,
+    )
+    if problems := _sense(experiment):
+        raise BadExperiment(problems)
+    return experiment
+
+
+_SHORT = _Declaration.model_fields.keys() - Declaration.model_fields.keys()
 
 
 def _sense(experiment: Experiment) -> list[Problem]:
@@ -201,7 +255,7 @@ def _resolved(
     shared = {key: value for key, value in base.items() if key in schema.model_fields}
     unknown = {key: value for key, value in base.items() if key not in shared}
     misspelt = list(unknown)[:MOST_PROBLEMS]
-    told: set[tuple[object, ...]] = set()
+    known: set[tuple[object, ...]] = set()
     found = {}
     for name, arm in declared.arms.items():
         override: dict[str, Any] = getattr(arm, section)
@@ -214,113 +268,12 @@ def _resolved(
                 key = str(detail["loc"][0]) if detail["loc"] else ""
                 under: yaml12.Path = ("arms", name) if key in override else ()
                 written = (*under, section)
-                if (written, detail["loc"], detail["type"]) not in told:
-                    told.add((written, detail["loc"], detail["type"]))
+                if (written, detail["loc"], detail["type"]) not in known:
+                    known.add((written, detail["loc"], detail["type"]))
                     fresh.append((written, detail))
-            for place, detail in _telling(fresh, misspelt):
+            for place, detail in telling(fresh, misspelt):
                 if len(problems) > MOST_PROBLEMS:
                     break
-                problems[_problem(file, document, schema, detail, place)] = None
+                problems[told(file, document, schema, detail, place)] = None
         unknown = {}
     return found
-
-
-def _telling(
-    found: list[tuple[yaml12.Path, ErrorDetails]], misspelt: list[str]
-) -> list[tuple[yaml12.Path, ErrorDetails]]:
-    """Pydantic's complaints, less those that only follow from another one."""
-    unknown = [str(detail["loc"][-1]) for _, detail in found if detail["type"] == "extra_forbidden"]
-    unknown = [*misspelt, *unknown[:MOST_PROBLEMS]]
-    return [
-        (under, detail)
-        for under, detail in found
-        if not (detail["type"] == "missing" and near(str(detail["loc"][-1]), unknown))
-        and not (detail["type"] == "too_short" and detail["input"])
-    ]
-
-
-def _problem(
-    file: str,
-    document: yaml12.Document,
-    schema: type[BaseModel],
-    detail: ErrorDetails,
-    under: yaml12.Path = (),
-) -> Problem:
-    """Pydantic's complaint as a sentence at the right line."""
-    place = tuple(part for part in detail["loc"] if part != "[key]")
-    path = (*under, *place)
-    key, kind = str(place[-1]) if place else "", detail["type"]
-    given = detail.get("input")
-    if kind == "extra_forbidden":
-        message = f"unknown key{near(key, _keys(schema, place[:-1]))}"
-    elif kind == "missing":
-        return Problem(
-            file, document.line(path[:-1]), _dotted(path), "is missing; it has no default"
-        )
-    elif kind in ("model_type", "dict_type", "model_attributes_type"):
-        message = f"must be a mapping of keys to values, not {_quoted(given)}"
-    elif kind in ("int_type", "int_parsing", "int_from_float"):
-        message = f"must be a whole number, not {_quoted(given)}"
-    elif kind in ("float_type", "float_parsing"):
-        message = f"must be a number, not {_quoted(given)}"
-    elif kind == "string_type":
-        message = f"must be text, not {_quoted(given)}"
-    elif kind == "tuple_type":
-        message = f"must be a list, not {_quoted(given)}"
-    elif kind == "bool_type":
-        message = f"must be true or false, not {_quoted(given)}"
-    elif kind == "literal_error":
-        known = detail["ctx"]["expected"].replace("'", "`")
-        message = f"must be {known}, not {_quoted(given)}"
-    elif kind == "string_pattern_mismatch":
-        message = f"{_quoted(given)} is not a name of an arm; use a–z, 0–9, `_` and `-`"
-    elif kind == "cannot_work":
-        message = detail["msg"]
-    elif given in ([], {}) or (isinstance(given, str) and not given.strip()):
-        message = "must not be empty"
-    else:
-        words = re.sub("^(Input|String) should", "it should", detail["msg"])
-        message = f"{words}, not {_quoted(given)}"
-    return Problem(file, document.line(path), _dotted(path), message)
-
-
-def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The keys that `schema` knows at `path`."""
-    for part in path:
-        field = schema.model_fields.get(str(part))
-        inner = field.annotation if field else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            schema = inner
-        elif schema is _Declaration:  # an arm's name, or what the arm changes
-            schema = _Arm
-    return list(schema.model_fields)
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """A did-you-mean for `word`, to end a sentence with; empty where nothing is near."""
-    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean `{match[0]}`?" if match else ""
-
-
-def _quoted(value: object) -> str:
-    if isinstance(value, dict | list):
-        return "a mapping" if isinstance(value, dict) else "a list"
-    if value is None:
-        return "nothing"
-    written = str(value).lower() if isinstance(value, bool) else str(value)
-    text = " ".join(written.split()).replace("`", "ʼ")
-    return f"`{text}`" if len(text) <= 60 else f"`{text[:59]}…`"
-
-
-def _dotted(path: yaml12.Path) -> str:
-    return ".".join(" ".join(str(part).split()).replace("`", "ʼ")[:60] for part in path)
-
-
-def _in_order(problems: list[Problem]) -> list[Problem]:
-    """By line; of very many the first ones, and that there are more."""
-    found = sorted(problems, key=lambda problem: problem.line)
-    if len(found) <= MOST_PROBLEMS:
-        return found
-    last = found[MOST_PROBLEMS - 1]
-    words = f"more is wrong than these {MOST_PROBLEMS} problems; mend them first"
-    return [*found[:MOST_PROBLEMS], Problem(last.file, last.line, "", words)]

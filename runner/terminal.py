@@ -141,6 +141,8 @@ def check_view(
 def _cost(plan: record.Plan) -> list[str]:
     cost = plan.cost
     runs = f"{len(plan.arms)} arms × {len(plan.seeds)} seeds = {cost.runs} runs"
+    if plan.steps:
+        runs = f"{len(plan.steps)} steps, of which {cost.runs} train"
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
     times = " to ".join(duration(value) for value in cost.seconds)
     price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""

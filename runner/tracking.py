@@ -42,7 +42,7 @@ def _write(plan: record.Plan, run: record.Run, lines: Iterable[StepMetrics]) -> 
             "seed": run.seed,
             "model": planned.model.model_dump(mode="json"),
             "train": planned.train.model_dump(mode="json"),
-            "data": plan.data.model_dump(mode="json"),
+            "data": plan.data.model_dump(mode="json") if plan.data else None,
         },
         settings=wandb.Settings(
             mode="offline",

@@ -30,7 +30,7 @@ from engine.tokenize import BadText, Text, read_text
 from runner import guard, machine, reports
 from runner.hardware import KINDS
 from runner.leases import BEAT_EVERY, AttemptLease
-from runner.planning import text_folder
+from runner.planning import code_folder, text_folder
 from runner.record import Evaluated, PlannedArm, PlannedData, run_name
 from runner.reports import (
     ANOTHER_SPEC,
@@ -120,12 +120,16 @@ def _attempt(store: Store, folder: Path, written: bytes) -> int:
         spec = AttemptSpec.model_validate_json(written)
         if spec.folder != folder.name:
             raise Refusal(f"spec.json is of {spec.folder} and lies in {folder.name}")
-        machine.settle(spec.plan)
-        if spec.kind == "train":
+        if spec.plan.steps:
+            _steps(store, spec)
+        elif spec.kind == "train":
+            machine.settle(spec.plan.resources)
             _train(store, spec, out)
         else:
+            machine.settle(spec.plan.resources)
             _evaluate(store, spec, out)
-        done = AttemptReport(nonce=nonce, receipt=machine.receipt())
+        receipt = {} if spec.plan.steps else machine.receipt()  # each step has its own
+        done = AttemptReport(nonce=nonce, receipt=receipt)
     except ToldToEnd:  # the attempt is lost, and the next one goes on from here
         print("told to end by SIGTERM; what was trained is saved", file=sys.stderr)
         guard.end_descendants(signal.SIGKILL)
@@ -162,6 +166,19 @@ def _write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+# ── Steps ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _steps(store: Store, spec: AttemptSpec) -> None:
+    from runner import execute
+
+    code = store.path(code_folder(spec.plan))
+    try:
+        execute.run(store, spec.plan, code, spec.attempt.rpartition(".")[0])
+    except execute.StepsFailed as error:
+        raise Refusal(str(error)) from error
 
 
 # ── Training ─────────────────────────────────────────────────────────────────────────────────
@@ -277,6 +294,7 @@ def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
     from engine.data import TokenStore, WrongTokens
 
     data = spec.plan.data
+    assert data
     key = {"tokenizer": data.tokenizer, "train": data.train_sha256}
     fingerprint = hashlib.sha256(to_json(key)).hexdigest()
     step = f"steps/tokens/{fingerprint[:16]}"
@@ -343,6 +361,7 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
     from engine.evaluate import bits_per_byte, load_params
     from engine.model import Decoder
 
+    assert spec.plan.data
     validation = np.frombuffer(_text(store, spec.plan.data).validation, np.uint8)
     arms = {run_name(arm, seed): spec.plan.arms[arm] for arm, seed in spec.plan.runs()}
     for run, wanted in spec.evaluate.items():

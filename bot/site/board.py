@@ -131,7 +131,8 @@ class Lab:
 
 def read_lab(store: Store) -> Lab:
     """The lab as its records tell it."""
-    entries = [_entry(store, name) for name in record.names(store, "executions")]
+    every = (_entry(store, name) for name in record.names(store, "executions"))
+    entries = [entry for entry in every if not entry.plan.steps]  # these have no page yet
     entries.sort(key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True)
     origins = [entry.execution.origin for entry in entries if entry.execution.origin]
     asked = {
@@ -215,17 +216,19 @@ def _edits(store: Store, seal: record.Preregistration) -> int:
 def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
     """The arms that have a figure, ranked among those scored on the same text."""
     comparable: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    texts: dict[str, record.PlannedData] = {}
     for entry in entries:
-        if entry.state not in ("done", "failed"):
+        data = entry.plan.data
+        if entry.state not in ("done", "failed") or data is None:
             continue
-        key = (entry.plan.data.validation_sha256, entry.plan.eval.tokens)
+        texts.setdefault(data.validation_sha256, data)
+        key = (data.validation_sha256, entry.plan.eval.tokens)
         for arm in entry.plan.arms:
             summary = entry.summary(arm)
             if summary.mean is not None:
                 comparable[key].append(Row(entry, arm, summary))
     found = [
-        Group(rows[0].entry.plan.data, tokens, ranked(rows))
-        for (_, tokens), rows in comparable.items()
+        Group(texts[digest], tokens, ranked(rows)) for (digest, tokens), rows in comparable.items()
     ]
     return tuple(
         sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.eval_tokens))

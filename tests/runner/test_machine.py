@@ -17,7 +17,7 @@ import json, os
 from runner import machine
 from tests import synthetic
 
-machine.settle(synthetic.plan())
+machine.settle(synthetic.plan().resources)
 print(json.dumps([machine.receipt(), sorted(os.sched_getaffinity(0))]))
 """
 

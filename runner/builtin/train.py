@@ -1,0 +1,67 @@
+"""The step that trains a model. Its output is the same bytes however often it was interrupted:
+`params.safetensors`, `model.json` and `curve.jsonl`. Checkpoints lie beside it and are not kept."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import safetensors.numpy
+
+from engine.checkpoint import restore
+from engine.config import ModelConfig, TrainConfig
+from engine.data import TokenStore
+from engine.heap import keep_heap
+from engine.model import Decoder
+from engine.sampling import Sampler
+from engine.train import train as steps_of
+
+
+def train(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """Train on the store `train` of the input `tokens`. An earlier maker's checkpoints, in folders
+    beside this one, are gone on from."""
+    keep_heap()
+    model = ModelConfig.model_validate(config["model"])
+    recipe = TrainConfig.model_validate(config["train"])
+    decoder, tokens = Decoder(model), TokenStore.open(inputs["tokens"] / "train")
+    sampler = Sampler(tokens, config["seed"], recipe.train_batch_size, model.seq_len)
+    mine = scratch(out)
+    earlier = [x / "checkpoints" for x in sorted(out.parent.glob("*.scratch")) if x != mine]
+    curve: dict[int, float | None] = {}
+    for metrics in steps_of(
+        decoder, recipe, sampler, config["seed"], mine / "checkpoints", earlier
+    ):
+        loss = metrics.loss if math.isfinite(metrics.loss) else None
+        print(
+            f"step {metrics.step} of {recipe.num_train_steps}: loss {metrics.loss:.4f}", flush=True
+        )
+        _note(mine / "curve", metrics.step, loss)
+    for folder in (*earlier, mine / "checkpoints"):
+        curve |= _noted(folder.parent / "curve")
+    like = jax.eval_shape(decoder.init, jax.random.key(0))
+    params = restore(mine / "checkpoints" / str(recipe.num_train_steps), "params", like)
+    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(params))
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+    safetensors.numpy.save_file(named, out / "params.safetensors")
+    (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
+    lines = (json.dumps({"step": step, "loss": curve[step]}) + "\n" for step in sorted(curve))
+    (out / "curve.jsonl").write_text("".join(lines))
+
+
+def scratch(out: Path) -> Path:
+    """Where a maker keeps what is not part of its output."""
+    return out.with_name(out.name + ".scratch")
+
+
+def _note(folder: Path, step: int, loss: float | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "losses.jsonl").open("a") as file:
+        file.write(json.dumps([step, loss]) + "\n")
+
+
+def _noted(folder: Path) -> dict[int, float | None]:
+    path = folder / "losses.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
+    return dict(json.loads(line) for line in lines if line.endswith("\n"))

@@ -1,0 +1,227 @@
+"""`regatta simulate`: experiments and a described cluster → waiting, cost and utilisation.
+
+Nothing runs. Exit codes are those of `runner.cli`: 0 done, 2 bad input.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from runner import cluster, planning, simulate
+from runner.complaints import BadExperiment, near
+from runner.figures import duration
+from runner.simulate import Fate, Submission, Summary
+
+BAD_INPUT = 2
+MOST_ROWS = 10  # people of a table
+MOST_TROUBLES = 4
+PICTURES = (".svg", ".png")
+
+
+def command(
+    cluster_file: Annotated[
+        Path, typer.Argument(metavar="CLUSTER.yaml", help="Such as examples/cluster.yaml.")
+    ],
+    experiments: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="EXPERIMENT", help="Folders; all arrive at the beginning."),
+    ] = None,
+    person: Annotated[str, typer.Option("--as", help="Whose experiments they are.")] = "you",
+    chart: Annotated[
+        Path | None, typer.Option(help="Draw utilisation and waiting: an .svg or .png file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Play the lab's scheduler on a described cluster: who would wait how long, at what cost."""
+    if chart is not None and chart.suffix not in PICTURES:
+        _stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
+    try:
+        described = cluster.load(cluster_file)
+        arriving = _planned(experiments or [], described, person)
+    except BadExperiment as error:
+        _stop(str(error))
+    arriving += cluster.synthetic(described.synthetic, described.cluster, described.faults.seed)
+    if not arriving:
+        _stop(f"{cluster_file} has no `synthetic:` load, so name an experiment to be played.")
+    with Console(stderr=True).status("playing"):
+        fates = simulate.simulate(arriving, described.cluster, described.policy, described.faults)
+    found = simulate.summarise(fates, described.cluster, described.prices)
+    if chart is not None:
+        _draw(chart, fates, described, title(found))
+    if as_json:
+        answer = asdict(found) | {"each": {name: _fate(fate) for name, fate in fates.items()}}
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        return
+    named = [submission.name for submission in arriving[: len(experiments or [])]]
+    Console().print(view(found, named, described))
+
+
+def _planned(
+    experiments: list[Path], described: cluster.Described, person: str
+) -> list[Submission]:
+    """The experiments as they arrive, each under a name of its own."""
+    found: list[Submission] = []
+    kinds = {pool.kind for pool in described.cluster.pools}
+    for path in experiments:
+        plan = planning.plan_folder(path)
+        folder = path if path.is_dir() else path.parent
+        taken = [submission.name for submission in found]
+        name = folder.resolve().name
+        unique = next(
+            each
+            for each in (name, *(f"{name}-{n}" for n in range(2, len(experiments) + 1)))
+            if each not in taken
+        )
+        submission = cluster.planned(plan, unique, person, 0, described.faults.seed)
+        if not submission.jobs:
+            _stop(f"{path}: none of its steps trains, and for others no time is expected.")
+        for kind in sorted({job.request.kind for job in submission.jobs} - kinds):
+            known = ", ".join(f"`{each}`" for each in sorted(kinds))
+            _stop(
+                f"{path}, `resources.kind`: {described.file} describes no devices of kind "
+                f"`{kind}`, only {known}{near(kind, kinds)}"
+            )
+        found.append(submission)
+    return found
+
+
+def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, words: str) -> None:
+    from runner import charts, simulate_chart  # Altair takes a second to import
+
+    spec = simulate_chart.chart(fates, described.cluster, words)
+    try:
+        if file.suffix == ".svg":
+            file.write_text(charts.svg(spec), encoding="utf-8")
+        else:
+            file.write_bytes(charts.png(spec))
+    except OSError as error:
+        _stop(f"--chart: {file} cannot be written: {error.strerror}.")
+
+
+def _fate(fate: Fate) -> dict[str, Any]:
+    """One run for programs. Seconds, counted as the arrivals are."""
+    return {
+        "experiment": fate.experiment,
+        "person": fate.request.person,
+        "priority": fate.request.priority,
+        "pools": list(dict.fromkeys(spell.pool for spell in fate.spells)),
+        "devices": fate.devices,
+        "submitted": fate.request.submitted,
+        "started": fate.started,
+        "ended": fate.ended,
+        "state": fate.state,
+        "why": fate.why,
+        "attempts": len(fate.spells),
+        "device_hours": fate.device_seconds() / 3600,
+        "lost_device_hours": fate.lost_device_seconds() / 3600,
+    }
+
+
+def _stop(words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+# ── Tables ───────────────────────────────────────────────────────────────────────────────────
+
+
+def title(found: Summary) -> str:
+    """`400 runs on 848 devices`."""
+    devices = sum(pool.devices for pool in found.pools)
+    return f"{found.all.runs:,} runs on {devices:,} devices"
+
+
+def view(found: Summary, experiments: list[str], described: cluster.Described) -> RenderableType:
+    """What a simulation found, for people: pools, waiting, and what did not finish."""
+    head = Text(title(found), style="bold")
+    head.append(f": all over after {duration(found.makespan)}", style="none")
+    if found.all.cost is not None:
+        head.append(f", for {found.all.cost:,.0f} US$", style="none")
+    named = [group for group in found.experiments if group.name in experiments]
+    lines = [Text(line, style="yellow") for line in _troubles(found)]
+    parts: list[RenderableType] = [head, _pools(found), _waiting(found)]
+    if named:
+        parts.append(_experiments(named))
+    notes = f"seed {described.faults.seed}; waiting: until a run first has its devices"
+    return Group(*parts, *lines, Text(notes, style="dim"))
+
+
+def _troubles(found: Summary) -> Iterator[str]:
+    by_count = sorted(found.troubles.items(), key=lambda each: -each[1])
+    for why, count in by_count[:MOST_TROUBLES]:
+        yield f"{count:,} {'run' if count == 1 else 'runs'} did not finish: {why}"
+    if more := sum(count for _, count in by_count[MOST_TROUBLES:]):
+        yield f"{more:,} more did not finish; --json says why"
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _time(seconds: float | None) -> str:
+    """`38 s`, `12.5 min`, `3.1 h`, `14.0 d`: narrow enough for a column."""
+    if seconds is None:
+        return "–"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _pools(found: Summary) -> Table:
+    table = _table("pool", "kind", "devices", "in use", "lost", "device-hours", "US$")
+    for pool in found.pools:
+        table.add_row(
+            escape(pool.name),
+            pool.kind,
+            f"{pool.devices:,}",
+            f"{100 * pool.utilisation:.1f} %",
+            f"{100 * pool.lost:.1f} %",
+            f"{pool.device_hours:,.0f}",
+            "–" if pool.cost is None else f"{pool.cost:,.0f}",
+        )
+    return table
+
+
+def _waiting(found: Summary) -> Table:
+    table = _table("waiting", "runs", "mean", "median", "95 %", "longest", "preempted")
+    people, more = found.people[:MOST_ROWS], len(found.people) - MOST_ROWS
+    for groups in (found.priorities, people, (found.all,)):
+        for group in groups:
+            waits = (group.mean_wait, group.median_wait, group.p95_wait, group.longest_wait)
+            table.add_row(
+                escape(group.name),
+                f"{group.runs:,}",
+                *map(_time, waits),
+                f"{group.preemptions:,}",
+            )
+        if groups is people and more > 0:
+            table.add_row(f"and {more} more", style="dim")
+        table.add_section()
+    return table
+
+
+def _experiments(groups: list[simulate.Group]) -> Table:
+    table = _table("experiment", "runs", "finished", "longest wait", "done after", "US$")
+    for group in groups:
+        table.add_row(
+            escape(group.name),
+            f"{group.runs:,}",
+            f"{group.finished:,}",
+            _time(group.longest_wait),
+            _time(group.done_after),
+            "–" if group.cost is None else f"{group.cost:,.2f}",
+        )
+    return table

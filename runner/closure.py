@@ -1,0 +1,133 @@
+"""The code that a function can reach: its module and whatever that imports inside the repository,
+each file by a digest that comments, docstrings and layout do not change. Files are read and nothing
+is imported, so "what would change if I edited this line" has an answer before anything runs.
+
+An import is found wherever it stands, in functions too. Where a file imports by a name that is
+computed (`importlib`, `__import__`), all Python files in and below its folder count, since any may
+be meant.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOMS = ("engine", "runner", "bot")  # the lab's packages, which an experiment's code may import
+DYNAMIC = frozenset({"importlib", "importlib.import_module", "importlib.util", "runpy", "pkgutil"})
+
+
+class BadCode(Exception):
+    """Code cannot be followed; the message says which file and why."""
+
+
+class _Imports(NamedTuple):
+    """What a file asks for: dotted names, with the dots of relative ones in front."""
+
+    modules: tuple[str, ...]
+    dynamic: bool
+    digest: str
+
+
+def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
+    """{file: SHA-256} of all code that `module` reaches, itself included.
+
+    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`) and
+    come first; `lab` holds the lab's packages. Files are named relative to `folder`, or to `lab`
+    below `lab:`, so that names say nothing of the machine. Raises BadCode.
+    """
+    roots = {"": folder, "lab:": lab} if folder else {"lab:": lab}
+    found: dict[str, str] = {}
+    waiting = list(_files(module, roots))
+    if not waiting:
+        raise BadCode(f"there is no module `{module}`" + (f" in {folder}" if folder else ""))
+    while waiting:
+        prefix, path = waiting.pop()
+        root = roots[prefix]
+        assert root
+        name = prefix + path.relative_to(root).as_posix()
+        if name in found:
+            continue
+        imports = _read(path, path.stat().st_mtime_ns)
+        found[name] = imports.digest
+        package = path.relative_to(root).parent.parts
+        for wanted in imports.modules:
+            waiting += _files(_absolute(wanted, package), roots)
+        if imports.dynamic:
+            waiting += [(prefix, other) for other in sorted(path.parent.rglob("*.py"))]
+    return dict(sorted(found.items()))
+
+
+def defines(module: str, name: str, folder: Path) -> bool:
+    """Whether the experiment's `module` has a function (or whatever can be called) of this name."""
+    path = next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
+    if path is None:
+        return False
+    tree = ast.parse(path.read_bytes())
+    return name in {found for node in tree.body for found in _names(node)}
+
+
+def _names(node: ast.stmt) -> Iterator[str]:
+    """What a statement at the top of a module binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name for alias in node.names)
+    elif isinstance(node, ast.Assign):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _files(module: str, roots: Mapping[str, Path | None]) -> Iterator[tuple[str, Path]]:
+    """The files that importing `module` runs: its own and the packages' around it. `a.b` may also
+    be a name in `a`."""
+    parts = module.split(".")
+    for prefix, root in roots.items():
+        if root is None or (prefix == "lab:" and parts[0] not in ROOMS):
+            continue
+        places = [root.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+        files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
+        if here := [path for path in files if path.is_file()]:
+            yield from ((prefix, path) for path in here)
+            return
+
+
+def _absolute(wanted: str, package: tuple[str, ...]) -> str:
+    """`..a.b`, as a module of `package` writes it, from the root."""
+    name = wanted.lstrip(".")
+    dots = len(wanted) - len(name)
+    if not dots:
+        return name
+    return ".".join((*package[: len(package) - dots + 1], *filter(None, [name])))
+
+
+@lru_cache(maxsize=4096)
+def _read(path: Path, _: int) -> _Imports:
+    """What a file imports, and its digest. Kept until the file changes."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise BadCode(f"{path.name} cannot be read as Python: {error}") from error
+    modules: list[str] = []
+    dynamic = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            modules.append(base)
+            separator = "" if base.endswith(".") else "."
+            modules += [f"{base}{separator}{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Name):
+            dynamic |= node.id == "__import__"
+    dynamic |= not DYNAMIC.isdisjoint(modules)
+    code = ast.unparse(_without_docstrings(tree))
+    return _Imports(tuple(modules), dynamic, hashlib.sha256(code.encode()).hexdigest())
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree

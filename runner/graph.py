@@ -1,0 +1,151 @@
+"""A graph of steps: what each one's fingerprint is made of, in which order they are made, and why
+one has to be made again. Pure.
+
+A step is a function with a configuration and named inputs. Its fingerprint covers these and the
+code that the function can reach (`runner.closure`); of an input it covers the fingerprint, so a
+change goes through to all that depends on it and to nothing else. It covers neither names, places,
+devices nor descriptions. Equal fingerprints mean equal outputs: an output is made once and shared.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from runner.record import PlannedStep
+from runner.store import to_json
+
+MOST_CHANGES = 5  # told of one step
+
+
+class BadGraph(Exception):
+    """Steps that cannot be put in order; `steps` are those in the way."""
+
+    def __init__(self, message: str, steps: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.steps = steps
+
+
+def order(needs: Mapping[str, Iterable[str]]) -> list[str]:
+    """The steps, each after those that it needs. Raises BadGraph where they form a circle."""
+    try:
+        return list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        circle = tuple(reversed(error.args[1]))
+        words = " needs ".join(f"`{name}`" for name in circle)
+        raise BadGraph(
+            f"{words}, so that none can be first; take one of these inputs out", circle[:-1]
+        ) from error
+
+
+def fingerprint(
+    function: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Mapping[str, str]],
+    code: Mapping[str, str],
+) -> str:
+    """SHA-256 over what a step's output follows from: its function, configuration and code, and of
+    each input {step: fingerprint} the fingerprints, by their labels where it is a sweep."""
+    given = {
+        key: {name.partition("/")[2]: sha256 for name, sha256 in these.items()}
+        for key, these in inputs.items()
+    }
+    parts = {"function": function, "config": config, "inputs": given, "code": code_sha256(code)}
+    return hashlib.sha256(to_json(parts)).hexdigest()
+
+
+def code_sha256(code: Mapping[str, str]) -> str:
+    """One SHA-256 over what `closure.reach` found."""
+    lines = "".join(f"{name} {sha256}\n" for name, sha256 in sorted(code.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def points(
+    sweep: Mapping[str, list[Any]] | Sequence[Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """A sweep's points, {label: {dotted key: value}}: of a grid every combination, the last key
+    fastest; of a list as they stand. A label is the point's `name`, or the values that vary, as
+    `learning_rate=0.001,seed=0`. Without a sweep there is one point, without label or values."""
+    if isinstance(sweep, Mapping):
+        combinations = itertools.product(*sweep.values())
+        sweep = [dict(zip(sweep, values, strict=True)) for values in combinations]
+    found = {}
+    for point in sweep or [{}]:
+        values = {key: value for key, value in point.items() if key != "name"}
+        label = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+        found[_word(str(point.get("name", label)))] = values
+    return found
+
+
+def _word(text: str) -> str:
+    """`text` as it can stand in a path."""
+    return "".join(c if c.isalnum() or c in "._-+=," else "-" for c in text)
+
+
+def merged(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with each value put at its dotted key. Raises KeyError, with the key, where a part
+    of the way is no mapping."""
+    result = dict(config)
+    for dotted, value in values.items():
+        first, _, rest = dotted.partition(".")
+        if rest:
+            inner = result.get(first, {})
+            if not isinstance(inner, Mapping):
+                raise KeyError(dotted)
+            result[first] = merged(inner, {rest: value})
+        else:
+            result[first] = value
+    return result
+
+
+# ── Differences ──────────────────────────────────────────────────────────────────────────────
+
+
+def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
+    """Why `after` is not `before`, in words: `train.learning_rate 0.003 → 0.002`,
+    `engine/loss.py changed`. Empty if nothing of the fingerprint differs."""
+    if before.fingerprint == after.fingerprint:
+        return []
+    found = [] if before.do == after.do else [f"do {before.do} → {after.do}"]
+    found += [
+        f"{key} {_shown(one)} → {_shown(other)}"
+        for key, one, other in _differing(leaves(before.config), leaves(after.config))
+    ]
+    for name, one, other in _differing(before.code, after.code):
+        what = "changed" if one and other else "is new" if other else "is no longer used"
+        found.append(f"{name.removeprefix('lab:')} {what}")
+    for key, one, other in _differing(before.inputs, after.inputs):
+        if one is None or other is None or set(one) != set(other):
+            found.append(f"input {key}: {_listed(one)} → {_listed(other)}")
+        else:
+            moved = [name for name in other if one[name] != other[name]]
+            found.append(f"input {key}: {', '.join(moved)} changed")
+    return found
+
+
+def _differing(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    for key in sorted(before.keys() | after.keys()):
+        one, other = before.get(key), after.get(key)
+        if one != other or (key in before) != (key in after):
+            yield key, one, other
+
+
+def leaves(value: Mapping[str, Any], under: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        path = f"{under}.{key}" if under else str(key)
+        found |= leaves(inner, path) if isinstance(inner, Mapping) and inner else {path: inner}
+    return found
+
+
+def _shown(value: Any) -> str:
+    return (
+        "(none)" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def _listed(names: Mapping[str, Any] | None) -> str:
+    return ", ".join(names) if names else "(none)"

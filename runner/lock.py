@@ -1,0 +1,71 @@
+"""`experiment.py` → `experiment.lock.yaml`: the same declaration as data. The Python file is run by
+its author; whoever only reads pull requests reads the lock. An experiment in Python is a module
+with a variable `experiment`:
+
+    from runner.spec import Declaration, Step
+
+    experiment = Declaration(
+        title="…",
+        resources={"kind": "cpu"},
+        steps={"tokens": Step(do="tokenize", config={"source": "stdlib"})},
+    )
+"""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from runner.complaints import BadExperiment, Problem
+from runner.spec import LOCK_NAME, PYTHON_NAME, Declaration
+
+HEAD = f"# Made by `regatta compile` from {PYTHON_NAME}, and read in its place. Do not edit.\n"
+MAY_TAKE = 60.0  # seconds to declare an experiment
+
+
+def compiled(folder: Path) -> str:
+    """The text of the lock of the experiment in `folder`, from running its `experiment.py` in a
+    process of its own. Raises BadExperiment."""
+    python = folder / PYTHON_NAME
+    if not python.is_file():
+        raise _bad(python, "there is no such file, and so nothing to compile")
+    command = [sys.executable, "-m", "runner.lock", str(python.resolve())]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=MAY_TAKE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise _bad(
+            python,
+            f"it took longer than {MAY_TAKE:.0f} s; a declaration only says what is to be done",
+        ) from None
+    if ended.returncode:
+        raise _bad(python, ended.stderr.strip().rpartition("\n")[2] or "it ended without a word")
+    return ended.stdout
+
+
+def check(folder: Path) -> None:
+    """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now."""
+    if (folder / PYTHON_NAME).is_file() and (folder / LOCK_NAME).read_text() != compiled(folder):
+        words = f"{PYTHON_NAME} says something else now; run `regatta compile {folder}` and look"
+        raise _bad(folder / LOCK_NAME, words)
+
+
+def _bad(path: Path, words: str) -> BadExperiment:
+    return BadExperiment([Problem(str(path), 1, "", words)])
+
+
+def main(python: Path) -> None:
+    """Run the file and print its lock."""
+    sys.path.insert(0, str(python.parent))
+    declared = runpy.run_path(str(python)).get("experiment")
+    if not isinstance(declared, Declaration):
+        sys.exit("it has no variable `experiment` that is a runner.spec.Declaration")
+    value = declared.model_dump(mode="json", exclude_unset=True)
+    sys.stdout.write(HEAD + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

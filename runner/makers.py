@@ -1,0 +1,324 @@
+"""Shared steps: one makes, the others wait, and whoever reads what was made checks it.
+
+    steps/<name>/<first 16 of the fingerprint>/manifest.json   which folder counts, every digest
+    steps/<name>/<first 16>/<generation>-<maker>/              what one maker wrote
+    leases/steps/<name>/<first 16>/<generation>/               start.json, heartbeats, end.json
+
+A generation starts once and ends once. Its maker ends it as made or as failed; a watcher who saw
+it stand still for 45 s ends it as lost. All create the same `end.json`, so one comes through, and
+the next generation starts only after it. A maker that comes too late finds its generation ended
+and is refused, wherever it slept: looking at the lease first could not promise this, since one
+can sleep between the look and the deed. `manifest.json` is copied from the end that says made, by
+its maker or, if that one died in between, by the next who looks.
+
+So there is one manifest, it never changes, what it names was whole and on disk before it was
+there, and all who ask get the same bytes. Not promised: that only one works at a time. A maker
+that was taken for dead goes on, in a folder of its own, until it is refused.
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import Field, JsonValue
+
+from runner.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
+from runner.record import Instant, Record, Sha256
+from runner.store import Store, StoreError, open_regular
+
+LOOK_EVERY = 0.5  # seconds between two looks of one who waits
+MOST_WHY = 500  # characters
+R = TypeVar("R", bound=Record)
+
+
+class BadOutput(Exception):
+    """What lies in the store is not what it should be; the message is the whole sentence."""
+
+
+class MakingFailed(Exception):
+    """The step could not be made here; the message is the whole sentence."""
+
+
+class FileDigest(Record):
+    """One file of an output."""
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
+class Start(Record):
+    """Somebody has begun to make a step."""
+
+    name: str
+    fingerprint: Sha256
+    generation: int = Field(ge=1)
+    maker: str = Field(pattern="^[0-9a-f]{16}$")  # a nonce, so that no two share a folder
+    by: str  # the execution, as the caller names it
+    host: str
+
+    @property
+    def lease(self) -> str:
+        """Where below `leases/` it gives signs of life."""
+        return f"{_step(self.name, self.fingerprint)}/{self.generation}"
+
+    @property
+    def folder(self) -> str:
+        """Where in the store it writes."""
+        return f"{self.lease}-{self.maker}"
+
+
+class Manifest(Start):
+    """What a maker says of what it made."""
+
+    files: dict[str, FileDigest]  # by path relative to the folder, with `/`
+    parts: dict[str, JsonValue]  # what the fingerprint was made of
+    receipt: dict[str, str]
+    made_at: Instant
+    seconds: float  # that the build took
+
+    @property
+    def output_sha256(self) -> str:
+        """SHA-256 over the sorted relative paths, sizes and digests of the files."""
+        lines = (f"{path}\0{of.bytes}\0{of.sha256}\n" for path, of in sorted(self.files.items()))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+class End(Record):
+    """How a generation ended. One that was made has its manifest here."""
+
+    how: Literal["made", "failed", "lost"]
+    why: str = ""
+    manifest: Manifest | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished step: its output's folder and its manifest."""
+
+    folder: Path
+    manifest: Manifest
+
+    def verify(self, *, digests: bool = True) -> None:
+        """Raises BadOutput unless exactly the manifest's files are there, each with its digest.
+        Without `digests` no file is read, and only sizes are compared."""
+        found, wanted = _sizes(self.folder), self.manifest.files
+        for path in sorted(found.keys() | wanted.keys()):
+            if path not in found:
+                raise _bad(self.folder, f"its file {path!r} is missing")
+            if path not in wanted:
+                raise _bad(self.folder, f"its file {path!r} is not in its manifest")
+            same = found[path] == wanted[path].bytes
+            if not same or (digests and _digest(self.folder / path) != wanted[path]):
+                raise _bad(self.folder, f"its file {path!r} is not the one that was made")
+
+
+def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Made | None:
+    """The finished step `name` with this full fingerprint, or None: nobody has made it.
+
+    Every file is read and its digest compared; `check=False` compares names and sizes, for plans.
+    Raises BadOutput, and StoreError for a manifest that is no regular file.
+    """
+    manifest = _word(store, f"{_step(name, fingerprint)}/manifest.json", Manifest)
+    if manifest is None:
+        return None
+    made = Made(store.path(manifest.folder), manifest)
+    if (manifest.name, manifest.fingerprint) != (name, fingerprint):
+        of = f"{manifest.name} {manifest.fingerprint}"
+        place = store.path(f"{_step(name, fingerprint)}/manifest.json")
+        raise _bad(place, f"it is of {of} and not of {name} {fingerprint}")
+    made.verify(digests=check)
+    return made
+
+
+def newest(store: Store, name: str, fingerprint: str) -> tuple[Start | None, End | None]:
+    """A step's newest generation. Without an end it is being made, or its maker is dead, which only
+    one who watches for a while can tell. Raises BadOutput where a maker's word is unreadable."""
+    start, end, lease = None, None, f"{_step(name, fingerprint)}/1"
+    while begun := _word(store, f"leases/{lease}/start.json", Start):
+        if begun.lease != lease:
+            raise BadOutput(f"leases/{lease} speaks of {begun.lease}. Remove leases/{lease}.")
+        start, end = begun, _word(store, f"leases/{lease}/end.json", End)
+        lease = f"{_step(name, fingerprint)}/{begun.generation + 1}"
+    return start, end
+
+
+def make(
+    store: Store,
+    name: str,
+    fingerprint: str,
+    build: Callable[[Path], object],
+    parts: dict[str, JsonValue],
+    *,
+    by: str = "",
+    receipt: Callable[[], dict[str, str]] = dict,
+    stale_after: float = STALE_AFTER,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Made:
+    """The finished step: found, waited for, or made here by `build`, which writes files into the
+    empty folder that it is given. `receipt` is asked when it has.
+
+    Another maker's failure may have been its machine's, so it is not ours: we take our turn.
+    Raises MakingFailed only where our own `build` raised or the disk failed us; BadOutput where
+    what was made is damaged. `stale_after`: seconds of `monotonic`; heartbeats are 4.5 times as
+    frequent, in real time.
+    """
+    watch, me, host = LeaseWatch(store, monotonic), secrets.token_hex(8), socket.gethostname()
+    turn = partial(Start, name=name, fingerprint=fingerprint, maker=me, by=by, host=host)
+
+    def built(mine: Start, folder: Path) -> Manifest:
+        began = monotonic()
+        build(folder)
+        seconds = monotonic() - began
+        files = {path: _digest(folder / path) for path in _sizes(folder)}
+        _sync(folder)
+        said, now = receipt(), datetime.now(UTC)
+        rest = mine.model_dump()
+        return Manifest(
+            **rest, files=files, parts=parts, receipt=said, made_at=now, seconds=seconds
+        )
+
+    try:
+        while True:
+            if made := find(store, name, fingerprint, check=False):
+                if made.manifest.maker != me:
+                    made.verify()
+                return made
+            start, end = newest(store, name, fingerprint)
+            if start and not end:
+                if watch.look(start.lease).still_for < stale_after:
+                    sleep(LOOK_EVERY)
+                else:
+                    _end(store, start, End(how="lost", why=f"it stood still for {stale_after:g} s"))
+            elif end and end.manifest and store.path(end.manifest.folder).is_dir():
+                manifest = f"{_step(name, fingerprint)}/manifest.json"
+                store.create(manifest, end.manifest.canonical())
+            else:
+                mine = turn(generation=start.generation + 1 if start else 1)
+                _take_turn(store, mine, built, stale_after * BEAT_EVERY / STALE_AFTER)
+    except OSError as error:
+        raise MakingFailed(
+            f"{name} {fingerprint} cannot be made or waited for: {_sentence(error)}. Look into the "
+            f"room and the rights in {store.root}, then run again."
+        ) from error
+
+
+def _take_turn(
+    store: Store, mine: Start, built: Callable[[Start, Path], Manifest], beat_every: float
+) -> None:
+    """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
+    lease, folder = AttemptLease(store, mine.lease), store.path(mine.folder)
+    if not lease.start(mine.model_dump(mode="json")):
+        return
+    with _beating(lease, beat_every):
+        try:
+            folder.mkdir(parents=True)
+            made = End(how="made", manifest=built(mine, folder))
+        except (Exception, KeyboardInterrupt) as error:
+            shutil.rmtree(folder, ignore_errors=True)  # room for the word, where the disk is full
+            with suppress(OSError, StoreError):  # without it, the others wait until it is stale
+                _end(store, mine, End(how="failed", why=_sentence(error)))
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise MakingFailed(f"{mine.folder} could not be made: {_sentence(error)}") from error
+        _end(store, mine, made)
+
+
+def _end(store: Store, of: Start, end: End) -> None:
+    """End a generation. If it has ended before, this comes too late and changes nothing."""
+    store.create(f"leases/{of.lease}/end.json", end.canonical())
+
+
+@contextmanager
+def _beating(lease: AttemptLease, every: float) -> Iterator[None]:
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(every):
+            with suppress(OSError, StoreError):  # a full disk, say; the next one may come through
+                lease.beat()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _step(name: str, fingerprint: str) -> str:
+    return f"steps/{name}/{fingerprint[:16]}"
+
+
+def _word(store: Store, name: str, kind: type[R]) -> R | None:
+    try:
+        data = store.peek(name)
+        return None if data is None else kind.model_validate_json(data)
+    except ValueError as error:
+        where = store.path(name)
+        raise BadOutput(
+            f"{where} is no {kind.__name__}: {error}. Remove {where.parent}."
+        ) from error
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The bytes of each file in `folder`, by relative path. Raises BadOutput for anything else."""
+    if os.path.realpath(folder) != str(folder) or not folder.is_dir():
+        raise _bad(folder, "it is not there, or behind a link")
+    sizes, folders = {}, [folder]
+    for inner in folders:  # which grows while we walk it
+        with os.scandir(inner) as entries:
+            for entry in entries:
+                path, found = Path(entry.path), entry.stat(follow_symlinks=False)
+                if os.fsencode(entry.name).decode(errors="ignore") != entry.name:
+                    raise _bad(folder, f"the name of its file {entry.name!r} is not in UTF-8")
+                if stat.S_ISDIR(found.st_mode):
+                    folders.append(path)
+                elif stat.S_ISREG(found.st_mode):
+                    sizes[path.relative_to(folder).as_posix()] = found.st_size
+                else:
+                    raise _bad(folder, f"it holds {entry.name!r}, which is no regular file")
+    return sizes
+
+
+def _digest(path: Path) -> FileDigest:
+    digest, size = hashlib.sha256(), 0
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    return FileDigest(sha256=digest.hexdigest(), bytes=size)
+
+
+def _sync(folder: Path) -> None:
+    """See to it that all files and folders in `folder` outlive a power cut."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for path in (*(Path(parent, name) for name in names), Path(parent)):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _bad(folder: Path, what: str) -> BadOutput:
+    return BadOutput(f"{folder}: {what}. Remove {folder.parent} and run again: it is made anew.")
+
+
+def _sentence(error: BaseException) -> str:
+    meant = isinstance(error, StoreError | BadOutput | MakingFailed)  # its words are for people
+    words = str(error) if meant else f"{type(error).__name__}: {error}"
+    return " ".join(words.split())[:MOST_WHY]

@@ -1,0 +1,194 @@
+"""`steps:` of an experiment → nodes of a graph: each step with its whole configuration, a sweep as
+many nodes. Like all of a declaration it is read and not run: what is wrong is said with its line.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, StringConstraints, ValidationError
+
+from engine.config import refusal
+from runner import graph, yaml12
+from runner.builtins import BUILT_IN, FUNCTION, Map
+from runner.complaints import Problem, dotted, near, told
+from runner.hardware import KINDS
+from runner.record import Resources
+
+MOST_NODES = 10_000
+
+StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+InputName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+
+
+def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:
+    if isinstance(value, dict) and all(isinstance(x, list) and x for x in value.values()):
+        return value
+    if isinstance(value, list) and all(isinstance(x, dict) and x for x in value):
+        return value
+    raise refusal(
+        "a sweep is a grid, such as {grid}, or a list of points, such as {points}",
+        grid="{seed: [0, 1], train.learning_rate: [0.1, 0.2]}",
+        points="[{name: wide, model.hidden_dim: 96}]",
+    )
+
+
+class Step(BaseModel):
+    """A step as it is declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    do: str
+    config: dict[str, Any] = {}
+    inputs: dict[InputName, str] = {}
+    sweep: Annotated[dict[str, list[Any]] | list[dict[str, Any]], PlainValidator(_sweep)] = {}
+    resources: Resources | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One thing to make: a step, or one point of its sweep as `step/label`."""
+
+    do: str
+    function: str  # module:function that makes it
+    own: tuple[str, ...]  # module:function of the experiment's folder that it reaches
+    config: dict[str, Any]
+    inputs: dict[str, tuple[str, ...]]  # {input: nodes}
+    resources: Resources
+
+
+def nodes(
+    steps: Mapping[str, Step],
+    resources: Resources,
+    file: str,
+    document: yaml12.Document,
+) -> tuple[dict[str, Node], list[Problem]]:
+    """Every node, each after its inputs, and what is wrong with the steps."""
+    reader = _Reader(steps, resources, file, document)
+    found = {name: dict(reader.points(name)) for name in steps}
+    if reader.problems:
+        return {}, reader.problems
+    try:
+        sequence = graph.order({name: set(step.inputs.values()) for name, step in steps.items()})
+    except graph.BadGraph as error:
+        return {}, [reader.problem((error.steps[0], "inputs"), str(error))]
+    if (count := sum(map(len, found.values()))) > MOST_NODES:
+        words = f"{count:,} steps are more than the {MOST_NODES:,} that one experiment may have"
+        return {}, [reader.problem((), words)]
+    made: dict[str, Node] = {}
+    for name in sequence:
+        step = steps[name]
+        inputs = {key: tuple(found[of]) for key, of in step.inputs.items()}
+        for node, config in found[name].items():
+            made[node] = Node(
+                do=step.do,
+                function=BUILT_IN[step.do].function if step.do in BUILT_IN else step.do,
+                own=tuple(_own(step.do, config)),
+                config=config,
+                inputs=inputs,
+                resources=step.resources or resources,
+            )
+    return made, []
+
+
+class _Reader:
+    """Reads steps one by one and collects what is wrong."""
+
+    def __init__(
+        self, steps: Mapping[str, Step], resources: Resources, file: str, document: yaml12.Document
+    ) -> None:
+        self._steps, self._resources = steps, resources
+        self._file, self._document = file, document
+        self.problems: list[Problem] = []
+
+    def problem(self, path: yaml12.Path, message: str) -> Problem:
+        path = ("steps", *path)
+        return Problem(self._file, self._document.line(path), dotted(path), message)
+
+    def points(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The nodes of a step and their configurations."""
+        step = self._steps[name]
+        self._check(name, step)
+        points, many = graph.points(step.sweep), len(step.sweep) > 0
+        if many and len(points) < _combinations(step):
+            self._say((name, "sweep"), "two of its points have the same name; a value stands twice")
+        for label, values in points.items():
+            node = f"{name}/{label}" if many else name
+            try:
+                config = graph.merged(step.config, values)
+            except KeyError as error:
+                words = f"`{error.args[0]}` leads through something that is no mapping"
+                self._say((name, "sweep"), words)
+                return
+            if (checked := self._config(name, step.do, config)) is None:
+                return
+            if step.do == "tokenize" and (checked["source"] is None) != ("text" in step.inputs):
+                words = "`tokenize` needs the input `text` or a `source`, and not both"
+                self._say((name,), words)
+                return
+            yield node, checked
+
+    def _check(self, name: str, step: Step) -> None:
+        kind = (step.resources or self._resources).kind
+        if step.resources and kind not in KINDS:
+            known = ", ".join(f"`{one}`" for one in KINDS)
+            words = f"the lab has no devices of kind `{kind}`; it has {known}{near(kind, KINDS)}"
+            self._say((name, "resources", "kind"), words)
+        for key, of in step.inputs.items():
+            if of not in self._steps:
+                words = f"there is no step `{of}`{near(of, self._steps)}"
+                self._say((name, "inputs", key), words)
+        if re.fullmatch(FUNCTION, step.do):
+            return
+        if (built_in := BUILT_IN.get(step.do)) is None:
+            known = ", ".join(f"`{one}`" for one in BUILT_IN)
+            words = f"there is no built-in `{step.do}`; there are {known}, or write module:function"
+            self._say((name, "do"), words + near(step.do, BUILT_IN))
+            return
+        takes = (*built_in.inputs, *built_in.optional)
+        for key in step.inputs:
+            if key not in takes:
+                words = f"`{step.do}` takes {_listed(takes)}{near(key, takes)}"
+                self._say((name, "inputs", key), words)
+        for key in built_in.inputs:
+            if key not in step.inputs:
+                self._say((name,), f"`{step.do}` needs the input `{key}`")
+
+    def _config(self, name: str, do: str, config: dict[str, Any]) -> dict[str, Any] | None:
+        """With every default filled in, if it belongs to a built-in."""
+        if do not in BUILT_IN:
+            return config
+        schema = BUILT_IN[do].config
+        try:
+            return schema.model_validate(config).model_dump(mode="json")
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                where = ("steps", name, "config")
+                found = told(self._file, self._document, schema, detail, where)
+                if found not in self.problems:
+                    self.problems.append(found)
+            return None
+
+    def _say(self, path: yaml12.Path, words: str) -> None:
+        self.problems.append(self.problem(path, words))
+
+
+def _own(do: str, config: Mapping[str, Any]) -> Iterator[str]:
+    if do not in BUILT_IN:
+        yield do
+    elif BUILT_IN[do].config is Map:
+        yield str(config["function"])
+
+
+def _combinations(step: Step) -> int:
+    if isinstance(step.sweep, list):
+        return len(step.sweep)
+    count = 1
+    for values in step.sweep.values():
+        count *= len(values)
+    return count
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " and ".join(f"`{name}`" for name in names) or "no inputs"

@@ -1,0 +1,190 @@
+"""Steps that are really made, each in its own process: from own code to a table of scores."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from runner import execute, graph, makers, planning, provenance
+from runner.record import Plan
+from runner.store import Store
+
+DECLARED = """\
+title: Two arms on a small text
+resources: {kind: cpu}
+steps:
+  prepare: {do: own:prepare, config: {documents: 40}}
+  short: {do: filter, inputs: {text: prepare}, config: {most_characters: 60}}
+  loud: {do: map, inputs: {text: short}, config: {function: own:loud}}
+  tokens: {do: tokenize, inputs: {text: loud}}
+  train:
+    do: train
+    inputs: {tokens: tokens}
+    config:
+      model: {hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}
+      train: {train_batch_size: 2, num_train_steps: STEPS, learning_rate: 0.01, checkpoint_every: 4}
+    sweep: [{name: slow, train.learning_rate: 0.001}, {name: fast}]
+  scores: {do: evaluate, inputs: {models: train, tokens: tokens}, config: {tokens: 64}}
+  best: {do: own:best, inputs: {scores: scores}}
+"""
+HEAD = "title: T\nresources: {kind: cpu}\n"
+OWN = """
+import json
+
+def prepare(config, inputs, out):
+    for split, count in (("train", config["documents"]), ("validation", 20)):
+        lines = (json.dumps({"text": f"{split} {n} " + "abc" * n}) + "\\n" for n in range(count))
+        (out / f"{split}.jsonl").write_text("".join(lines))
+
+def loud(text):
+    return text.upper() if "3" not in text else None
+
+def best(config, inputs, out):
+    scores = json.loads((inputs["scores"] / "scores.json").read_text())
+    (out / "best.txt").write_text(min(scores, key=lambda arm: scores[arm]["bpb"]))
+
+def broken(config, inputs, out):
+    (out / "half.txt").write_text("half")
+    raise ValueError("no such word")
+"""
+
+
+def planned(tmp_path: Path, store: Store, declared: str = DECLARED, steps: int = 8) -> Plan:
+    folder = tmp_path / "two-arms"
+    folder.mkdir(exist_ok=True)
+    (folder / "experiment.yaml").write_text(declared.replace("STEPS", str(steps)))
+    (folder / "own.py").write_text(OWN)
+    return planning.plan_folder(folder, store)
+
+
+def made(store: Store, plan: Plan, execution: str = "x1") -> Mapping[str, makers.Made]:
+    code = store.path(planning.code_folder(plan))
+    names = graph.order({name: step.needs for name, step in plan.steps.items()})
+    return {name: execute.make(store, name, plan.steps, code, execution) for name in names}
+
+
+def test_a_graph_is_made_and_the_next_execution_finds_all_of_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    plan = planned(tmp_path, store)
+    before = provenance.standing(store, plan.steps, {})
+    assert {one.state for one in before.values()} == {"new"}
+
+    found = made(store, plan)
+    documents = (found["loud"].folder / "train.jsonl").read_text().splitlines()
+    assert json.loads(documents[0]) == {"text": "TRAIN 0 "}
+    assert len(documents) == 16, "of 40 those with 60 characters at most and no 3"
+    curve = (found["train/slow"].folder / "curve.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in curve] == list(range(1, 9))
+    scores = json.loads((found["scores"].folder / "scores.json").read_text())
+    assert set(scores) == {"slow", "fast"}
+    assert scores["fast"]["bpb"] < scores["slow"]["bpb"] < 8
+    assert (found["best"].folder / "best.txt").read_text() == "fast"
+    assert "jax" in found["train/fast"].manifest.receipt
+    assert found["scores"].manifest.parts["inputs"] == {
+        "models": {name: plan.steps[name].fingerprint for name in ("train/slow", "train/fast")},
+        "tokens": {"tokens": plan.steps["tokens"].fingerprint},
+    }
+
+    again = made(store, plan, "x2")
+    assert {name: one.manifest for name, one in again.items()} == {
+        name: one.manifest for name, one in found.items()
+    }
+    stands = provenance.standing(store, plan.steps, plan.steps)
+    assert {one.state for one in stands.values()} == {"cached"}
+    assert stands["best"].why.endswith("by x1")
+    other = planned(tmp_path, store, DECLARED.replace("0.01,", "0.02,"))
+    stands = provenance.standing(store, other.steps, plan.steps)
+    assert stands["tokens"].state == "cached"
+    assert stands["train/fast"].state == "changed"
+    assert stands["train/fast"].why == "train.learning_rate 0.01 → 0.02"
+    assert stands["train/slow"].state == "cached", "its own rate stands in the sweep"
+    assert stands["best"].why == "input scores: scores changed"
+
+
+def test_own_code_that_fails_is_said_and_leaves_no_output(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    plan = planned(tmp_path, store, f"{HEAD}steps: {{a: {{do: own:broken}}}}")
+    with pytest.raises(makers.MakingFailed, match="ValueError: no such word"):
+        made(store, plan)
+    step = plan.steps["a"]
+    assert makers.find(store, step.store, step.fingerprint) is None
+    stands = provenance.standing(store, plan.steps, {})["a"]
+    assert stands.state == "failed before"
+    assert "no such word" in stands.why
+
+
+def test_the_code_that_was_planned_runs_and_not_what_lies_there_now(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    declared = f"{HEAD}steps: {{a: {{do: own:prepare, config: {{documents: 2}}}}}}"
+    plan = planned(tmp_path, store, declared)
+    (tmp_path / "two-arms" / "own.py").write_text("def prepare(*_): raise SystemExit(1)")
+    assert "train.jsonl" in made(store, plan)["a"].manifest.files
+
+
+MAKE = """
+import sys
+from pathlib import Path
+from runner import execute, record
+from runner.store import Store
+root, plan, code, execution = sys.argv[1:]
+plan = record.Plan.model_validate_json(Path(plan).read_bytes())
+store = Store(Path(root))
+execute.make(store, "train/fast", plan.steps, Path(code), execution, stale_after=4.0)
+"""
+
+
+@pytest.mark.slow
+def test_two_executions_share_a_step_whose_makers_are_killed_and_end_with_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    """Makers are killed after 3, 9 and 14 of 20 steps; whoever waits takes over."""
+    calm, store = Store(tmp_path / "calm"), Store(tmp_path / "store")
+    undisturbed = made(calm, planned(tmp_path, calm, steps=20))["train/fast"]
+
+    plan = planned(tmp_path, store, steps=20)
+    code = store.path(planning.code_folder(plan))
+    for name in ("prepare", "short", "loud", "tokens"):
+        execute.make(store, name, plan.steps, code, "x0")
+    (tmp_path / "plan.json").write_bytes(plan.canonical())
+    arguments = [str(store.root), str(tmp_path / "plan.json"), str(code)]
+
+    def start(execution: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", MAKE, *arguments, execution]
+        return subprocess.Popen(command, cwd=planning.LAB)
+
+    at = store.path(f"steps/train/{plan.steps['train/fast'].fingerprint[:16]}")
+    running = {name: start(name) for name in ("x1", "x2")}
+    try:
+        for steps in (3, 9, 14):
+            maker = maker_after(at, steps)
+            running[maker].send_signal(signal.SIGKILL)
+            running[maker].wait()
+            running[maker] = start(maker)
+        assert [process.wait(120) for process in running.values()] == [0, 0]
+    finally:
+        for process in running.values():
+            process.kill()
+    step = plan.steps["train/fast"]
+    found = makers.find(store, step.store, step.fingerprint)
+    assert found
+    assert found.manifest.generation == 4
+    assert found.manifest.files == undisturbed.manifest.files
+
+
+def maker_after(at: Path, steps: int) -> str:
+    """The execution whose maker has trained so many steps, once one has."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for curve in at.glob("*.scratch/curve/losses.jsonl"):
+            if any(json.loads(line)[0] >= steps for line in curve.read_text().splitlines()[:-1]):
+                start = at.parents[2] / "leases" / "steps" / "train" / at.name
+                generation = curve.parents[1].name.partition("-")[0]
+                return str(json.loads((start / generation / "start.json").read_text())["by"])
+        time.sleep(0.01)
+    raise AssertionError(f"nobody trained {steps} steps in {os.fspath(at)}")

@@ -1,0 +1,69 @@
+"""An experiment in Python says the same as one in YAML."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from runner import cli, lock, planning, spec
+from runner.complaints import BadExperiment
+
+HERE = Path(spec.__file__).parents[1] / "experiments" / "wide-or-deep"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The example, declared in Python."""
+    folder = tmp_path / "wide-or-deep"
+    folder.mkdir()
+    for name in ("prepare.py", "compare.py"):
+        (folder / name).write_bytes((HERE / name).read_bytes())
+    declared = yaml.safe_load((HERE / "experiment.yaml").read_text())
+    (folder / "experiment.py").write_text(
+        "from runner.spec import Declaration, Step\n"
+        f"declared = {declared!r}\n"
+        "steps = {name: Step(**step) for name, step in declared.pop('steps').items()}\n"
+        "experiment = Declaration(**declared, steps=steps)\n"
+    )
+    return folder
+
+
+def test_python_compiles_to_the_same_fingerprints(folder: Path) -> None:
+    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    assert answer.exit_code == 0, answer.output
+    ours, theirs = (planning.plan_folder(one) for one in (folder, HERE))
+    assert ours.fingerprint == theirs.fingerprint
+    assert {name: step.fingerprint for name, step in ours.steps.items()} == {
+        name: step.fingerprint for name, step in theirs.steps.items()
+    }
+    lock.check(folder)
+    assert "is as it was" in CliRunner().invoke(cli.app, ["compile", str(folder)]).output
+
+
+def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadExperiment, match=r"lock\.yaml, line 1: it is missing; `regatta "):
+        spec.load(folder)
+    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    text = (folder / "experiment.py").read_text()
+    (folder / "experiment.py").write_text(text.replace("8192", "4096"))
+    asked = ["run", str(folder), "--store", str(tmp_path / "store")]
+    answer = CliRunner().invoke(cli.app, asked)
+    assert answer.exit_code == 2
+    assert "experiment.py says something else now; run `regatta compile" in answer.output
+    (folder / spec.FILE_NAME).write_text("")
+    with pytest.raises(BadExperiment, match="only one of them can declare"):
+        spec.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "it has no variable `experiment` that is a runner.spec.Declaration"),
+        ("raise ValueError('not today')", "ValueError: not today"),
+    ],
+)
+def test_python_that_declares_nothing_is_said(folder: Path, text: str, words: str) -> None:
+    (folder / "experiment.py").write_text(text)
+    with pytest.raises(BadExperiment, match=words):
+        lock.compiled(folder)

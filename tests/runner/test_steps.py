@@ -1,0 +1,94 @@
+"""Steps as they are declared: what they become, and what is said of those that cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from runner import spec
+from runner.complaints import BadExperiment
+
+HEAD = "title: Steps\nresources: {kind: cpu}\nsteps:\n"
+MODEL = "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}"
+TRAIN = "{train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}"
+
+
+def nodes(text: str) -> dict[str, object]:
+    return dict(spec.parse(HEAD + text, "experiment.yaml").nodes)
+
+
+def problems(text: str, head: str = HEAD) -> list[tuple[int, str, str]]:
+    with pytest.raises(BadExperiment) as it:
+        spec.parse(head + text, "experiment.yaml")
+    return [(one.line, one.field, one.message) for one in it.value.problems]
+
+
+def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
+    experiment = spec.parse(
+        HEAD
+        + "  text: {do: make:it}\n"
+        + "  tokens: {do: tokenize, inputs: {text: text}}\n"
+        + f"  train: {{do: train, inputs: {{tokens: tokens}}, config: {{model: {MODEL}, "
+        + f"train: {TRAIN}}}, sweep: {{seed: [0, 1], train.learning_rate: [0.1, 0.2]}}}}\n"
+        + "  score: {do: evaluate, inputs: {models: train, tokens: tokens}}\n",
+        "experiment.yaml",
+    )
+    runs = [name for name in experiment.nodes if name.startswith("train/")]
+    assert runs == [f"train/seed={s},learning_rate={r}" for s in (0, 1) for r in (0.1, 0.2)]
+    assert experiment.nodes["score"].inputs == {"models": tuple(runs), "tokens": ("tokens",)}
+    config = experiment.nodes["train/seed=1,learning_rate=0.2"].config
+    assert (config["seed"], config["train"]["learning_rate"]) == (1, 0.2)
+    assert config["train"]["beta2"] == 0.95, "defaults are filled in"
+    assert list(experiment.nodes)[:2] == ["text", "tokens"]
+    assert experiment.nodes["text"].own == ("make:it",)
+    assert list(experiment.arms) == runs
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "sentence"),
+    [
+        ("  a: {do: tokenise}\n", 4, "steps.a.do", "did you mean `tokenize`?"),
+        ("  a: {do: 'x y'}\n", 4, "steps.a.do", "or write module:function"),
+        ("  a: {}\n", 4, "steps.a.do", "is missing"),
+        ("  a: {do: m:f, input: {}}\n", 4, "steps.a.input", "did you mean `inputs`?"),
+        ("  A: {do: m:f}\n", 4, "steps.A", "`A` is not a name of a step"),
+        ("  a: {do: m:f, inputs: {X: a}}\n", 4, "steps.a.inputs.X", "is not a name of an input"),
+        ("  text: {do: m:f}\n  b: {do: m:g, inputs: {x: txt}}\n", 5, "steps.b.inputs.x",
+         "there is no step `txt`; did you mean `text`?"),
+        ("  a: {do: filter}\n", 4, "steps.a", "`filter` needs the input `text`"),
+        ("  t: {do: m:f}\n  a: {do: filter, inputs: {text: t, texts: t}}\n", 5,
+         "steps.a.inputs.texts", "`filter` takes `text`; did you mean `text`?"),
+        ("  a: {do: tokenize, config: {source: stdlib, tokeniser: bpe}}\n", 4,
+         "steps.a.config.tokeniser", "unknown key; did you mean `tokenizer`?"),
+        ("  a: {do: m:f, inputs: {x: b}}\n  b: {do: m:f, inputs: {x: a}}\n", 4,
+         "steps.a.inputs", "so that none can be first"),
+        ("  a: {do: m:f, resources: {kind: gpu}}\n", 4, "steps.a.resources.kind",
+         "the lab has no devices of kind `gpu`"),
+        ("  a: {do: m:f, config: {x: 1}, sweep: {x.y: [1]}}\n", 4, "steps.a.sweep",
+         "`x.y` leads through something that is no mapping"),
+        ("  a: {do: m:f, sweep: {x: [1, 1]}}\n", 4, "steps.a.sweep", "have the same name"),
+        ("  a: {do: m:f, sweep: {x: []}}\n", 4, "steps.a.sweep",
+         "a sweep is a grid, such as {seed: [0, 1]"),
+        (f"  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
+         f"      model: {MODEL}\n      train: {TRAIN}\n    sweep: {{model.num_heads: [2, 3]}}\n",
+         9, "steps.a.config.model.num_heads", "num_heads 3 does not divide hidden_dim 8"),
+        ("  a: {do: m:f}\narms: {}\n", 5, "arms", "where there are `steps`"),
+        ("  a: {do: tokenize}\n", 4, "steps.a", "needs the input `text` or a `source`"),
+        ("  a: {do: tokenize, config: {source: stdlib, tokenizer: bpe}}\n", 4,
+         "steps.a.config.vocab_size", "a bpe needs a vocab_size"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_with_its_line(
+    text: str, line: int, field: str, sentence: str
+) -> None:
+    found = problems(text)
+    assert (line, field) in [(one, other) for one, other, _ in found], found
+    assert any(sentence in words for _, _, words in found), found
+
+
+def test_no_steps_are_no_experiment() -> None:
+    assert problems(" {}\n")[0][1:] == ("steps", "must not be empty")
+
+
+def test_a_short_form_has_no_nodes() -> None:
+    here = Path(spec.__file__).parents[1] / "experiments" / "warm-learning-rate"
+    assert spec.load(here).nodes == {}
