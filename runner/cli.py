@@ -4,14 +4,10 @@ A local execution has no approval and is unsigned; everything else is what the b
 codes: 0 done, 1 failed, 2 bad input. What is asked for goes to stdout, all else to stderr.
 """
 
-import itertools
 import json
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -22,10 +18,9 @@ from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner import compile_check as checking
 from runner import (
-    drive,
     figures,
-    lifecycle,
     local_ray,
+    local_run,
     lock,
     planning,
     provenance,
@@ -36,22 +31,18 @@ from runner import (
 )
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
+from runner.cli_store import app as store_app
 from runner.complaints import BadExperiment, near
 from runner.hardware import DESCRIBED, KINDS, Slice, slice_named
-from runner.launch import RayAddress, RayError, RayJobs
-from runner.leases import LeaseWatch
+from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
-from runner.local_ray import LocalRay
-from runner.progress import progress
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
-POLL = 0.5  # seconds between two looks
-STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to come to its end
-
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
 app.add_typer(steps_app)
 app.command("simulate")(simulate)
+app.add_typer(store_app, name="store")
 
 ThePath = Annotated[
     Path, typer.Argument(metavar="PATH", help="An experiment's folder or its experiment.yaml.")
@@ -102,7 +93,7 @@ def plan(
     held = terminal.memory_view(planned.arms, on, compute) if planned.arms else ""
     out.print(terminal.plan_view(planned, held))
     if store.is_dir():
-        for execution, result in _earlier(_open(store), planned):
+        for execution, result in local_run.earlier(_open(store), planned):
             state = result.state if result else "unfinished"
             out.print(f"it has run here as {execution.id}: {state}", highlight=False)
 
@@ -129,10 +120,11 @@ def run(
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
             if ray is None:
                 _check_devices(planned)
-            execution = _begin(opened, planned, console)
+            execution = local_run.begin(opened, planned, console)
             if ray is None:
-                ray = stack.enter_context(_started(opened, console))
-            facts = _turn(opened, ray, execution, stack.enter_context(terminal.Watching(console)))
+                ray = stack.enter_context(local_run.started(opened, console))
+            watching = stack.enter_context(terminal.Watching(console))
+            facts = local_run.turn(opened, ray, execution, watching)
         except RayError as error:
             _stop(FAILED, str(error))
     if upload.wanted():
@@ -287,109 +279,6 @@ def _check_devices(planned: record.Plan) -> None:
             f"and of NVIDIA's devices this machine has {here}; write `kind: cpu`, or name a "
             "cluster with --ray-address and --ray-token-file.",
         )
-
-
-def _earlier(
-    store: Store, planned: record.Plan
-) -> Iterator[tuple[record.Execution, record.Result | None]]:
-    """Local executions of this plan in this store, oldest first."""
-    for counter in itertools.count(1):
-        name = record.execution_id(f"{store.id}/{planned.fingerprint}/{counter}")
-        execution = record.read(store, f"executions/{name}/execution", record.Execution)
-        if execution is None:
-            return
-        yield execution, record.read(store, f"executions/{name}/result", record.Result)
-
-
-def _begin(store: Store, planned: record.Plan, console: Console) -> str:
-    """Begin an execution of the plan, or go on with one that was left unfinished."""
-    known = 0
-    for execution, result in _earlier(store, planned):
-        known += 1
-        cancelled = f"executions/{execution.id}/cancelled"
-        if result is None and record.read(store, cancelled, record.Cancelled) is None:
-            console.print(f"going on with {execution.id}, which was left unfinished")
-            return execution.id
-    name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
-    now = datetime.now(UTC)
-    drive.begin(store, record.Execution(id=name, at=now, plan=planned, origin=None))
-    console.print(f"{name}: unsigned, no approval")
-    return name
-
-
-@contextmanager
-def _started(store: Store, console: Console) -> Iterator[LocalRay]:
-    with console.status("starting a local Ray"):
-        stack = ExitStack()
-        ray = stack.enter_context(local_ray.local_ray(store.path("ray")))
-    with stack:
-        yield ray
-
-
-# ── Turning the wheel ────────────────────────────────────────────────────────────────────────
-
-
-def _turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watching) -> Facts:
-    """Look, decide, act, until there is a result. Ctrl-C cancels; a second one leaves."""
-    jobs, leases = RayJobs(ray), LeaseWatch(store)
-    show_at, stop_by = 0.0, float("inf")
-    told: set[str] = set()  # steps that have ended
-    with _interrupts() as interrupted:
-        while True:
-            facts = drive.observe(store, jobs.look, leases, execution)
-            if facts.result:
-                return facts
-            if interrupted() and not facts.cancelled:
-                watching.say("cancelling; Ctrl-C once more to leave at once")
-                said = record.Cancelled(at=datetime.now(UTC), by="you")
-                record.write(store, f"executions/{execution}/cancelled", said)
-                stop_by = time.monotonic() + STOP_MAY_TAKE
-                continue
-            if time.monotonic() > stop_by:
-                raise RayError(f"{execution} was cancelled; its job has not ended yet.")
-            if isinstance(ray, LocalRay) and not ray.alive:
-                raise RayError(
-                    f"The local Ray ended; {store.path('ray')}/ray.log may say why. The same "
-                    "command goes on from the last checkpoints."
-                )
-            if action := lifecycle.decide(facts):
-                drive.act(store, jobs, facts, action, datetime.now(UTC))
-                _say(watching, action)
-                show_at = 0.0
-                continue
-            if facts.execution.plan.steps:
-                for name, end in provenance.step_ends(store, facts.execution).items():
-                    if name not in told:
-                        watching.say(f"{name} {end.state} {steps_view.ended(end)}")
-                        told.add(name)
-            elif (began := time.monotonic()) >= show_at:
-                watching.show(facts, progress(store, facts))
-                # Reading long curves takes time; no more than a tenth of it is spent on that.
-                show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
-            time.sleep(POLL)
-
-
-def _say(watching: terminal.Watching, action: lifecycle.Action) -> None:
-    if isinstance(action, lifecycle.End) and action.how != "finished":
-        watching.say(f"{action.attempt} {action.how}: {action.why}")
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], int]]:
-    """Count Ctrl-Cs in the `with` body, so that the first one breaks nothing in the middle."""
-    count = 0
-
-    def interrupt(*_: object) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
-            raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield lambda: count
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 # ── Telling ──────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runner import graph, makers
+from runner import graph, makers, planning
 from runner.hardware import KINDS
 from runner.leases import STALE_AFTER
 from runner.record import Plan, PlannedStep
@@ -32,6 +32,7 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
     once all that does not need what failed has been made."""
     import ray
 
+    check_code(plan, code)
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     task = ray.remote(_make)
     made: dict[str, Any] = {}
@@ -48,6 +49,18 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
     why = dict(zip(made, ray.get(list(made.values())), strict=True))
     if failed := [f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)]:
         raise StepsFailed("; ".join(failed))
+
+
+def check_code(plan: Plan, code: Path) -> None:
+    """Raises StepsFailed where the code that is here is not the one that was planned."""
+    for name, step in plan.steps.items():
+        found = planning.code_of(step.function, step.own, code)
+        if found != step.code:
+            now = step.model_copy(update={"code": found, "fingerprint": ""})
+            raise StepsFailed(
+                f"{name}: the code here is not the planned one ({graph.changes(step, now)[0]}); "
+                "plan again with it"
+            )
 
 
 def _make(
@@ -81,7 +94,7 @@ def make(
         job = Job(
             function=step.function,
             config=step.config,
-            own=step.config["function"] if step.do == "map" else "",
+            own="" if step.function in step.own else "".join(step.own),
             inputs={key: _given(store, these, steps) for key, these in step.inputs.items()},
             out=str(out),
             scratch=str(scratch),

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.store import Store, open_regular, to_json
+from runner.store import Store, to_json
 
 STALE_AFTER = 45.0  # seconds a lease must stand still, on the watcher's own clock
 RENEW_EVERY = 15.0  # seconds between two renewals of a lease that is led
@@ -145,7 +145,7 @@ class LeaseWatch:
     def _withdrawn(self, attempt: str) -> bool:
         """Whether the start file is the lab's own. Any other one is a job's, whatever it is."""
         try:
-            with open_regular(self._store.path(f"leases/{attempt}/start.json")) as file:
-                return file.read(len(WITHDRAWN) + 1) == WITHDRAWN
+            said = self._store.peek(f"leases/{attempt}/start.json", len(WITHDRAWN) + 1)
         except OSError:
             return False
+        return said == WITHDRAWN

@@ -183,12 +183,9 @@ def make(
         build(folder)
         seconds = monotonic() - began
         files = {path: _digest(folder / path) for path in _sizes(folder)}
-        _sync(folder)
-        said, now = receipt(), datetime.now(UTC)
-        rest = mine.model_dump()
-        return Manifest(
-            **rest, files=files, parts=parts, receipt=said, made_at=now, seconds=seconds
-        )
+        _sync(folder, mine.folder.count("/") + 1)
+        rest = mine.model_dump() | {"receipt": receipt(), "made_at": datetime.now(UTC)}
+        return Manifest(**rest, files=files, parts=parts, seconds=seconds)
 
     try:
         while True:
@@ -303,15 +300,15 @@ def _digest(path: Path) -> FileDigest:
     return FileDigest(sha256=digest.hexdigest(), bytes=size)
 
 
-def _sync(folder: Path) -> None:
-    """See to it that all files and folders in `folder` outlive a power cut."""
-    for parent, _, names in os.walk(folder, topdown=False):
-        for path in (*(Path(parent, name) for name in names), Path(parent)):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+def _sync(folder: Path, above: int) -> None:
+    """See to it that all in `folder`, and so many folders above, outlive a power cut."""
+    below = [Path(inner, name) for inner, _, names in os.walk(folder) for name in (*names, ".")]
+    for path in (*below, *folder.parents[:above]):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _bad(folder: Path, what: str) -> BadOutput:

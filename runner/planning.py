@@ -64,6 +64,7 @@ def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Pl
         steps[name] = PlannedStep(
             do=node.do,
             function=node.function,
+            own=node.own,
             config=config,
             inputs=inputs,
             code=code,

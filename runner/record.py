@@ -129,6 +129,7 @@ class PlannedStep(Record):
 
     do: str  # a built-in's name, or module:function of the experiment's folder
     function: str  # module:function that makes it
+    own: tuple[str, ...] = ()  # module:function of the experiment's folder that it calls
     config: dict[str, Any]
     inputs: dict[str, dict[str, Sha256]] = {}  # input: {step: its fingerprint}
     code: dict[str, Sha256]  # what the function can reach, see `runner.closure`

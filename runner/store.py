@@ -1,45 +1,66 @@
 """The store: one tree of files that are created once and never changed. It is all the state.
 
-Everything the lab knows lies here and can be read with `cat`. The one guarantee that all else
-rests on is *create-once*: of several writers of a name exactly one succeeds, and a reader sees a
-whole file or none.
+Everything the lab knows lies here and can be read with `cat`, or, where the store is in a bucket
+(gs://bucket/prefix), with any tool that reads one: same tree, same names, same promises. The one
+guarantee that all else rests on is *create-once*: of several writers of a name exactly one
+succeeds, and a reader sees a whole file or none.
 """
 
-import contextlib
-import errno
+import io
 import json
-import os
+import re
 import secrets
-import stat
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeVar
 
 from runner import faults
+from runner.files import ELSEWHERE, Disk, Files, Split, in_words
+from runner.files import Entry as Entry
+from runner.files import NotRegular as NotRegular
+from runner.files import StoreError as StoreError
+from runner.files import StoreFault as StoreFault
+from runner.files import open_regular as open_regular
 
+AT_ONCE = 8  # files that are copied or removed at the same time
 
-class StoreError(Exception):
-    """The store cannot do what it promises; the message says what to mend."""
+T = TypeVar("T")
 
 
 class Store:
-    """A store on local disk. Paths are relative, with `/`, and below the root."""
+    """A store on local disk or in a bucket. Names are relative, with `/`, and below the root."""
 
-    def __init__(self, root: Path) -> None:
-        """Open the store at `root`, making it if it is not there.
+    def __init__(
+        self, place: Path | str, *, jobs: Path | str | None = None, make: bool = True
+    ) -> None:
+        """Open the store in the folder or at the gs:// URL `place`, making it if it is not there.
 
-        Raises StoreError where the folder cannot be written or its file system has no hard links.
+        With `jobs`, another place, all that jobs read and write lies there, and it is their store:
+        their identity needs no right to `place`, where the records are.
+
+        Raises StoreError where it cannot be used, and where it is not there and is not to be made.
         """
-        self.root = root.resolve()  # reports are refused behind links, so ours are resolved
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            self.create("store.json", to_json({"id": secrets.token_hex(8)}))
-        except OSError as error:
-            raise StoreError(
-                f"The store at {self.root} cannot be used: {error.strerror}. It needs a folder "
-                "that can be written, on a file system with hard links; name another one with "
-                "--store or REGATTA_STORE."
-            ) from error
         self._seen: dict[str, bytes] = {}
+        self._files = _files(place)
+        if make and isinstance(self._files, Disk):
+            self._files.make()  # it is written to each time, so that no hard links are noticed now
+            self._mint()
+        elif self.read("store.json") is None:
+            if not make:
+                raise StoreError(f"There is no store at {self.root}; {ELSEWHERE}.")
+            self._mint()
+        if jobs is not None:
+            self._files = Split(self._files, Store(jobs, make=make)._files)
+
+    def _mint(self) -> None:
+        self.create("store.json", to_json({"id": secrets.token_hex(8)}))
+
+    @property
+    def root(self) -> Path | str:
+        """The folder or the URL: `Store(store.root)` is this store again."""
+        return self._files.place
 
     @property
     def id(self) -> str:
@@ -47,42 +68,26 @@ class Store:
         return str(json.loads(self.require("store.json"))["id"])
 
     def path(self, name: str) -> Path:
-        """Where `name` lies on disk. Raises StoreError for a name that leaves the store."""
-        parts = name.split("/")
-        if any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise StoreError(f"{name!r} is not a name inside the store.")
-        return self.root.joinpath(*parts)
+        """Where `name` lies on disk. Raises StoreError for a name that leaves the store, and for a
+        store in a bucket."""
+        _check(name)
+        files = self._files.part(name) if isinstance(self._files, Split) else self._files
+        if isinstance(files, Disk):
+            return files.path(name)
+        raise StoreError(_no_folder(self.url(name)))
+
+    def url(self, name: str) -> str:
+        """Where `name` lies, as TensorStore and `engine.data` take it: a path, or a gs:// URL."""
+        return self._files.url(_check(name))
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create the file `name` whole, or not at all. False if it was there already."""
-        target = self.path(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
-        with faults.around(f"store.{_kind(name)}"):
-            try:
-                with draft.open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                return self._link(draft, target, data)
-            finally:
-                draft.unlink(missing_ok=True)
-                _sync_folder(target.parent)
+        """Create the file `name` whole, or not at all. False if it was there already.
 
-    def _link(self, draft: Path, target: Path, data: bytes) -> bool:
-        try:
-            os.link(draft, target)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            # A network file system may do the link and lose the reply.
-            with contextlib.suppress(OSError):
-                if os.path.samestat(draft.stat(), target.stat()):
-                    return target.read_bytes() == data
-            if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
-                raise StoreError(f"{target.parent} lies on a file system without links.") from error
-            raise
-        return True
+        Raises StoreError where it may not have been created; doing it again is safe.
+        """
+        _check(name)
+        with faults.around(f"store.{_kind(name)}"):
+            return self._files.put(name, io.BytesIO(data))
 
     def read(self, name: str) -> bytes | None:
         """The bytes of `name`, or None. A file never changes, so each is read from disk once.
@@ -90,15 +95,16 @@ class Store:
         Raises StoreError for what is no regular file.
         """
         if name not in self._seen:
-            path = self.path(name)
-            try:
-                with open_regular(path) as file:
-                    self._seen[name] = file.read()
-            except (FileNotFoundError, NotADirectoryError):
+            data = self.peek(name)
+            if data is None:
                 return None
-            except NotRegular as error:
-                raise StoreError(f"{path} is {error}; move it aside.") from error
+            self._seen[name] = data
         return self._seen[name]
+
+    def peek(self, name: str, most: int | None = None) -> bytes | None:
+        """Like `read`, or its first `most` bytes, and nothing is kept in memory."""
+        into = io.BytesIO()
+        return into.getvalue() if self._files.get(_check(name), into, most) else None
 
     def require(self, name: str) -> bytes:
         """Like `read`, for what must be there. Raises StoreError."""
@@ -109,29 +115,101 @@ class Store:
 
     def list(self, folder: str) -> list[str]:
         """Names of the finished files and folders directly in `folder`, sorted; [] if none."""
-        try:
-            names = [entry.name for entry in self.path(folder).iterdir()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        names = self._files.names(_check(folder) if folder else "")
         return sorted(name for name in names if not name.startswith("."))
+
+    def walk(self, folder: str = "", *, deep: bool = True) -> Iterator[Entry]:
+        """All files below `folder`, drafts included; if not `deep`, what is directly in it."""
+        return self._files.walk(_check(folder) if folder else "", deep)
 
     def remove(self, name: str) -> None:
         """Remove a file that no one will ask for again: a superseded lease."""
         self._seen.pop(name, None)
-        self.path(name).unlink(missing_ok=True)
+        self._files.delete(_check(name))
+
+    def prune(self, folder: str) -> None:
+        """Remove the empty folders at and below `folder`. A bucket has none."""
+        self._files.prune(_check(folder))
+
+    # ── Folders ──────────────────────────────────────────────────────────────────────────────
+
+    def upload_folder(self, name: str, folder: Path) -> None:
+        """Copy the files below a local folder to `name`, each created once; what an earlier call
+        has copied stays. Who reads them meanwhile sees some: what names them is created last.
+
+        Raises StoreError for what is no regular file, and for a file of `name` with other bytes.
+        """
+        _check(name)
+        here = Disk(folder)
+
+        def upload(entry: Entry) -> None:
+            target = f"{name}/{entry.name}"
+            with here.open(entry.name) as file:
+                if not self._files.put(target, file):
+                    file.seek(0)
+                    if not self._files.same(target, file):
+                        raise StoreError(
+                            f"{self.url(target)} is there with other bytes than "
+                            f"{folder / entry.name}, and no file of a store is ever changed; "
+                            "copy the folder to another name."
+                        )
+
+        with in_words(f"{folder} was not copied to {self.url(name)}"):
+            if not folder.is_dir():
+                raise StoreError(f"{folder} is no folder, and cannot be copied to {name}.")
+            together(upload, here.tree())
+
+    def download_folder(self, name: str, folder: Path) -> None:
+        """Copy the files below `name` to a new local folder: all of them, or there is no folder.
+
+        Raises StoreError, also where there are no files, and where `folder` is there and not empty.
+        """
+        draft = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
+
+        def download(entry: Entry) -> None:
+            target = draft / _check(entry.name).removeprefix(f"{name}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as file:
+                if not self._files.get(entry.name, file):
+                    raise StoreError(f"{self.url(entry.name)} was removed; copy the folder again.")
+
+        with in_words(f"{folder} was not written"):
+            try:
+                if not together(download, self.walk(_check(name))):
+                    raise StoreError(f"{self.url(name)} holds no files to copy.")
+                draft.rename(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
 
 
-class NotRegular(OSError):
-    """A pipe, a folder or a device lies where a file should."""
+def together(do: Callable[[Entry], T], entries: Iterable[Entry]) -> list[T]:
+    """Do the same with each entry, several at a time. The first failure is raised."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            return list(pool.map(do, entries))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading, if it is one: no link is followed, and no pipe waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise NotRegular(errno.EINVAL, "not a regular file")
-    return os.fdopen(descriptor, "rb")
+def _files(place: Path | str) -> Files:
+    if isinstance(place, str) and place.startswith("gs://"):
+        from runner.gcs import Bucket  # who has no bucket needs no client for one
+
+        return Bucket(place)
+    if re.match("gs:/", str(place)):
+        raise StoreError(_no_folder(str(place).replace("gs:/", "gs://", 1)))
+    return Disk(Path(place))
+
+
+def _no_folder(url: str) -> str:
+    return f"{url} is in a bucket, and this needs a folder on this machine; {ELSEWHERE}."
+
+
+def _check(name: str) -> str:
+    if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+        raise StoreError(f"{name!r} is not a name inside the store.")
+    return name
 
 
 def to_json(value: object) -> bytes:
@@ -146,11 +224,3 @@ def _kind(name: str) -> str:
     """The part of a path that names fault points: `records/plans/1/2/3.json` → `plans`."""
     top, *rest = name.split("/")
     return rest[0] if top == "records" and rest else top
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from engine import memory
 from engine.config import ComputeConfig
-from runner import cli, local_ray, record
+from runner import cli, local_ray, local_run, record
 from runner.launch import RayAddress, RayError
 from runner.store import Store
 from tests.runner.test_worker import TINY, declare
@@ -62,8 +62,8 @@ class LocalStub:
 def local(monkeypatch: pytest.MonkeyPatch) -> LocalStub:
     local = LocalStub()
     monkeypatch.setattr(local_ray, "local_ray", local.start)
-    monkeypatch.setattr(cli, "RayJobs", lambda _: local.ray)
-    monkeypatch.setattr(cli, "POLL", 0.001)
+    monkeypatch.setattr(local_run, "RayJobs", lambda _: local.ray)
+    monkeypatch.setattr(local_run, "POLL", 0.001)
     return local
 
 
@@ -242,7 +242,7 @@ def test_an_unfinished_execution_is_gone_on_with(
         local.alive = False
 
     with monkeypatch.context() as patched:
-        patched.setattr(cli, "_say", die)
+        patched.setattr(local_run, "_say", die)
         first = ask("run", folder, "--store", store)
     assert first.exit_code == 1
     assert "The local Ray ended" in first.stderr
@@ -310,7 +310,7 @@ def test_a_cluster_of_ones_own_is_used_and_no_local_ray_started(
     folder: Path, tmp_path: Path, local: LocalStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[RayAddress] = []
-    monkeypatch.setattr(cli, "RayJobs", lambda ray: asked.append(ray) or local.ray)
+    monkeypatch.setattr(local_run, "RayJobs", lambda ray: asked.append(ray) or local.ray)
     cluster = ["--ray-address", "http://cluster:8265", "--ray-token-file", tmp_path / "token"]
     answer = ask("run", folder, "--store", tmp_path / "store", *cluster)
     assert answer.exit_code == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli, guard, local_ray, record, upload
+from runner import cli, guard, local_ray, local_run, record, upload
 from runner.store import Store
 from tests import synthetic
 from tests.runner.test_cli import LocalStub
@@ -244,8 +244,8 @@ def test_run_uploads_at_its_end_and_does_not_depend_on_it(
 ) -> None:
     local, asked = LocalStub(), []
     monkeypatch.setattr(local_ray, "local_ray", local.start)
-    monkeypatch.setattr(cli, "RayJobs", lambda _: local.ray)
-    monkeypatch.setattr(cli, "POLL", 0.001)
+    monkeypatch.setattr(local_run, "RayJobs", lambda _: local.ray)
+    monkeypatch.setattr(local_run, "POLL", 0.001)
     monkeypatch.setenv("WANDB_API_KEY", KEY)
 
     def full(store: Store, execution: str) -> None:

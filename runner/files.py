@@ -1,0 +1,315 @@
+"""Where a store's files lie: what is asked of such a place (`Files`), and local disk (`Disk`).
+
+`runner.gcs.Bucket` is the other place. Both create a file once and whole or not at all, say that
+something is not there only when they have seen it, and say in a sentence what went wrong.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+ELSEWHERE = "name another store with --store or REGATTA_STORE"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+# What jobs read and write: all but records, pins, and the lease that says who leads.
+JOBS = re.compile(r"(work|steps|texts|cache)(/|$)|leases/(x|steps(/|$))")
+BLOCK = 1 << 20  # bytes that are copied at once
+
+
+class StoreError(Exception):
+    """The store cannot do what it promises; the message says what to mend."""
+
+
+class StoreFault(StoreError, OSError):
+    """The disk failed, or the bucket did when something was to be written, or what lies there is no
+    file. An OSError too, so that who can do without (a heartbeat that is late) goes on."""
+
+
+class Entry(NamedTuple):
+    """A file of the store, or a folder of it."""
+
+    name: str  # from the store's root on
+    size: int = 0  # bytes
+    at: float = 0.0  # when it was written, in seconds since 1970 by the disk's or bucket's clock
+    folder: bool = False
+
+
+class Files(Protocol):
+    """A place for files. Names have been checked (`Store`); "" is the root. Each call raises
+    StoreError where it cannot be done."""
+
+    @property
+    def place(self) -> Path | str:
+        """What opens the same store again."""
+
+    def put(self, name: str, data: BinaryIO) -> bool:
+        """Create `name` whole, or not at all. False if it was there already."""
+
+    def same(self, name: str, data: BinaryIO) -> bool:
+        """Whether the file `name` holds these bytes."""
+
+    def get(self, name: str, into: BinaryIO, most: int | None = None) -> bool:
+        """Copy the file `name`, or its first `most` bytes. False if there is none."""
+
+    def names(self, folder: str) -> Iterable[str]:
+        """What is directly in `folder`, each once."""
+
+    def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
+        """All files below `folder`; if not `deep`, the files and folders directly in it."""
+
+    def delete(self, name: str) -> None:
+        """Remove the file `name`, if it is there."""
+
+    def prune(self, folder: str) -> None:
+        """Remove the empty folders at and below `folder`."""
+
+    def url(self, name: str) -> str:
+        """`name` as TensorStore and `engine.data` take it."""
+
+
+class Disk:
+    """Files in a folder. Create-once is `os.link`, which never replaces what is there."""
+
+    def __init__(self, root: Path) -> None:
+        self.place = root.resolve()  # reports are refused behind links, so ours are resolved
+
+    def make(self) -> None:
+        """Make the folder. Raises StoreError."""
+        try:
+            self.place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"The store at {self.place} cannot be used: {error.strerror}. It needs a folder "
+                f"that can be written, on a file system with hard links; {ELSEWHERE}."
+            ) from error
+
+    def path(self, name: str) -> Path:
+        """Where `name` lies."""
+        return self.place / name
+
+    def url(self, name: str) -> str:
+        """Its path: TensorStore and `engine.data` take one."""
+        return str(self.path(name))
+
+    def put(self, name: str, data: BinaryIO) -> bool:
+        """Create `name`: a draft beside it, synced, gets its name by a hard link."""
+        target = self.path(name)
+        with in_words(f"{target} was not written"):
+            self._look(name)
+            _make_folder(target.parent)
+            draft = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
+            try:
+                with draft.open("xb") as file:
+                    shutil.copyfileobj(data, file, BLOCK)
+                    file.flush()
+                    os.fsync(file.fileno())
+                return _link(draft, target)
+            finally:
+                draft.unlink(missing_ok=True)
+                _sync_folder(target.parent)
+
+    def same(self, name: str, data: BinaryIO) -> bool:
+        """Compare byte by byte."""
+        with self.open(name) as file:
+            while block := file.read(BLOCK):
+                if block != data.read(len(block)):
+                    return False
+        return not data.read(1)
+
+    def get(self, name: str, into: BinaryIO, most: int | None = None) -> bool:
+        """Copy a regular file; what is none is refused."""
+        try:
+            file = self.open(name)
+        except (FileNotFoundError, NotADirectoryError):
+            self._look(name)
+            return False
+        left = sys.maxsize if most is None else most
+        with file:
+            while block := self._read(file, min(BLOCK, left)):
+                into.write(block)
+                left -= len(block)
+        return True
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a regular file. Raises FileNotFoundError or NotADirectoryError if there is none."""
+        path = self.path(name)
+        with in_words(f"{path} cannot be read", but=(FileNotFoundError, NotADirectoryError)):
+            try:
+                return open_regular(path)
+            except NotRegular as error:
+                raise StoreFault(f"{path} is {error.strerror}; move it aside.") from error
+
+    def _read(self, file: BinaryIO, size: int) -> bytes:
+        with in_words(f"{file.name} cannot be read"):
+            return file.read(size)
+
+    def names(self, folder: str) -> Iterable[str]:
+        """What is directly in `folder`, drafts included."""
+        with in_words(f"{self.path(folder)} cannot be listed"):
+            try:
+                return os.listdir(self.path(folder))  # noqa: PTH208  ten times as fast
+            except (FileNotFoundError, NotADirectoryError):
+                self._look(folder)
+                return []
+
+    def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
+        """Drafts included. Follows no link: a link, like a pipe, is an entry of its own."""
+        self._look("")
+        yield from self.tree(folder, deep)
+
+    def tree(self, folder: str = "", deep: bool = True) -> Iterator[Entry]:
+        """The same, of any folder on disk."""
+        with in_words(f"{self.path(folder)} cannot be listed"):
+            folders = [folder] if self.path(folder).is_dir() else []
+            for inner in folders:  # which grows while we walk it
+                for name in sorted(os.listdir(self.path(inner))):  # noqa: PTH208
+                    name = f"{inner}/{name}" if inner else name
+                    with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                        found = self.path(name).lstat()
+                        if not stat.S_ISDIR(found.st_mode):
+                            yield Entry(name, found.st_size, found.st_mtime)
+                        elif deep:
+                            folders.append(name)
+                        else:
+                            yield Entry(name, folder=True)
+
+    def delete(self, name: str) -> None:
+        """Unlink."""
+        with in_words(f"{self.path(name)} was not removed"):
+            self.path(name).unlink(missing_ok=True)
+
+    def prune(self, folder: str) -> None:
+        """Remove what is empty; what is not stays, with the folders above it."""
+        for inner, _, _ in os.walk(self.path(folder), topdown=False):
+            with contextlib.suppress(OSError):
+                Path(inner).rmdir()
+
+    def _look(self, name: str) -> None:
+        """See that the store is there at all, before anybody takes a file's absence for a fact."""
+        if name != "store.json" and not self.path("store.json").exists():
+            raise StoreFault(
+                f"{self.place} has no store.json any more. Was the folder removed, or its disk "
+                f"unmounted? Bring it back, or {ELSEWHERE}."
+            )
+
+
+class Split:
+    """Two places as one. What jobs read and write is in the second, so that their identity needs no
+    right to the first, where the records are, and who leads."""
+
+    def __init__(self, lab: Files, jobs: Files) -> None:
+        self.place, self._lab, self._jobs = lab.place, lab, jobs
+
+    def part(self, name: str) -> Files:
+        """Where `name` lies."""
+        return self._jobs if JOBS.match(name) else self._lab
+
+    def put(self, name: str, data: BinaryIO) -> bool:
+        """Create it where it belongs, and so on."""
+        return self.part(name).put(name, data)
+
+    def same(self, name: str, data: BinaryIO) -> bool:
+        """Compare."""
+        return self.part(name).same(name, data)
+
+    def get(self, name: str, into: BinaryIO, most: int | None = None) -> bool:
+        """Copy."""
+        return self.part(name).get(name, into, most)
+
+    def names(self, folder: str) -> Iterable[str]:
+        """List; of a folder that is in both places, what either has."""
+        return {entry.name.rpartition("/")[2] for entry in self.walk(folder, deep=False)}
+
+    def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
+        """Walk; of a folder that is in both places, through what either has."""
+        if folder not in ("", "leases"):
+            yield from self.part(folder).walk(folder, deep)
+            return
+        seen = set()
+        for part in (self._lab, self._jobs):
+            for entry in part.walk(folder, deep):
+                if entry.name not in seen and (entry.folder or self.part(entry.name) is part):
+                    seen.add(entry.name)
+                    yield entry
+
+    def delete(self, name: str) -> None:
+        """Remove."""
+        self.part(name).delete(name)
+
+    def prune(self, folder: str) -> None:
+        """Prune."""
+        self.part(folder).prune(folder)
+
+    def url(self, name: str) -> str:
+        """Of where it lies."""
+        return self.part(name).url(name)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that outlasts a power failure: its name is synced in the one above."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _link(draft: Path, target: Path) -> bool:
+    try:
+        os.link(draft, target)
+    except OSError as error:
+        # A network file system may do the link and lose the reply.
+        with contextlib.suppress(OSError):
+            if os.path.samestat(draft.stat(), target.stat()):
+                return True
+        if isinstance(error, FileExistsError):
+            return False
+        if error.errno in NO_LINKS:
+            raise StoreError(
+                f"{target.parent} lies on a file system without hard links ({error.strerror}), and "
+                f"of two writers neither would know who was first; {ELSEWHERE}."
+            ) from error
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def in_words(what: str, but: tuple[type[OSError], ...] = ()) -> Iterator[None]:
+    """Errors of the operating system as StoreFault, except those in `but`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, (StoreError, *but)):
+            raise
+        remedy = "look at the disk, its rights and its mounts, then do it again"
+        if error.errno in FULL:
+            remedy = "make room (`regatta store gc` shows what may go), then do it again"
+        raise StoreFault(f"{what}: {error.strerror or error}; {remedy}.") from error
+
+
+class NotRegular(OSError):
+    """A pipe, a folder or a device lies where a file should."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading, if it is one: no link is followed, and no pipe waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegular(errno.EINVAL, "not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Local executions: begun, and turned until there is a result, with a Ray that is started for them
+or somebody else's. Unsigned and without approval; all else is what the bot does."""
+
+import itertools
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from runner import drive, lifecycle, local_ray, provenance, record, steps_view, terminal
+from runner.launch import RayAddress, RayError, RayJobs
+from runner.leases import LeaseWatch
+from runner.lifecycle import Facts
+from runner.local_ray import LocalRay
+from runner.progress import progress
+from runner.store import Store
+
+POLL = 0.5  # seconds between two looks
+STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to come to its end
+
+
+def earlier(
+    store: Store, planned: record.Plan
+) -> Iterator[tuple[record.Execution, record.Result | None]]:
+    """Local executions of this plan in this store, oldest first."""
+    for counter in itertools.count(1):
+        name = record.execution_id(f"{store.id}/{planned.fingerprint}/{counter}")
+        execution = record.read(store, f"executions/{name}/execution", record.Execution)
+        if execution is None:
+            return
+        yield execution, record.read(store, f"executions/{name}/result", record.Result)
+
+
+def begin(store: Store, planned: record.Plan, console: Console) -> str:
+    """Begin an execution of the plan, or go on with one that was left unfinished."""
+    known = 0
+    for execution, result in earlier(store, planned):
+        known += 1
+        cancelled = f"executions/{execution.id}/cancelled"
+        if result is None and record.read(store, cancelled, record.Cancelled) is None:
+            console.print(f"going on with {execution.id}, which was left unfinished")
+            return execution.id
+    name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
+    now = datetime.now(UTC)
+    drive.begin(store, record.Execution(id=name, at=now, plan=planned, origin=None))
+    console.print(f"{name}: unsigned, no approval")
+    return name
+
+
+@contextmanager
+def started(store: Store, console: Console) -> Iterator[LocalRay]:
+    """A local Ray for the `with` body."""
+    with console.status("starting a local Ray"):
+        stack = ExitStack()
+        ray = stack.enter_context(local_ray.local_ray(store.path("ray")))
+    with stack:
+        yield ray
+
+
+def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watching) -> Facts:
+    """Look, decide, act, until there is a result. Ctrl-C cancels; a second one leaves."""
+    jobs, leases = RayJobs(ray), LeaseWatch(store)
+    show_at, stop_by = 0.0, float("inf")
+    told: set[str] = set()  # steps that have ended
+    with _interrupts() as interrupted:
+        while True:
+            facts = drive.observe(store, jobs.look, leases, execution)
+            if facts.result:
+                return facts
+            if interrupted() and not facts.cancelled:
+                watching.say("cancelling; Ctrl-C once more to leave at once")
+                said = record.Cancelled(at=datetime.now(UTC), by="you")
+                record.write(store, f"executions/{execution}/cancelled", said)
+                stop_by = time.monotonic() + STOP_MAY_TAKE
+                continue
+            if time.monotonic() > stop_by:
+                raise RayError(f"{execution} was cancelled; its job has not ended yet.")
+            if isinstance(ray, LocalRay) and not ray.alive:
+                raise RayError(
+                    f"The local Ray ended; {store.path('ray')}/ray.log may say why. The same "
+                    "command goes on from the last checkpoints."
+                )
+            if action := lifecycle.decide(facts):
+                drive.act(store, jobs, facts, action, datetime.now(UTC))
+                _say(watching, action)
+                show_at = 0.0
+                continue
+            if facts.execution.plan.steps:
+                for name, end in provenance.step_ends(store, facts.execution).items():
+                    if name not in told:
+                        watching.say(f"{name} {end.state} {steps_view.ended(end)}")
+                        told.add(name)
+            elif (began := time.monotonic()) >= show_at:
+                watching.show(facts, progress(store, facts))
+                # Reading long curves takes time; no more than a tenth of it is spent on that.
+                show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
+            time.sleep(POLL)
+
+
+def _say(watching: terminal.Watching, action: lifecycle.Action) -> None:
+    if isinstance(action, lifecycle.End) and action.how != "finished":
+        watching.say(f"{action.attempt} {action.how}: {action.why}")
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], int]]:
+    """Count Ctrl-Cs in the `with` body, so that the first one breaks nothing in the middle."""
+    count = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: count
+    finally:
+        signal.signal(signal.SIGINT, previous)
