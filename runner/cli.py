@@ -29,6 +29,7 @@ from runner import (
     terminal,
     upload,
 )
+from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
 from runner.cli_store import app as store_app
@@ -41,6 +42,7 @@ from runner.store import Store, StoreError
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
 app.add_typer(steps_app)
+app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)
 app.add_typer(store_app, name="store")
 

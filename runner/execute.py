@@ -16,7 +16,7 @@ from runner.hardware import KINDS
 from runner.leases import STALE_AFTER
 from runner.record import Plan, PlannedStep
 from runner.step_child import RECEIPT, WHY, Job
-from runner.store import Store
+from runner.store import Store, StoreError
 
 RETRIES = 3  # of a task whose worker or node was lost
 MOST_WORDS = 400  # of why a step failed
@@ -73,6 +73,8 @@ def _make(
         make(Store(Path(root)), name, steps, Path(code), execution)
     except makers.MakingFailed as error:
         return str(error.__cause__ or error)[:MOST_WORDS]
+    except (makers.BadOutput, StoreError) as error:
+        return str(error)[:MOST_WORDS]
     return ""
 
 

@@ -16,12 +16,9 @@ there, and all who ask get the same bytes. Not promised: that only one works at 
 that was taken for dead goes on, in a folder of its own, until it is refused.
 """
 
-import hashlib
-import os
 import secrets
 import shutil
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,28 +31,19 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
+from runner import outputs
 from runner.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
+from runner.outputs import BadOutput as BadOutput
 from runner.record import Instant, Record, Sha256
-from runner.store import Store, StoreError, open_regular
+from runner.store import Store, StoreError
 
 LOOK_EVERY = 0.5  # seconds between two looks of one who waits
 MOST_WHY = 500  # characters
 R = TypeVar("R", bound=Record)
 
 
-class BadOutput(Exception):
-    """What lies in the store is not what it should be; the message is the whole sentence."""
-
-
 class MakingFailed(Exception):
     """The step could not be made here; the message is the whole sentence."""
-
-
-class FileDigest(Record):
-    """One file of an output."""
-
-    sha256: Sha256
-    bytes: int = Field(ge=0)
 
 
 class Start(Record):
@@ -82,7 +70,7 @@ class Start(Record):
 class Manifest(Start):
     """What a maker says of what it made."""
 
-    files: dict[str, FileDigest]  # by path relative to the folder, with `/`
+    files: dict[str, outputs.FileDigest]  # by path relative to the folder, with `/`
     parts: dict[str, JsonValue]  # what the fingerprint was made of
     receipt: dict[str, str]
     made_at: Instant
@@ -91,8 +79,7 @@ class Manifest(Start):
     @property
     def output_sha256(self) -> str:
         """SHA-256 over the sorted relative paths, sizes and digests of the files."""
-        lines = (f"{path}\0{of.bytes}\0{of.sha256}\n" for path, of in sorted(self.files.items()))
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        return outputs.sha256(self.files)
 
 
 class End(Record):
@@ -113,15 +100,7 @@ class Made:
     def verify(self, *, digests: bool = True) -> None:
         """Raises BadOutput unless exactly the manifest's files are there, each with its digest.
         Without `digests` no file is read, and only sizes are compared."""
-        found, wanted = _sizes(self.folder), self.manifest.files
-        for path in sorted(found.keys() | wanted.keys()):
-            if path not in found:
-                raise _bad(self.folder, f"its file {path!r} is missing")
-            if path not in wanted:
-                raise _bad(self.folder, f"its file {path!r} is not in its manifest")
-            same = found[path] == wanted[path].bytes
-            if not same or (digests and _digest(self.folder / path) != wanted[path]):
-                raise _bad(self.folder, f"its file {path!r} is not the one that was made")
+        outputs.verify(self.folder, self.manifest.files, digests=digests)
 
 
 def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Made | None:
@@ -137,7 +116,7 @@ def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Ma
     if (manifest.name, manifest.fingerprint) != (name, fingerprint):
         of = f"{manifest.name} {manifest.fingerprint}"
         place = store.path(f"{_step(name, fingerprint)}/manifest.json")
-        raise _bad(place, f"it is of {of} and not of {name} {fingerprint}")
+        raise outputs.bad(place, f"it is of {of} and not of {name} {fingerprint}")
     made.verify(digests=check)
     return made
 
@@ -182,8 +161,8 @@ def make(
         began = monotonic()
         build(folder)
         seconds = monotonic() - began
-        files = {path: _digest(folder / path) for path in _sizes(folder)}
-        _sync(folder, mine.folder.count("/") + 1)
+        files = outputs.digests(folder)
+        outputs.sync(folder, mine.folder.count("/") + 1)
         rest = mine.model_dump() | {"receipt": receipt(), "made_at": datetime.now(UTC)}
         return Manifest(**rest, files=files, parts=parts, seconds=seconds)
 
@@ -269,50 +248,6 @@ def _word(store: Store, name: str, kind: type[R]) -> R | None:
         raise BadOutput(
             f"{where} is no {kind.__name__}: {error}. Remove {where.parent}."
         ) from error
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """The bytes of each file in `folder`, by relative path. Raises BadOutput for anything else."""
-    if os.path.realpath(folder) != str(folder) or not folder.is_dir():
-        raise _bad(folder, "it is not there, or behind a link")
-    sizes, folders = {}, [folder]
-    for inner in folders:  # which grows while we walk it
-        with os.scandir(inner) as entries:
-            for entry in entries:
-                path, found = Path(entry.path), entry.stat(follow_symlinks=False)
-                if os.fsencode(entry.name).decode(errors="ignore") != entry.name:
-                    raise _bad(folder, f"the name of its file {entry.name!r} is not in UTF-8")
-                if stat.S_ISDIR(found.st_mode):
-                    folders.append(path)
-                elif stat.S_ISREG(found.st_mode):
-                    sizes[path.relative_to(folder).as_posix()] = found.st_size
-                else:
-                    raise _bad(folder, f"it holds {entry.name!r}, which is no regular file")
-    return sizes
-
-
-def _digest(path: Path) -> FileDigest:
-    digest, size = hashlib.sha256(), 0
-    with open_regular(path) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            size += len(block)
-    return FileDigest(sha256=digest.hexdigest(), bytes=size)
-
-
-def _sync(folder: Path, above: int) -> None:
-    """See to it that all in `folder`, and so many folders above, outlive a power cut."""
-    below = [Path(inner, name) for inner, _, names in os.walk(folder) for name in (*names, ".")]
-    for path in (*below, *folder.parents[:above]):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _bad(folder: Path, what: str) -> BadOutput:
-    return BadOutput(f"{folder}: {what}. Remove {folder.parent} and run again: it is made anew.")
 
 
 def _sentence(error: BaseException) -> str:

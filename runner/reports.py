@@ -11,6 +11,7 @@ recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
     out/checkpoints/<run>/<step>/   Orbax; `params` is an item of its own
     out/evaluated/<run>.json        of an evaluation
     out/finished.json, failed.json  the attempt is over
+    out/tokens/                     its own tokens, where the shared ones were damaged
     out/log.txt                     what it printed; nobody decides by it
 """
 

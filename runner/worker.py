@@ -10,7 +10,6 @@ report, so that the next attempt goes on from there; whoever sends it says how l
 """
 
 import hashlib
-import json
 import math
 import os
 import platform
@@ -26,8 +25,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import JsonValue
+
 from engine.tokenize import BadText, Text, read_text
-from runner import guard, machine, reports
+from runner import guard, machine, makers, reports
 from runner.hardware import KINDS
 from runner.leases import BEAT_EVERY, AttemptLease
 from runner.planning import code_folder, text_folder
@@ -295,36 +296,20 @@ def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
 
     data = spec.plan.data
     assert data
-    key = {"tokenizer": data.tokenizer, "train": data.train_sha256}
+
+    def build(folder: Path) -> None:
+        TokenStore.build(folder / "train", [_text(store, data).train.decode()])
+
+    key: dict[str, JsonValue] = {"tokenizer": data.tokenizer, "train": data.train_sha256}
     fingerprint = hashlib.sha256(to_json(key)).hexdigest()
-    step = f"steps/tokens/{fingerprint[:16]}"
     try:
-        if manifest := store.read(f"{step}/manifest.json"):
-            made = _made(store, step, fingerprint, manifest) / "train"
-            return TokenStore.open(made, tokens_sha256=data.train_sha256).load()
-    except (WrongTokens, Refusal, StoreError, OSError) as error:
+        made = makers.make(store, "tokens", fingerprint, build, key, by=spec.folder)
+        return TokenStore.open(made.folder / "train", tokens_sha256=data.train_sha256).load()
+    except (WrongTokens, makers.BadOutput, makers.MakingFailed, StoreError) as error:
         print(f"{error}\nBuilding our own.", file=sys.stderr)
-    mine = store.path(f"{step}/{spec.folder}") / "train"
-    tokens = TokenStore.build(mine, [_text(store, data).train.decode()]).load()
-    made_by = {"generation": spec.folder, "fingerprint": fingerprint, **key}
-    store.create(f"{step}/manifest.json", to_json(made_by))
-    return tokens
-
-
-def _made(store: Store, step: str, fingerprint: str, manifest: bytes) -> Path:
-    """The folder that a manifest names. It is the word of whoever made it."""
-    try:
-        made = json.loads(manifest)
-        generation, of = str(made["generation"]), made["fingerprint"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Refusal(f"{step}/manifest.json cannot be read: {error!r}") from error
-    if of != fingerprint:
-        raise Refusal(f"{step}/manifest.json is of {of} and not of {fingerprint}")
-    folder = store.path(f"{step}/{generation}")
-    for path in folder.rglob("*"):  # a pipe, say, would hold up whoever reads it
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise Refusal(f"{step}/{generation} holds {path.name}, which is no regular file")
-    return folder
+    mine = store.path(f"work/{spec.folder}/out/tokens")
+    build(mine)
+    return TokenStore.open(mine / "train").load()
 
 
 def _text(store: Store, data: PlannedData) -> Text:

@@ -36,6 +36,7 @@ class Story:
     """What happened."""
 
     answers: list[dict[str, Any]] = field(default_factory=list)  # of `run --json`, each time
+    reproduced: dict[str, Any] = field(default_factory=dict)  # of `reproduce --json`
     environments: dict[int, bytes] = field(default_factory=dict)  # while a job trained
     worker: int = 0  # the process that was killed
     second_worker: int = 0  # exit code
@@ -96,12 +97,15 @@ def _listening(processes: list[int]) -> set[str]:
 
 def _run_twice(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
     for _ in range(2):
-        given = ["--ray-address", ray.url, "--ray-token-file", str(ray.token_file), "--json"]
-        answer = CliRunner().invoke(
-            cli.app, ["run", str(folder), "--store", str(store.root), *given]
-        )
-        assert answer.exit_code == 0, answer.output
-        story.answers.append(json.loads(answer.stdout))
+        story.answers.append(_ask("run", str(folder), store, ray))
+    story.reproduced = _ask("reproduce", story.answers[0]["execution"], store, ray)
+
+
+def _ask(command: str, what: str, store: Store, ray: LocalRay) -> Any:
+    given = ["--ray-address", ray.url, "--ray-token-file", str(ray.token_file), "--json"]
+    answer = CliRunner().invoke(cli.app, [command, what, "--store", str(store.root), *given])
+    assert answer.exit_code == 0, answer.output
+    return json.loads(answer.stdout)
 
 
 def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
@@ -167,6 +171,13 @@ def test_the_same_plan_run_again_is_a_new_execution_with_equal_parameters(story:
     assert story.answers[0]["plan"] == story.answers[1]["plan"]
     assert story.params(0) == story.params(1)
     assert len(set(story.params(0).values())) == 4
+
+
+def test_a_run_that_is_reproduced_here_is_so_bit_for_bit(story: Story) -> None:
+    assert {one["how"] for one in story.reproduced["runs"].values()} == {"bit for bit"}
+    assert len(story.reproduced["runs"]) == 4
+    assert story.reproduced["receipts_differ"] == []
+    assert story.reproduced["again"] != story.reproduced["execution"]
 
 
 def test_a_run_whose_job_was_killed_and_resumed_ends_with_equal_parameters(story: Story) -> None:

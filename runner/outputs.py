@@ -1,0 +1,96 @@
+"""What a step's output is: a folder of regular files, each with its size and digest.
+
+Nothing is believed of what lies there: links, pipes, files too many or too few are refused.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field
+
+from runner.record import Record, Sha256
+from runner.store import open_regular
+
+
+class BadOutput(Exception):
+    """What lies in the store is not what it should be; the message is the whole sentence."""
+
+
+class FileDigest(Record):
+    """One file of an output."""
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
+def verify(folder: Path, wanted: Mapping[str, FileDigest], *, digests: bool = True) -> None:
+    """Raises BadOutput unless exactly these files are in `folder`, each with its digest. Without
+    `digests` no file is read, and only sizes are compared."""
+    found = _sizes(folder)
+    for path in sorted(found.keys() | wanted.keys()):
+        if path not in found:
+            raise bad(folder, f"its file {path!r} is missing")
+        if path not in wanted:
+            raise bad(folder, f"its file {path!r} is not in its manifest")
+        same = found[path] == wanted[path].bytes
+        if not same or (digests and _digest(folder / path) != wanted[path]):
+            raise bad(folder, f"its file {path!r} is not the one that was made")
+
+
+def sha256(files: Mapping[str, FileDigest]) -> str:
+    """SHA-256 over the sorted relative paths, sizes and digests of an output's files."""
+    lines = (f"{path}\0{of.bytes}\0{of.sha256}\n" for path, of in sorted(files.items()))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def digests(folder: Path) -> dict[str, FileDigest]:
+    """Of each file in `folder`, by relative path. Raises BadOutput for anything else."""
+    return {path: _digest(folder / path) for path in _sizes(folder)}
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The bytes of each file in `folder`, by relative path. Raises BadOutput for anything else."""
+    if os.path.realpath(folder) != str(folder) or not folder.is_dir():
+        raise bad(folder, "it is not there, or behind a link")
+    sizes, folders = {}, [folder]
+    for inner in folders:  # which grows while we walk it
+        with os.scandir(inner) as entries:
+            for entry in entries:
+                path, found = Path(entry.path), entry.stat(follow_symlinks=False)
+                if os.fsencode(entry.name).decode(errors="ignore") != entry.name:
+                    raise bad(folder, f"the name of its file {entry.name!r} is not in UTF-8")
+                if stat.S_ISDIR(found.st_mode):
+                    folders.append(path)
+                elif stat.S_ISREG(found.st_mode):
+                    sizes[path.relative_to(folder).as_posix()] = found.st_size
+                else:
+                    raise bad(folder, f"it holds {entry.name!r}, which is no regular file")
+    return sizes
+
+
+def _digest(path: Path) -> FileDigest:
+    digest, size = hashlib.sha256(), 0
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    return FileDigest(sha256=digest.hexdigest(), bytes=size)
+
+
+def sync(folder: Path, above: int) -> None:
+    """See to it that all in `folder`, and so many folders above, outlive a power cut."""
+    below = [Path(inner, name) for inner, _, names in os.walk(folder) for name in (*names, ".")]
+    for path in (*below, *folder.parents[:above]):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def bad(folder: Path, what: str) -> BadOutput:
+    """What to say of an output, and what to do."""
+    return BadOutput(f"{folder}: {what}. Remove {folder.parent} and run again: it is made anew.")
