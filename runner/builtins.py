@@ -82,7 +82,7 @@ class BuiltIn(NamedTuple):
 
 
 BUILT_IN = {
-    "tokenize": BuiltIn("runner.builtin.texts:tokenize", Tokenize, (), ("text",)),
+    "tokenize": BuiltIn("runner.builtin.tokens:tokenize", Tokenize, (), ("text",)),
     "filter": BuiltIn("runner.builtin.texts:filter_documents", Filter, ("text",)),
     "map": BuiltIn("runner.builtin.mapping:map_documents", Map, ("text",)),
     "train": BuiltIn("runner.builtin.train:train", Train, ("tokens",)),

@@ -19,7 +19,6 @@ from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner import compile_check as checking
 from runner import (
     figures,
-    local_ray,
     local_run,
     lock,
     planning,
@@ -34,7 +33,7 @@ from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
 from runner.cli_store import app as store_app
 from runner.complaints import BadExperiment, near
-from runner.hardware import DESCRIBED, KINDS, Slice, slice_named
+from runner.hardware import DESCRIBED, Slice, slice_named
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
 from runner.store import Store, StoreError
@@ -120,8 +119,8 @@ def run(
     with ExitStack() as stack:
         try:
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
-            if ray is None:
-                _check_devices(planned)
+            if ray is None and (words := local_run.missing_devices(planned)):
+                _stop(BAD_INPUT, words)
             execution = local_run.begin(opened, planned, console)
             if ray is None:
                 ray = stack.enter_context(local_run.started(opened, console))
@@ -269,18 +268,6 @@ def _open(store: Path) -> Store:
         return Store(store)
     except StoreError as error:
         _stop(BAD_INPUT, str(error))
-
-
-def _check_devices(planned: record.Plan) -> None:
-    """A local Ray would let a job wait for ever for what the machine does not have."""
-    needed = KINDS[planned.resources.kind].ray_gpus * planned.resources.count
-    if needed > (here := local_ray.local_gpus()):
-        _stop(
-            BAD_INPUT,
-            f"{planned.experiment}, `resources`: the experiment asks for {planned.cost.device}, "
-            f"and of NVIDIA's devices this machine has {here}; write `kind: cpu`, or name a "
-            "cluster with --ray-address and --ray-token-file.",
-        )
 
 
 # ── Telling ──────────────────────────────────────────────────────────────────────────────────

@@ -36,10 +36,14 @@ def command(
     """Run an execution's plan again, and say of each run whether it came out bit for bit the same,
     within 1 % of its bits per byte, or otherwise. Exits with 1 if one did not."""
     opened, before = _known(store, execution)
+    if bool(ray_address) != bool(ray_token_file):
+        _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
     console = Console(stderr=True)
     with ExitStack() as stack:
         try:
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
+            if ray is None and (words := local_run.missing_devices(before.plan)):
+                _stop(BAD_INPUT, words)
             name = local_run.begin(opened, before.plan, console)
             ray = ray or stack.enter_context(local_run.started(opened, console))
             watching = stack.enter_context(terminal.Watching(console))

@@ -3,19 +3,23 @@ each file by a digest that comments, docstrings and layout do not change. Files 
 is imported, so "what would change if I edited this line" has an answer before anything runs.
 
 An import is found wherever it stands, in functions too. Where a file imports by a name that is
-computed (`importlib`, `__import__`), all Python files in and below its folder count, since any may
-be meant.
+computed (`import_module`, `__import__`), all Python files in and below its folder count, since any
+may be meant. Libraries and Python itself do not count: their versions are in receipts.
 """
 
 import ast
 import hashlib
+import importlib.util
+import json
+import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOMS = ("engine", "runner", "bot")  # the lab's packages, which an experiment's code may import
-DYNAMIC = frozenset({"importlib", "importlib.import_module", "importlib.util", "runpy", "pkgutil"})
+DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
+WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
 
 
 class BadCode(Exception):
@@ -33,9 +37,10 @@ class _Imports(NamedTuple):
 def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
     """{file: SHA-256} of all code that `module` reaches, itself included.
 
-    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`) and
-    come first; `lab` holds the lab's packages. Files are named relative to `folder`, or to `lab`
-    below `lab:`, so that names say nothing of the machine. Raises BadCode.
+    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`);
+    `lab` holds the lab's packages. Files are named relative to `folder`, or to `lab` below `lab:`,
+    so that names say nothing of the machine. Raises BadCode, also for a module of the experiment's
+    that has the name of a library, since one of the two would be taken for the other.
     """
     roots = {"": folder, "lab:": lab} if folder else {"lab:": lab}
     found: dict[str, str] = {}
@@ -49,6 +54,8 @@ def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
         name = prefix + path.relative_to(root).as_posix()
         if name in found:
             continue
+        if prefix == "" and _is_a_library(top := name.partition("/")[0].removesuffix(".py"), root):
+            raise BadCode(f"`{name}` has the name of the library `{top}`; rename it")
         imports = _read(path, path.stat().st_mtime_ns)
         found[name] = imports.digest
         package = path.relative_to(root).parent.parts
@@ -59,12 +66,20 @@ def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _is_a_library(name: str, folder: Path) -> bool:
+    if name in ROOMS or name in sys.stdlib_module_names:
+        return True
+    found = importlib.util.find_spec(name)
+    places = [found.origin, *(found.submodule_search_locations or [])] if found else []
+    return any(place and not Path(place).is_relative_to(folder.resolve()) for place in places)
+
+
 def defines(module: str, name: str, folder: Path) -> bool:
     """Whether the experiment's `module` has a function (or whatever can be called) of this name."""
     path = next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
     if path is None:
         return False
-    tree = ast.parse(path.read_bytes())
+    tree = _parsed(path)
     return name in {found for node in tree.body for found in _names(node)}
 
 
@@ -83,7 +98,7 @@ def _files(module: str, roots: Mapping[str, Path | None]) -> Iterator[tuple[str,
     be a name in `a`."""
     parts = module.split(".")
     for prefix, root in roots.items():
-        if root is None or (prefix == "lab:" and parts[0] not in ROOMS):
+        if root is None or (prefix == "lab:") != (parts[0] in ROOMS):
             continue
         places = [root.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
         files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
@@ -104,10 +119,7 @@ def _absolute(wanted: str, package: tuple[str, ...]) -> str:
 @lru_cache(maxsize=4096)
 def _read(path: Path, _: int) -> _Imports:
     """What a file imports, and its digest. Kept until the file changes."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError) as error:
-        raise BadCode(f"{path.name} cannot be read as Python: {error}") from error
+    tree = _parsed(path)
     modules: list[str] = []
     dynamic = False
     for node in ast.walk(tree):
@@ -118,11 +130,29 @@ def _read(path: Path, _: int) -> _Imports:
             modules.append(base)
             separator = "" if base.endswith(".") else "."
             modules += [f"{base}{separator}{alias.name}" for alias in node.names]
+            dynamic |= any(alias.name in DYNAMIC for alias in node.names)
         elif isinstance(node, ast.Name):
-            dynamic |= node.id == "__import__"
-    dynamic |= not DYNAMIC.isdisjoint(modules)
-    code = ast.unparse(_without_docstrings(tree))
+            dynamic |= node.id in DYNAMIC
+        elif isinstance(node, ast.Attribute):
+            dynamic |= node.attr in DYNAMIC
+    code = json.dumps(_shape(_without_docstrings(tree)))
     return _Imports(tuple(modules), dynamic, hashlib.sha256(code.encode()).hexdigest())
+
+
+def _shape(node: Any) -> Any:
+    """A tree as lists, without places. Unlike Python's own ways to write one, it is the same from
+    version to version."""
+    if isinstance(node, ast.AST):
+        fields = (field for field in ast.iter_fields(node) if field[0] not in WITHOUT)
+        return [type(node).__name__, *([k, _shape(v)] for k, v in fields if v not in (None, []))]
+    return [_shape(one) for one in node] if isinstance(node, list) else repr(node)
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise BadCode(f"{path.name} cannot be read as Python: {error}") from error
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:

@@ -13,7 +13,11 @@ from pydantic_core import ErrorDetails
 
 from runner import yaml12
 
-NAMED = {"arms": "an arm", "steps": "a step", "inputs": "an input"}
+NAMED = {
+    "arms": "an arm; use a–z, 0–9, `_` and `-`",
+    "steps": "a step; use a–z, 0–9, `_` and `-`, a letter first",
+    "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
+}
 MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
 
 
@@ -89,9 +93,7 @@ def told(
         known = detail["ctx"]["expected"].replace("'", "`")
         message = f"must be {known}, not {quoted(given)}"
     elif kind == "string_pattern_mismatch" and detail["loc"][-1] == "[key]":
-        message = (
-            f"{quoted(given)} is not a name of {NAMED[str(place[-2])]}; use a–z, 0–9, `_` and `-`"
-        )
+        message = f"{quoted(given)} is not a name of {NAMED[str(place[-2])]}"
     elif kind == "cannot_work":
         message = detail["msg"]
     elif given in ([], {}) or (isinstance(given, str) and not given.strip()):

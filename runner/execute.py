@@ -32,35 +32,46 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
     once all that does not need what failed has been made."""
     import ray
 
-    check_code(plan, code)
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     task = ray.remote(_make)
-    made: dict[str, Any] = {}
+    tasks: dict[str, Any] = {}
     for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
         step = plan.steps[name]
         kind, count = KINDS[step.resources.kind], step.resources.count
-        needs = [made[other] for other in step.needs]
-        made[name] = task.options(
+        needed = {one: plan.steps[one] for one in (name, *step.needs)}
+        tasks[name] = task.options(
             name=name,
             num_cpus=kind.ray_cpus * count,
             num_gpus=kind.ray_gpus * count,
             max_retries=RETRIES,
-        ).remote(str(store.root), name, dict(plan.steps), str(code), execution, *needs)
-    why = dict(zip(made, ray.get(list(made.values())), strict=True))
+        ).remote(
+            *(str(store.root), name, needed, str(code), execution),
+            *(tasks[other] for other in step.needs),
+        )
+    why: dict[str, str] = {}
+    for name, made in tasks.items():
+        try:
+            why[name] = ray.get(made)
+        except ray.exceptions.RayError as error:  # a worker or a node was lost, again and again
+            lost = any(why[other] for other in plan.steps[name].needs)
+            why[name] = NO_INPUT if lost else " ".join(str(error).split())[:MOST_WORDS]
+        step = plan.steps[name]
+        if not why[name] and not makers.find(store, step.store, step.fingerprint, check=False):
+            why[name] = "its output is not in the store; is the store's folder there on every node?"
     if failed := [f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)]:
         raise StepsFailed("; ".join(failed))
 
 
-def check_code(plan: Plan, code: Path) -> None:
-    """Raises StepsFailed where the code that is here is not the one that was planned."""
-    for name, step in plan.steps.items():
-        found = planning.code_of(step.function, step.own, code)
-        if found != step.code:
-            now = step.model_copy(update={"code": found, "fingerprint": ""})
-            raise StepsFailed(
-                f"{name}: the code here is not the planned one ({graph.changes(step, now)[0]}); "
-                "plan again with it"
-            )
+def check_code(name: str, step: PlannedStep, code: Path) -> None:
+    """Raises makers.MakingFailed where the code that is here, the lab's or the experiment's in
+    `code`, is not the one that was planned."""
+    found = planning.code_of(step.function, step.own, code)
+    if found != step.code:
+        now = step.model_copy(update={"code": found, "fingerprint": ""})
+        raise makers.MakingFailed(
+            f"{name}: the code here is not the planned one ({graph.changes(step, now)[0]}); plan "
+            "again with it"
+        )
 
 
 def _make(
@@ -70,7 +81,7 @@ def _make(
     if any(inputs):
         return NO_INPUT
     try:
-        make(Store(Path(root)), name, steps, Path(code), execution)
+        make(Store(Path(root), make=False), name, steps, Path(code), execution)
     except makers.MakingFailed as error:
         return str(error.__cause__ or error)[:MOST_WORDS]
     except (makers.BadOutput, StoreError) as error:
@@ -93,6 +104,7 @@ def make(
     def build(out: Path) -> None:
         scratch = out.with_name(f"{out.name}.scratch")
         scratch.mkdir()
+        check_code(name, step, code)
         job = Job(
             function=step.function,
             config=step.config,
@@ -100,7 +112,7 @@ def make(
             inputs={key: _given(store, these, steps) for key, these in step.inputs.items()},
             out=str(out),
             scratch=str(scratch),
-            code=str(code),
+            code=str(code) if step.own else "",
             resources=step.resources,
         )
         with (scratch / "log.txt").open("wb") as log:
@@ -110,11 +122,13 @@ def make(
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 check=False,
+                cwd=planning.LAB,
             )
         if child.returncode:
             why = scratch / WHY
             words = f"its process ended with {child.returncode}"
             raise makers.MakingFailed(why.read_text() if why.is_file() else words)
+        check_code(name, step, code)  # the lab's might have been edited meanwhile
         receipt.update(json.loads((scratch / RECEIPT).read_bytes()))
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})

@@ -4,7 +4,8 @@ one has to be made again. Pure.
 A step is a function with a configuration and named inputs. Its fingerprint covers these and the
 code that the function can reach (`runner.closure`); of an input it covers the fingerprint, so a
 change goes through to all that depends on it and to nothing else. It covers neither names, places,
-devices nor descriptions. Equal fingerprints mean equal outputs: an output is made once and shared.
+devices, descriptions nor versions of libraries, which are in each receipt. An output is made once
+and shared by all whose fingerprint is the same.
 """
 
 import hashlib

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from runner import drive, lifecycle, local_ray, provenance, record, steps_view, terminal
+from runner.hardware import KINDS
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
 from runner.lifecycle import Facts
@@ -48,6 +49,21 @@ def begin(store: Store, planned: record.Plan, console: Console) -> str:
     drive.begin(store, record.Execution(id=name, at=now, plan=planned, origin=None))
     console.print(f"{name}: unsigned, no approval")
     return name
+
+
+def missing_devices(plan: record.Plan) -> str:
+    """What this machine lacks for a plan, in a sentence; empty if nothing: a local Ray would let a
+    job wait for ever for what is not there."""
+    here = local_ray.local_gpus()
+    for resources in (plan.resources, *(step.resources for step in plan.steps.values())):
+        kind = KINDS[resources.kind]
+        if kind.ray_gpus * resources.count > here:
+            return (
+                f"{plan.experiment}, `resources`: the experiment asks for {resources.count} × "
+                f"{kind.description}, and of NVIDIA's devices this machine has {here}; write "
+                "`kind: cpu`, or name a cluster with --ray-address and --ray-token-file."
+            )
+    return ""
 
 
 @contextmanager

@@ -11,6 +11,7 @@ with a variable `experiment`:
     )
 """
 
+import contextlib
 import runpy
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from runner import yaml12
 from runner.complaints import BadExperiment, Problem
 from runner.spec import LOCK_NAME, PYTHON_NAME, Declaration
 
@@ -48,9 +50,12 @@ def compiled(folder: Path) -> str:
 
 def check(folder: Path) -> None:
     """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now."""
-    if (folder / PYTHON_NAME).is_file() and (folder / LOCK_NAME).read_text() != compiled(folder):
+    locked = folder / LOCK_NAME
+    if not ((folder / PYTHON_NAME).is_file() and locked.is_file()):
+        return  # reading the declaration says what is missing
+    if locked.read_text() != compiled(folder):
         words = f"{PYTHON_NAME} says something else now; run `regatta compile {folder}` and look"
-        raise _bad(folder / LOCK_NAME, words)
+        raise _bad(locked, words)
 
 
 def _bad(path: Path, words: str) -> BadExperiment:
@@ -60,11 +65,15 @@ def _bad(path: Path, words: str) -> BadExperiment:
 def main(python: Path) -> None:
     """Run the file and print its lock."""
     sys.path.insert(0, str(python.parent))
-    declared = runpy.run_path(str(python)).get("experiment")
+    with contextlib.redirect_stdout(sys.stderr):
+        declared = runpy.run_path(str(python)).get("experiment")
     if not isinstance(declared, Declaration):
         sys.exit("it has no variable `experiment` that is a runner.spec.Declaration")
     value = declared.model_dump(mode="json", exclude_unset=True)
-    sys.stdout.write(HEAD + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
+    text = HEAD + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    if yaml12.read(text).value != value:
+        sys.exit("it has a text that YAML would read as a number; write it in another way")
+    sys.stdout.write(text)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Pure but for reading the text that the figures depend on. Nothing of an experime
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from runner.steps import Node
 from runner.store import Store, to_json
 
 LAB = Path(flops.__file__).parents[1]  # where the lab's packages lie
+SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 UTILISATION = (0.5, 0.2)  # of peak FLOP/s: what a good and a poor run reach
 
 
@@ -49,6 +50,7 @@ def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Pl
     problems: list[Problem] = []
     steps: dict[str, PlannedStep] = {}
     found = cache(lambda function, own: code_of(function, own, folder, lab))
+    source = partial(_with_source, cache(read_text))
     for name, node in experiment.nodes.items():
         try:
             code = found(node.function, node.own)
@@ -56,7 +58,11 @@ def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Pl
             code = {}
             problem = experiment.problem(("steps", name.partition("/")[0]), str(error))
             problems += [problem] if problem not in problems else []
-        config = _with_source(node) if node.do == "tokenize" else node.config
+        try:
+            config = source(node) if node.do == "tokenize" else node.config
+        except BadText as error:
+            config = node.config
+            problems.append(experiment.problem(("steps", name.partition("/")[0]), str(error)))
         inputs = {
             key: {one: steps[one].fingerprint for one in these if one in steps}
             for key, these in node.inputs.items()
@@ -69,8 +75,8 @@ def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Pl
             inputs=inputs,
             code=code,
             resources=node.resources,
-            fingerprint=graph.fingerprint(node.function, config, inputs, code),
-            store=_shared_as(node, folder),
+            fingerprint=graph.fingerprint(node.function, _decisive(node, config), inputs, code),
+            store=_shared_as(name, node, experiment.nodes, folder),
         )
     if problems:
         raise BadExperiment(problems)
@@ -113,20 +119,35 @@ def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) ->
     return code if function in own else code | closure.reach(function.partition(":")[0], None, lab)
 
 
-def _with_source(node: Node) -> dict[str, Any]:
+def _with_source(read: Callable[[str, Path | None], Text], node: Node) -> dict[str, Any]:
     """The configuration of a `tokenize` step, with the digests of the text that it names."""
     if node.config["source"] is None:
         return node.config
-    text = read_text(node.config["source"], None)
+    text = read(node.config["source"], None)
     return {
         **node.config,
         "sha256": {"train": text.train_sha256, "validation": text.validation_sha256},
     }
 
 
-def _shared_as(node: Node, folder: Path) -> str:
-    """Where outputs lie. What an experiment's own code made is shared within it only."""
-    return ".".join((folder.resolve().name, *node.own)).replace(":", ".") if node.own else node.do
+def _shared_as(name: str, node: Node, nodes: Mapping[str, Node], folder: Path) -> str:
+    """Where outputs lie. What an experiment's own code made, and what was made of that, is shared
+    within the experiment only."""
+    waiting, own = [name], False
+    while waiting and not own:
+        one = nodes[waiting.pop()]
+        own = bool(one.own)
+        waiting += [other for these in one.inputs.values() for other in these]
+    last = ".".join(node.own).replace(":", ".") or node.do
+    return f"{folder.resolve().name}.{last}" if own else node.do
+
+
+def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without what changes no byte of the output: how often training saves."""
+    if node.do != "train":
+        return config
+    kept = {key: value for key, value in config["train"].items() if key not in SAVING}
+    return {**config, "train": kept}
 
 
 def keep_code(store: Store, plan: Plan, folder: Path) -> None:

@@ -42,8 +42,8 @@ def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None
         return Standing("being made", f"by {start.by or 'somebody'} on {start.host}")
     if end and end.how == "failed":
         return Standing("failed before", end.why)
-    if before is None:
-        return Standing("new")
+    if before is None or before.fingerprint == step.fingerprint:
+        return Standing("new")  # an earlier execution did not come to it
     return Standing("changed", _few(graph.changes(before, step)))
 
 
@@ -55,11 +55,11 @@ def step_ends(store: Store, execution: Execution) -> dict[str, StepEnd]:
             if made := makers.find(store, step.store, step.fingerprint, check=False):
                 found[name] = _made(made.manifest, execution.id)
                 continue
-            _, end = makers.newest(store, step.store, step.fingerprint)
+            start, end = makers.newest(store, step.store, step.fingerprint)
         except makers.BadOutput as error:
             found[name] = StepEnd(state="failed", why=str(error))
         else:
-            if end and end.how == "failed":
+            if start and end and end.how == "failed" and start.by == execution.id:
                 found[name] = StepEnd(state="failed", why=end.why)
     return found
 

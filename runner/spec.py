@@ -232,8 +232,11 @@ def _sense(experiment: Experiment) -> list[Problem]:
     for name, (model, _) in experiment.arms.items():
         if model.vocab_size < 256:
             words = f"{model.vocab_size} rows are too few: the byte tokenizer has ids up to 255"
-            overridden = ("arms", name, "model", "vocab_size")
-            path = overridden if overridden in experiment.document.lines else overridden[2:]
+            overridden: yaml12.Path = ("arms", name, "model", "vocab_size")
+            if experiment.nodes:
+                overridden = ("steps", name.partition("/")[0], "config", "model", "vocab_size")
+            written = experiment.nodes or overridden in experiment.document.lines
+            path = overridden if written else overridden[2:]
             problem = experiment.problem(path, words)
             found += [problem] if problem not in found else []
     return found

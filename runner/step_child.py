@@ -28,24 +28,29 @@ class Job(Record):
     inputs: dict[str, str | dict[str, str]]  # folders
     out: str
     scratch: str
-    code: str  # the folder of the experiment's own modules
+    code: str  # the folder of the experiment's own modules; empty for what needs none of them
     resources: Resources
 
 
 def main(job: Job) -> int:
     """Make the step; returns the exit code."""
     guard.die_with_parent(signal.SIGKILL)
-    os.chdir(job.scratch)
+    guard.adopt_orphans()
+    scratch = Path(job.scratch)
+    os.chdir(scratch)
     try:
         machine.settle(job.resources)
-        sys.path.insert(0, job.code)
+        if job.code:
+            sys.path.insert(0, job.code)
         config = {**job.config, "function": _imported(job.own)} if job.own else job.config
         _imported(job.function)(config, _paths(job.inputs), Path(job.out))
-        Path(RECEIPT).write_bytes(to_json(machine.receipt()))
+        (scratch / RECEIPT).write_bytes(to_json(machine.receipt()))
     except BaseException as error:
         traceback.print_exc()
-        Path(WHY).write_text(" ".join(f"{type(error).__name__}: {error}".split()))
+        (scratch / WHY).write_text(" ".join(f"{type(error).__name__}: {error}".split()))
         return 1
+    finally:
+        guard.end_descendants(signal.SIGKILL)
     return 0
 
 

@@ -2,6 +2,7 @@
 many nodes. Like all of a declaration it is read and not run: what is wrong is said with its line.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from runner.builtins import BUILT_IN, FUNCTION, Map
 from runner.complaints import Problem, dotted, near, told
 from runner.hardware import KINDS
 from runner.record import Resources
+from runner.store import to_json
 
 MOST_NODES = 10_000
 
@@ -23,6 +25,8 @@ InputName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
 
 def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:
+    if isinstance(value, dict) and "name" in value:
+        raise refusal("`name` names a point of a list; in a grid it varies nothing")
     if isinstance(value, dict) and all(isinstance(x, list) and x for x in value.values()):
         return value
     if isinstance(value, list) and all(isinstance(x, dict) and x for x in value):
@@ -66,6 +70,9 @@ def nodes(
 ) -> tuple[dict[str, Node], list[Problem]]:
     """Every node, each after its inputs, and what is wrong with the steps."""
     reader = _Reader(steps, resources, file, document)
+    if (count := sum(map(_combinations, steps.values()))) > MOST_NODES:
+        words = f"{count:,} steps are more than the {MOST_NODES:,} that one experiment may have"
+        return {}, [reader.problem((), words)]
     found = {name: dict(reader.points(name)) for name in steps}
     if reader.problems:
         return {}, reader.problems
@@ -73,9 +80,6 @@ def nodes(
         sequence = graph.order({name: set(step.inputs.values()) for name, step in steps.items()})
     except graph.BadGraph as error:
         return {}, [reader.problem((error.steps[0], "inputs"), str(error))]
-    if (count := sum(map(len, found.values()))) > MOST_NODES:
-        words = f"{count:,} steps are more than the {MOST_NODES:,} that one experiment may have"
-        return {}, [reader.problem((), words)]
     made: dict[str, Node] = {}
     for name in sequence:
         step = steps[name]
@@ -112,7 +116,7 @@ class _Reader:
         self._check(name, step)
         points, many = graph.points(step.sweep), len(step.sweep) > 0
         if many and len(points) < _combinations(step):
-            self._say((name, "sweep"), "two of its points have the same name; a value stands twice")
+            self._say((name, "sweep"), "two of its points have the same name; name them in a list")
         for label, values in points.items():
             node = f"{name}/{label}" if many else name
             try:
@@ -131,6 +135,10 @@ class _Reader:
 
     def _check(self, name: str, step: Step) -> None:
         kind = (step.resources or self._resources).kind
+        if step.resources and step.resources.count != 1:
+            self._say(
+                (name, "resources", "count"), "a step uses one device so far; write `count: 1`"
+            )
         if step.resources and kind not in KINDS:
             known = ", ".join(f"`{one}`" for one in KINDS)
             words = f"the lab has no devices of kind `{kind}`; it has {known}{near(kind, KINDS)}"
@@ -158,6 +166,11 @@ class _Reader:
     def _config(self, name: str, do: str, config: dict[str, Any]) -> dict[str, Any] | None:
         """With every default filled in, if it belongs to a built-in."""
         if do not in BUILT_IN:
+            try:
+                to_json(config)
+            except ValueError:
+                self._say((name, "config"), "it has a number that is not finite")
+                return None
             return config
         schema = BUILT_IN[do].config
         try:
@@ -184,10 +197,7 @@ def _own(do: str, config: Mapping[str, Any]) -> Iterator[str]:
 def _combinations(step: Step) -> int:
     if isinstance(step.sweep, list):
         return len(step.sweep)
-    count = 1
-    for values in step.sweep.values():
-        count *= len(values)
-    return count
+    return math.prod(map(len, step.sweep.values()))
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -71,9 +71,19 @@ def test_relative_imports_stay_in_their_package(folder: Path, lab: Path) -> None
     ]
 
 
-def test_an_experiments_own_module_comes_before_the_labs(folder: Path, lab: Path) -> None:
-    found = names(folder, lab, "import engine\n", {"engine.py": ""})
-    assert found == ["engine.py", "main.py"]
+@pytest.mark.parametrize("name", ["json", "numpy", "engine"])
+def test_an_own_module_with_the_name_of_a_library_is_refused(
+    folder: Path, lab: Path, name: str
+) -> None:
+    text = f"import {name}\n" if name != "engine" else "from parts import engine\nimport x.engine\n"
+    others = {f"{name}.py": ""} if name != "engine" else {"parts/engine.py": ""}
+    if name == "engine":
+        assert names(folder, lab, text, others) == ["main.py", "parts/engine.py"]
+        with pytest.raises(BadCode, match=r"there is no module `engine`"):
+            reach("engine", folder, lab / "nowhere")
+        return
+    with pytest.raises(BadCode, match=rf"`{name}\.py` has the name of the library `{name}`"):
+        names(folder, lab, text, others)
 
 
 @pytest.mark.parametrize(

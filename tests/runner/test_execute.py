@@ -127,16 +127,13 @@ def test_the_code_that_was_planned_runs_and_not_what_lies_there_now(tmp_path: Pa
     assert "train.jsonl" in made(store, plan)["a"].manifest.files
 
 
-def test_a_job_stops_where_its_code_is_not_the_planned_one(tmp_path: Path) -> None:
+def test_a_step_is_not_made_where_its_code_is_not_the_planned_one(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    plan = planned(
-        tmp_path, store, f"{HEAD}steps: {{a: {{do: own:prepare, config: {{documents: 2}}}}}}"
-    )
-    code = store.path(planning.code_folder(plan))
-    execute.check_code(plan, code)
-    (code / "own.py").write_text(OWN + "x = 1\n")
-    with pytest.raises(execute.StepsFailed, match=r"not the planned one \(own\.py changed\)"):
-        execute.check_code(plan, code)
+    declared = f"{HEAD}steps: {{a: {{do: own:prepare, config: {{documents: 2}}}}}}"
+    plan = planned(tmp_path, store, declared)
+    (store.path(planning.code_folder(plan)) / "own.py").write_text(OWN + "x = 1\n")
+    with pytest.raises(makers.MakingFailed, match=r"not the planned one \(own\.py changed\)"):
+        made(store, plan)
 
 
 MAKE = """

@@ -55,6 +55,8 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
     "a docstring in own code": (there("compare.py", "best first", "the best one first"), set()),
     "layout of own code": (there("compare.py", "assert not config", "assert (not config)"), set()),
     "a comment in the engine": (lab("engine/loss.py", "import math", "# m\nimport math"), set()),
+    "how often training saves": (
+        there(YAML, "warmup: 0.1", "warmup: 0.1, checkpoint_every: 7"), set()),
     "a line of the lab's that no step reaches": (
         lab("runner/simulate.py", "import", "import sys\nimport"), set()),
     "a file that nothing imports": (
@@ -126,7 +128,7 @@ def test_the_folders_name_and_place_change_nothing(
     steps = planning.plan_folder(tmp_path / "elsewhere", lab=copies).steps
     assert {name: step.fingerprint for name, step in steps.items()} == before
     assert steps["prepare"].store == "elsewhere.prepare.documents", "own code's outputs are its own"
-    assert steps["tokenize"].store == "tokenize"
+    assert steps["tokenize"].store == "elsewhere.tokenize", "and what is made of them"
 
 
 def test_a_function_that_is_not_there_is_said_with_its_line(copies: Path, tmp_path: Path) -> None:

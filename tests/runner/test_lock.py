@@ -44,6 +44,8 @@ def test_python_compiles_to_the_same_fingerprints(folder: Path) -> None:
 def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadExperiment, match=r"lock\.yaml, line 1: it is missing; `regatta "):
         spec.load(folder)
+    answer = CliRunner().invoke(cli.app, ["run", str(folder), "--store", str(tmp_path / "store")])
+    assert (answer.exit_code, "is missing" in answer.output) == (2, True)
     (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
     text = (folder / "experiment.py").read_text()
     (folder / "experiment.py").write_text(text.replace("8192", "4096"))
@@ -61,6 +63,12 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
     [
         ("x = 1", "it has no variable `experiment` that is a runner.spec.Declaration"),
         ("raise ValueError('not today')", "ValueError: not today"),
+        (
+            "from runner.spec import Declaration, Step\n"
+            "step = Step(do='m:f', config={'month': '08'})\n"
+            "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps={'a': step})",
+            "a text that YAML would read as a number",
+        ),
     ],
 )
 def test_python_that_declares_nothing_is_said(folder: Path, text: str, words: str) -> None:

@@ -66,6 +66,13 @@ def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
         ("  a: {do: m:f, config: {x: 1}, sweep: {x.y: [1]}}\n", 4, "steps.a.sweep",
          "`x.y` leads through something that is no mapping"),
         ("  a: {do: m:f, sweep: {x: [1, 1]}}\n", 4, "steps.a.sweep", "have the same name"),
+        ("  a: {do: m:f, sweep: {name: [b, c]}}\n", 4, "steps.a.sweep",
+         "in a grid it varies nothing"),
+        ("  a: {do: m:f, sweep: {" + ", ".join(f"k{n}: [0, 1, 2, 3]" for n in range(9)) + "}}\n", 3,
+         "steps", "262,144 steps are more than the 10,000"),
+        ("  a: {do: m:f, config: {x: 1e999}}\n", 4, "steps.a.config", "not finite"),
+        ("  a: {do: m:f, resources: {kind: cpu, count: 2}}\n", 4, "steps.a.resources.count",
+         "write `count: 1`"),
         ("  a: {do: m:f, sweep: {x: []}}\n", 4, "steps.a.sweep",
          "a sweep is a grid, such as {seed: [0, 1]"),
         (f"  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
