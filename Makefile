@@ -10,10 +10,10 @@ demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
 
 test: .venv/ready-for-tests
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: .venv/ready-for-tests
-	$(BIN)/pytest -m slow -n 2 --dist loadgroup
+	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 # On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
 bench: .venv-bench/ready

@@ -1,14 +1,34 @@
-"""How the tests are shared out between processes (`make test` takes two): a file's tests stay
-together, for they share what is slow to make, and those that start a Ray wait for each other, since
-two Rays on one machine disturb each other."""
+"""How the tests share a machine. `make test` runs files side by side in two processes; those that
+start a Ray wait for each other, since two Rays on one machine disturb each other."""
+
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-RAY = {"test_whole_way", "test_processes", "test_gang", "test_steps_on_ray"}
+RAY = {"test_whole_way", "test_processes", "test_gang", "test_steps_on_ray", "test_tpu_gang"}
+LOCK = Path(tempfile.gettempdir()) / "regatta-tests-ray.lock"
+
+
+def _starts_a_ray(path: Path) -> bool:
+    return path.stem in RAY and path.parent.name != "engine"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name each test's group."""
+    """Who waits for a Ray to end may take longer."""
     for item in items:
-        group = "ray" if item.path.stem in RAY else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        if _starts_a_ray(item.path):
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hold the machine's only place for a Ray while a file's tests run."""
+    if not _starts_a_ray(request.path):
+        yield
+        return
+    with LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
