@@ -167,7 +167,8 @@ def test_two_executions_share_a_step_whose_makers_are_killed_and_end_with_the_sa
         command = [sys.executable, "-c", MAKE, *arguments, execution]
         return subprocess.Popen(command, cwd=planning.LAB)
 
-    at = store.path(f"steps/train/{plan.steps['train/fast'].fingerprint[:16]}")
+    step = plan.steps["train/fast"]
+    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
     running = {name: start(name) for name in ("x1", "x2")}
     try:
         for steps in (3, 9, 14):
@@ -179,7 +180,6 @@ def test_two_executions_share_a_step_whose_makers_are_killed_and_end_with_the_sa
     finally:
         for process in running.values():
             process.kill()
-    step = plan.steps["train/fast"]
     found = makers.find(store, step.store, step.fingerprint)
     assert found
     assert found.manifest.generation == 4
@@ -192,7 +192,7 @@ def maker_after(at: Path, steps: int) -> str:
     while time.monotonic() < deadline:
         for curve in at.glob("*.scratch/curve/losses.jsonl"):
             if any(json.loads(line)[0] >= steps for line in curve.read_text().splitlines()[:-1]):
-                start = at.parents[2] / "leases" / "steps" / "train" / at.name
+                start = at.parents[2] / "leases" / "steps" / at.parent.name / at.name
                 generation = curve.parents[1].name.partition("-")[0]
                 return str(json.loads((start / generation / "start.json").read_text())["by"])
         time.sleep(0.01)
