@@ -8,11 +8,14 @@ are never compared. Leases save work; what must happen once is protected by its 
 import json
 import re
 import secrets
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from runner.store import Store, to_json
+from runner.store import Store, StoreError, to_json
 
 STALE_AFTER = 45.0  # seconds a lease must stand still, on the watcher's own clock
 RENEW_EVERY = 15.0  # seconds between two renewals of a lease that is led
@@ -101,6 +104,29 @@ class AttemptLease:
         self._store.create(f"{self._folder}/beat-{self._beats:09d}.json", b"{}\n")
         if self._beats > 3:
             self._store.remove(f"{self._folder}/beat-{self._beats - 2:09d}.json")
+
+    @contextmanager
+    def beating(self, every: float = BEAT_EVERY) -> Iterator[None]:
+        """Say so every so many seconds during the `with` body, whatever that is doing."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(every):
+                try:
+                    self.beat()
+                except (
+                    OSError,
+                    StoreError,
+                ) as error:  # a full disk, say; the next may succeed
+                    print(f"heartbeat: {error}", file=sys.stderr)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def release(self) -> None:
         """Say that the attempt has written all it will ever write."""

@@ -19,10 +19,9 @@ that was taken for dead goes on, in a folder of its own, until it is refused.
 import secrets
 import shutil
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -198,7 +197,7 @@ def _take_turn(
     lease, folder = AttemptLease(store, mine.lease), store.path(mine.folder)
     if not lease.start(mine.model_dump(mode="json")):
         return
-    with _beating(lease, beat_every):
+    with lease.beating(beat_every):
         try:
             folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
@@ -215,24 +214,6 @@ def _take_turn(
 def _end(store: Store, of: Start, end: End) -> None:
     """End a generation. If it has ended before, this comes too late and changes nothing."""
     store.create(f"leases/{of.lease}/end.json", end.canonical())
-
-
-@contextmanager
-def _beating(lease: AttemptLease, every: float) -> Iterator[None]:
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(every):
-            with suppress(OSError, StoreError):  # a full disk, say; the next one may come through
-                lease.beat()
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _step(name: str, fingerprint: str) -> str:

@@ -17,11 +17,9 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +28,7 @@ from pydantic import JsonValue
 from engine.tokenize import BadText, Text, read_text
 from runner import guard, machine, makers, reports
 from runner.hardware import KINDS
-from runner.leases import BEAT_EVERY, AttemptLease
+from runner.leases import AttemptLease
 from runner.planning import code_folder, text_folder
 from runner.record import Evaluated, PlannedArm, PlannedData, run_name
 from runner.reports import (
@@ -79,7 +77,7 @@ def main(folder: Path, spec_sha256: str | None = None) -> int:
         lease.release()
         return ANOTHER_SPEC
     _log_to(folder / "out" / "log.txt")
-    with _beating(lease):
+    with lease.beating():
         code = _attempt(store, folder, spec)
     lease.release()
     return code
@@ -93,26 +91,6 @@ def _log_to(path: Path) -> None:
     os.dup2(descriptor, sys.stdout.fileno())
     os.dup2(descriptor, sys.stderr.fileno())
     os.close(descriptor)
-
-
-@contextmanager
-def _beating(lease: AttemptLease) -> Iterator[None]:
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(BEAT_EVERY):
-            try:
-                lease.beat()
-            except OSError as error:  # a full disk, say; the next one may come through
-                print(f"heartbeat: {error}", file=sys.stderr)
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _attempt(store: Store, folder: Path, written: bytes) -> int:

@@ -128,7 +128,7 @@ class Actor(threading.Thread):
 
 @pytest.fixture(autouse=True)
 def _beats_by_hand_and_no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    beating = makers._beating
+    beating = AttemptLease.beating
 
     @contextmanager
     def by_hand(lease: AttemptLease, every: float) -> Iterator[None]:
@@ -143,7 +143,7 @@ def _beats_by_hand_and_no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> 
         finally:
             actor.lease = None
 
-    monkeypatch.setattr(makers, "_beating", by_hand)
+    monkeypatch.setattr(AttemptLease, "beating", by_hand)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
