@@ -10,17 +10,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from runner import faults, lifecycle, provenance, record, reports
+from runner import faults, lifecycle, provenance, record, reports, step_runs
 from runner.analysis import verdicts
 from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
-from runner.progress import curve
+from runner.progress import curve, thinned
 from runner.record import Checkpoint, Evaluated, RunEnd, run_name
 from runner.reports import AttemptSpec, Refused, ToEvaluate
 from runner.store import Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
-MOST_POINTS = 500  # of a curve in a record
 MOST_SPEC = 64 << 20  # bytes of a spec.json
 
 
@@ -193,11 +192,13 @@ def _ended(
     plan = facts.execution.plan
     runs: dict[str, RunEnd] = {}
     evaluated: dict[str, Evaluated] = {}
-    if attempt.name.startswith("t"):
+    if attempt.name.startswith("t") and not plan.steps:
         for arm, seed in plan.runs():
             refused += curve(store, [attempt.folder], run_name(arm, seed), plan.arms[arm]).refused
     if how == "finished" and (other := _other_spec(store, attempt)):
         refused.append(other)
+    elif plan.steps:
+        pass  # what they left says what it is
     elif how == "finished" and attempt.name.startswith("t"):
         runs = {
             run_name(arm, seed): _run_end(store, facts, attempt, arm, seed, refused)
@@ -299,10 +300,15 @@ def _conclude(
     training, evaluation = facts.of("t"), facts.of("e")
     ends = training[-1].ended.runs if training and training[-1].ended else {}
     scores = evaluation[-1].ended.evaluated if evaluation and evaluation[-1].ended else {}
-    runs = {
-        (arm, seed): _run(store, facts, arm, seed, ends, scores)
-        for arm, seed in execution.plan.runs()
-    }
+    unbelieved: list[str] = []
+    if execution.plan.steps:
+        of_steps = training[-1].ended.steps if training and training[-1].ended else {}
+        runs, unbelieved = step_runs.runs(store, execution, of_steps)
+    else:
+        runs = {
+            (arm, seed): _run(store, facts, arm, seed, ends, scores)
+            for arm, seed in execution.plan.runs()
+        }
     if training:
         for (arm, seed), run in runs.items():
             record.write(store, f"runs/{execution.id}.{run_name(arm, seed)}", run)
@@ -311,7 +317,7 @@ def _conclude(
     figures = {key: run.evaluated.bpb if run.evaluated else None for key, run in runs.items()}
     refused = [
         line for attempt in facts.attempts if attempt.ended for line in attempt.ended.refused
-    ]
+    ] + unbelieved
     result = record.Result(
         at=now,
         state=state,
@@ -337,8 +343,6 @@ def _run(
     steps = end.step if end else (lines[-1].step if lines else 0)
     speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
     points = [(line.step, line.loss) for line in lines if line.loss is not None]
-    every = max(1, -(-len(points) // MOST_POINTS))
-    kept = points[::every] + (points[-1:] if (len(points) - 1) % every else [])
     return record.Run(
         execution=facts.execution.id,
         arm=arm,
@@ -350,7 +354,7 @@ def _run(
         model_flops=steps * planned.model_flops // planned.train.num_train_steps,
         evaluated=scores.get(name),
         checkpoint_sha256=end.checkpoint.sha256 if end and end.checkpoint else None,
-        curve=tuple(kept),
+        curve=thinned(points),
         skipped=sum(line.skipped for line in lines),
         tokens_per_second=speeds[-1] if speeds else None,
     )

@@ -4,7 +4,7 @@ Pure but for reading the text that the figures depend on. Nothing of an experime
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,17 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     return make_plan(experiment, folder.as_posix(), text, sealed=None)
 
 
-def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Plan:
-    """Resolve an experiment with steps, whose own modules lie in `folder`. Their code is read and
-    not run. Raises BadExperiment."""
+def make_graph_plan(
+    experiment: Experiment,
+    folder: Path,
+    lab: Path = LAB,
+    *,
+    called: str = "",
+    sealed: Preregistration | None = None,
+) -> Plan:
+    """Resolve an experiment with steps, whose own modules lie in `folder`, under its sealed
+    preregistration, if it has one. Their code is read and not run. `called` is the folder in the
+    repository, where that is another one. Raises BadExperiment."""
     problems: list[Problem] = []
     steps: dict[str, PlannedStep] = {}
     found = cache(lambda function, own: code_of(function, own, folder, lab))
@@ -80,18 +88,18 @@ def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Pl
         )
     if problems:
         raise BadExperiment(problems)
-    arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    trained = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
     draft = Plan(
-        experiment=folder.as_posix(),
+        experiment=called or folder.as_posix(),
         title=experiment.title,
         preregistration=experiment.preregistration,
-        seal=None,
-        predictions=(),
+        seal=sealed.seal if sealed else None,
+        predictions=sealed.predictions if sealed else (),
         data=None,
         eval=experiment.eval,
         resources=experiment.resources,
         seeds=(),
-        arms=arms,
+        arms={},
         steps={name: steps[name] for name in sorted(steps)},
         code_sha256=hashlib.sha256(
             to_json(
@@ -101,9 +109,19 @@ def make_graph_plan(experiment: Experiment, folder: Path, lab: Path = LAB) -> Pl
                 }
             )
         ).hexdigest(),
-        cost=_cost(experiment, arms),
+        compiled=Path(experiment.file).name == spec.LOCK_NAME,
+        cost=_cost(experiment, trained),
         fingerprint="0" * 64,
     )
+    runs = draft.trained()
+    draft = draft.model_copy(
+        update={
+            "arms": {arm: trained[name] for (arm, _), name in sorted(runs.items())},
+            "seeds": tuple(sorted({seed for _, seed in runs})),
+        }
+    )
+    if problems := _of_no_arm(experiment, draft.arms, sealed):
+        raise BadExperiment(problems)
     return draft.model_copy(update={"fingerprint": fingerprint(draft)})
 
 
@@ -203,16 +221,7 @@ def make_plan(
     text is too short for the windows.
     """
     assert experiment.data
-    problems = [
-        experiment.problem(
-            ("arms",),
-            f"the preregistration predicts something of the arm `{name}`, which is not here"
-            + near(name, experiment.arms),
-        )
-        for prediction in (sealed.predictions if sealed else ())
-        for name in (prediction.arm, prediction.versus)
-        if name is not None and name not in experiment.arms
-    ]
+    problems = _of_no_arm(experiment, experiment.arms, sealed)
     for model, _ in experiment.arms.values():
         try:
             text.check_lengths(model.seq_len, experiment.eval.tokens)
@@ -247,9 +256,25 @@ def make_plan(
     return draft.model_copy(update={"fingerprint": fingerprint(draft)})
 
 
+def _of_no_arm(
+    experiment: Experiment, arms: Collection[str], sealed: Preregistration | None
+) -> list[Problem]:
+    """Predictions that speak of what is not trained."""
+    return [
+        experiment.problem(
+            ("steps",) if experiment.nodes else ("arms",),
+            f"the preregistration predicts something of the arm `{name}`, which is not here"
+            + near(name, arms),
+        )
+        for prediction in (sealed.predictions if sealed else ())
+        for name in (prediction.arm, prediction.versus)
+        if name is not None and name not in arms
+    ]
+
+
 def fingerprint(plan: Plan) -> str:
     """SHA-256 over what an approval binds: all of the plan but its words and its estimate."""
-    words = {"title", "experiment", "code_sha256", "cost", "fingerprint"}
+    words = {"title", "experiment", "code_sha256", "compiled", "cost", "fingerprint"}
     return hashlib.sha256(to_json(plan.model_dump(mode="json", exclude=words))).hexdigest()
 
 

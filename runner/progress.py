@@ -4,7 +4,7 @@ A run's curve is the union of its attempts' metrics by step; where two attempts 
 the later one counts. What contradicts the plan is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runner.lifecycle import Facts
@@ -13,6 +13,7 @@ from runner.reports import StepMetrics, read_metrics
 from runner.store import Store
 
 RECENT = 8  # chunks of an attempt that tell its newest step and speed
+MOST_POINTS = 500  # of a curve in a record
 MOST_MISFITS = 20  # lines that contradict the plan; then the rest of an attempt's is not read
 
 
@@ -94,6 +95,12 @@ def curve(
                 continue
             by_step[line.step] = line
     return Curve(tuple(by_step[step] for step in sorted(by_step)), tuple(refused))
+
+
+def thinned(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """A curve with few enough points for a record: every n-th, and the last."""
+    every = max(1, -(-len(points) // MOST_POINTS))
+    return (*points[::every], *(points[-1:] if (len(points) - 1) % every else ()))
 
 
 def progress(store: Store, facts: Facts) -> Progress:

@@ -2,22 +2,10 @@
 would be made again; and what of two graphs differs. Read from the store; nothing is changed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from runner import graph, makers, record
-from runner.record import Execution, PlannedStep, StepEnd
+from runner.record import Execution, PlannedStep, Standing, StepEnd
 from runner.store import Store
-
-State = Literal["cached", "new", "changed", "failed before", "being made"]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How a step stands before it is run."""
-
-    state: State
-    why: str = ""
 
 
 def standing(
@@ -30,21 +18,21 @@ def standing(
 
 def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None) -> Standing:
     if store is None:
-        return Standing("new")
+        return Standing(state="new")
     try:
         if made := makers.find(store, step.store, step.fingerprint, check=False):
             by = f" by {made.manifest.by}" if made.manifest.by else ""
-            return Standing("cached", f"made {made.manifest.made_at:%Y-%m-%d %H:%M}{by}")
+            return Standing(state="cached", why=f"made {made.manifest.made_at:%Y-%m-%d %H:%M}{by}")
         start, end = makers.newest(store, step.store, step.fingerprint)
     except makers.BadOutput as error:
-        return Standing("failed before", str(error))
+        return Standing(state="failed before", why=str(error))
     if start and not end:
-        return Standing("being made", f"by {start.by or 'somebody'} on {start.host}")
+        return Standing(state="being made", why=f"by {start.by or 'somebody'} on {start.host}")
     if end and end.how == "failed":
-        return Standing("failed before", end.why)
+        return Standing(state="failed before", why=end.why)
     if before is None or before.fingerprint == step.fingerprint:
-        return Standing("new")  # an earlier execution did not come to it
-    return Standing("changed", _few(graph.changes(before, step)))
+        return Standing(state="new")  # an earlier execution did not come to it
+    return Standing(state="changed", why=_few(graph.changes(before, step)))
 
 
 def step_ends(store: Store, execution: Execution) -> dict[str, StepEnd]:

@@ -171,12 +171,30 @@ class Plan(Record):
     arms: dict[str, PlannedArm]
     steps: dict[str, PlannedStep] = {}
     code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
+    compiled: bool = False  # from an `experiment.py`, which only its author has run
     cost: Cost
     fingerprint: Sha256
 
     def runs(self) -> list[tuple[str, int]]:
-        """Every (arm, seed), arm by arm."""
+        """Every (arm, seed), arm by arm; of steps, what they train."""
+        if self.steps:
+            return list(self.trained())
         return [(arm, seed) for arm in self.arms for seed in self.seeds]
+
+    def trained(self) -> dict[tuple[str, int], str]:
+        """{(arm, seed): the step that trains it}. An arm is called as its point of the sweep is,
+        without the seed, or as its step."""
+        found = {}
+        for name, step in self.steps.items():
+            if step.do == "train" and not step.own:
+                first, _, label = name.partition("/")
+                parts = [part for part in label.split(",") if not part.startswith("seed=")]
+                found[",".join(parts) or first, int(step.config["seed"])] = name
+        return found
+
+    def own_code(self) -> list[str]:
+        """The steps that run code of the experiment's own."""
+        return [name for name, step in self.steps.items() if step.own]
 
 
 def run_name(arm: str, seed: int) -> str:
@@ -185,6 +203,13 @@ def run_name(arm: str, seed: int) -> str:
 
 
 # ── What a pull request is told, and what was approved ───────────────────────────────────────
+
+
+class Standing(Record):
+    """How a step stood when it was planned, and why it would be made."""
+
+    state: Literal["cached", "new", "changed", "failed before", "being made"]
+    why: str = ""
 
 
 class PlanRecord(Record):
@@ -197,6 +222,7 @@ class PlanRecord(Record):
     at: Instant
     plan: Plan | None
     problems: tuple[str, ...] = ()
+    standings: dict[str, Standing] = {}  # of steps
 
 
 class Approval(Record):

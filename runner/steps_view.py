@@ -10,8 +10,7 @@ from rich.text import Text
 
 from runner import graph
 from runner.figures import duration
-from runner.provenance import Standing
-from runner.record import PlannedStep, StepEnd
+from runner.record import PlannedStep, Standing, StepEnd
 
 STATES = {
     "cached": "green",

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import safetensors.numpy
 
+from engine.checkpoint import tree_sha256
 from engine.config import ModelConfig
 from engine.data import TokenStore
 from engine.evaluate import bits_per_byte
@@ -17,7 +18,7 @@ from engine.model import Decoder
 def evaluate(
     config: Mapping[str, Any], inputs: Mapping[str, Path | Mapping[str, Path]], out: Path
 ) -> None:
-    """{label: {bpb, loss, targets}} of each model of the input `models`."""
+    """{label: {bpb, loss, targets, params_sha256}} of each model of the input `models`."""
     models, tokens = inputs["models"], inputs["tokens"]
     assert isinstance(tokens, Path)
     validation = TokenStore.open(tokens / "validation")
@@ -25,7 +26,8 @@ def evaluate(
     for label, folder in models.items() if isinstance(models, Mapping) else [("", models)]:
         decoder = Decoder(ModelConfig.model_validate_json((folder / "model.json").read_bytes()))
         params = read_params(folder, decoder)
-        scores[label] = bits_per_byte(decoder, params, validation, config["tokens"])._asdict()
+        figures = bits_per_byte(decoder, params, validation, config["tokens"])._asdict()
+        scores[label] = figures | {"params_sha256": tree_sha256(params)}
     (out / "scores.json").write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
 
 

@@ -1,0 +1,87 @@
+"""What the steps of an execution have trained and scored, as runs: with figures of the lab's own
+evaluation, so that predictions are judged and rows are ranked as those of arms and seeds are."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+
+from pydantic import ValidationError
+
+from runner import makers
+from runner.progress import thinned
+from runner.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
+from runner.reports import Refused, read_regular
+from runner.store import Store, StoreError
+
+MOST_BYTES = 64 << 20  # of a file that a step has left
+
+
+def runs(
+    store: Store, execution: Execution, ends: Mapping[str, StepEnd]
+) -> tuple[dict[tuple[str, int], Run], list[str]]:
+    """Each (arm, seed) that the steps train, given how they ended; and what was not believed."""
+    plan, refused = execution.plan, list[str]()
+    scores = dict(_scores(store, plan, refused))
+    found = {}
+    for (arm, seed), name in plan.trained().items():
+        planned, end = plan.arms[arm], ends.get(name)
+        made = end is not None and end.state != "failed"
+        steps = planned.train.num_train_steps if made else 0
+        found[arm, seed] = Run(
+            execution=execution.id,
+            arm=arm,
+            seed=seed,
+            state="finished" if made else "failed" if end else "unfinished",
+            why="" if made or not end else end.why,
+            steps=steps,
+            tokens=steps * planned.tokens_per_step,
+            model_flops=planned.model_flops if made else 0,
+            evaluated=scores.get(name) if made else None,
+            checkpoint_sha256=end.output_sha256 if made and end else None,
+            curve=thinned(_curve(store, plan.steps[name], refused)) if made else (),
+            tokens_per_second=None,
+        )
+    return found, refused
+
+
+def _scores(store: Store, plan: Plan, refused: list[str]) -> Iterator[tuple[str, Evaluated]]:
+    """(train step, the lab's figures of its model), as `evaluate` steps have left them."""
+    for name, step in plan.steps.items():
+        if step.do != "evaluate" or step.own:
+            continue
+        try:
+            scores = json.loads(_file(store, step, "scores.json") or b"{}")
+            for model in step.inputs["models"]:
+                label = model.partition("/")[2]
+                if label in scores:
+                    evaluated = Evaluated.model_validate(scores[label])
+                    if evaluated.targets != step.config["tokens"]:
+                        planned = step.config["tokens"]
+                        raise Refused(f"it scored {evaluated.targets} tokens instead of {planned}")
+                    yield model, evaluated
+        except (Refused, StoreError, makers.BadOutput, ValueError, ValidationError) as error:
+            refused.append(f"{name}, scores.json: {' '.join(str(error).split())[:200]}")
+
+
+def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[tuple[int, float]]:
+    """A trained model's (step, training loss in nats a token)."""
+    try:
+        lines = (_file(store, step, "curve.jsonl") or b"").splitlines()
+        points = [json.loads(line) for line in lines]
+        return [(point["step"], point["loss"]) for point in points if point["loss"] is not None]
+    except (Refused, StoreError, makers.BadOutput, ValueError, KeyError, TypeError) as error:
+        refused.append(f"{step.store}, curve.jsonl: {' '.join(str(error).split())[:200]}")
+        return []
+
+
+def _file(store: Store, step: PlannedStep, name: str) -> bytes | None:
+    """A file of a step's output, with the digest that it was made with; None if there is no output.
+    Parameters beside it are left alone: they may be large."""
+    made = makers.find(store, step.store, step.fingerprint, check=False)
+    if made is None:
+        return None
+    data = read_regular(made.folder / name, MOST_BYTES)
+    wanted = made.manifest.files.get(name)
+    if data is None or wanted is None or hashlib.sha256(data).hexdigest() != wanted.sha256:
+        raise Refused("it is not the file that was made")
+    return data
