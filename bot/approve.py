@@ -115,6 +115,8 @@ def _approvable(thread: Thread, comment: Comment, role: str, argument: str) -> P
     ]
     found = policy.approvable(proposed, comment.at, thread.pull())
     if isinstance(found, PlanRecord):
+        if found.plan and (why := words.own_code(found.plan)):
+            return why
         for approval in thread.approvals.values():
             if approval.approved and approval.plan == found.n:
                 known = approval.execution

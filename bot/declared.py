@@ -5,17 +5,19 @@ Files come from the commit's tree by their blob ids. Links, submodules and huge 
 
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from bot.facts import Finding
 from bot.github import Entry, GitHub, Refused
 from engine.tokenize import Text
-from runner import planning, record, spec
-from runner.record import Preregistration
-from runner.spec import BadExperiment
+from runner import planning, provenance, record, spec
+from runner.record import Preregistration, Standing
+from runner.spec import BadExperiment, Experiment
 from runner.store import Store
 
 MOST_BYTES = 5_000_000  # of one file
+MOST_MODULES = 200  # of an experiment's own
 
 
 class Declared:
@@ -51,7 +53,8 @@ class Declared:
             )
             return Finding(None, problems=(words,))
         try:
-            return Finding(folder, plan=self._plan(repository, folder, head))
+            plan = self._plan(repository, folder, head)
+            return Finding(folder, plan=plan, standings=self._standings(plan))
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
 
@@ -61,43 +64,81 @@ class Declared:
             for entry in self._github.tree(head)
             if entry.path.startswith(f"{folder}/")
         }
-        file = f"{folder}/{spec.FILE_NAME}"
-        experiment = spec.parse(self._declaration(files.get(spec.FILE_NAME), file), file)
-        sealed = None
-        if experiment.preregistration is not None:
-            number = experiment.preregistration
-            path = f"preregistrations/{repository}/{number}/1"
-            sealed = record.read(self._store, path, Preregistration)
-            if sealed is None:
-                words = (
-                    f"#{number} is no sealed preregistration of this repository; open one with "
-                    "the experiment form, wait for its seal, then push to this branch again"
-                )
-                raise BadExperiment([experiment.problem(("preregistration",), words)])
-        if experiment.data is None:
-            words = "steps are run by `regatta run` only so far, and not by `/run`"
-            raise BadExperiment([experiment.problem(("steps",), words)])
+        name = spec.declaring(folder, files.__contains__)
+        file = f"{folder}/{name}"
+        experiment = spec.parse(self._declaration(files.get(name), file), file)
+        sealed = self._sealed(repository, experiment)
+        if experiment.nodes:
+            return self._steps(experiment, folder, files, sealed)
+        text = self._text(experiment, files)
+        return planning.make_plan(experiment, folder, text, sealed)
+
+    def _standings(self, plan: record.Plan) -> dict[str, Standing]:
+        """How each step stands now, against the newest execution of this experiment."""
+        if not plan.steps:
+            return {}
+        earlier = provenance.latest(self._store, plan.experiment)
+        before = earlier.plan.steps if earlier else {}
+        return provenance.standing(self._store, plan.steps, before)
+
+    def _sealed(self, repository: int, experiment: Experiment) -> Preregistration | None:
+        number = experiment.preregistration
+        if number is None:
+            return None
+        path = f"preregistrations/{repository}/{number}/1"
+        sealed = record.read(self._store, path, Preregistration)
+        if sealed is None:
+            words = (
+                f"#{number} is no sealed preregistration of this repository; open one with "
+                "the experiment form, wait for its seal, then push to this branch again"
+            )
+            raise BadExperiment([experiment.problem(("preregistration",), words)])
+        return sealed
+
+    def _text(self, experiment: Experiment, files: Mapping[str, Entry]) -> Text:
+        """What the arms train on. A text of the experiment's own is kept for its jobs."""
+        assert experiment.data
         source = experiment.data.source
         if source == "stdlib":
             if source not in self._texts:
                 self._texts[source] = planning.the_text(experiment, None)
-            text = self._texts[source]
-        else:
-            with tempfile.TemporaryDirectory() as there:
-                if entry := files.get(source):
-                    if unfit := _unfit(entry):
-                        raise BadExperiment([experiment.problem(("data", "source"), unfit)])
-                    text_of_its_own = self._github.blob(entry.sha)
-                    try:
-                        _lay(Path(there), source, text_of_its_own)
-                    except (OSError, ValueError) as error:
-                        words = "no file can have this name"
-                        raise BadExperiment(
-                            [experiment.problem(("data", "source"), words)]
-                        ) from error
-                text = planning.the_text(experiment, Path(there))
-            planning.keep_text(self._store, text)
-        return planning.make_plan(experiment, folder, text, sealed)
+            return self._texts[source]
+        with tempfile.TemporaryDirectory() as there:
+            if entry := files.get(source):
+                if unfit := _unfit(entry):
+                    raise BadExperiment([experiment.problem(("data", "source"), unfit)])
+                try:
+                    _lay(Path(there), source, self._github.blob(entry.sha))
+                except (OSError, ValueError) as error:
+                    words = "no file can have this name"
+                    raise BadExperiment([experiment.problem(("data", "source"), words)]) from error
+            text = planning.the_text(experiment, Path(there))
+        planning.keep_text(self._store, text)
+        return text
+
+    def _steps(
+        self,
+        experiment: Experiment,
+        folder: str,
+        files: Mapping[str, Entry],
+        sealed: Preregistration | None,
+    ) -> record.Plan:
+        """The plan of steps, for which the experiment's own modules are read."""
+        modules = {name: entry for name, entry in files.items() if name.endswith(".py")}
+        if len(modules) > MOST_MODULES:
+            words = f"{folder} has {len(modules)} modules; the lab reads {MOST_MODULES} at most"
+            raise BadExperiment([experiment.problem(("steps",), words)])
+        with tempfile.TemporaryDirectory() as there:
+            for name, entry in modules.items():
+                if unfit := _unfit(entry):
+                    raise BadExperiment([experiment.problem(("steps",), unfit)])
+                try:
+                    _lay(Path(there, folder), name, self._github.blob(entry.sha))
+                except (OSError, ValueError) as error:
+                    words = f"no file can have the name {name!r}"
+                    raise BadExperiment([experiment.problem(("steps",), words)]) from error
+            laid = Path(there, folder)
+            return planning.make_graph_plan(experiment, laid, called=folder, sealed=sealed)
 
     def _declaration(self, entry: Entry | None, file: str) -> str:
         words = _unfit(entry) if entry else "there is no such file; an experiment is declared in it"

@@ -24,6 +24,8 @@ from runner.record import (
     Record,
     Result,
     Run,
+    Standing,
+    StepEnd,
 )
 
 
@@ -74,6 +76,7 @@ class Finding:
     experiment: str | None
     plan: Plan | None = None
     problems: tuple[str, ...] = ()
+    standings: Mapping[str, Standing] = field(default_factory=dict)  # of the plan's steps
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class Ran:
     life: lifecycle.Facts
     progress: Progress | None
     runs: tuple[Run, ...] = ()
+    steps: Mapping[str, StepEnd] = field(default_factory=dict)  # that have come to an end
 
     @property
     def execution(self) -> Execution:

@@ -19,7 +19,7 @@ from bot.facts import (
     ThreadId,
 )
 from bot.github import GitHub
-from runner import drive, record
+from runner import drive, lifecycle, provenance, record
 from runner.leases import LeaseWatch
 from runner.progress import progress
 from runner.record import (
@@ -29,6 +29,7 @@ from runner.record import (
     PlanRecord,
     Preregistration,
     Run,
+    StepEnd,
     run_name,
 )
 from runner.store import Store
@@ -179,9 +180,19 @@ class Observer:
         ]
         return Ran(
             life=life,
-            progress=progress(self._store, life) if life.of("t") else None,
+            progress=progress(self._store, life)
+            if life.of("t") and not life.execution.plan.steps
+            else None,
             runs=tuple(filter(None, runs)),
+            steps=self._step_ends(life),
         )
+
+    def _step_ends(self, life: lifecycle.Facts) -> dict[str, StepEnd]:
+        if not life.execution.plan.steps or not life.of("t"):
+            return {}
+        if life.result and (ended := life.of("t")[-1].ended):
+            return ended.steps
+        return provenance.step_ends(self._store, life.execution)
 
     @staticmethod
     def _refusals(approvals: Mapping[str, Approval], issue: int) -> dict[str, Approval]:

@@ -50,5 +50,6 @@ def _plan(thread: Thread) -> Iterator[Action]:
         at=thread.now,
         plan=found.plan,
         problems=found.problems,
+        standings=dict(found.standings),
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)

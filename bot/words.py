@@ -6,15 +6,18 @@ wrote it and can neither mention anybody nor break a table, a fence or a marker.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
 from bot.facts import Ran, Thread
-from runner import figures
+from runner import figures, steps_view
 from runner.analysis import verdicts
 from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
@@ -143,6 +146,17 @@ def plan(record: PlanRecord) -> str:
     """What would run at a commit, or what is wrong there."""
     if record.plan is None:
         return _say("plan-problems", record=record)
+    if record.plan.steps:
+        return _say(
+            "plan-steps",
+            record=record,
+            plan=record.plan,
+            steps=_steps(record),
+            standings=Counter(standing.state for standing in record.standings.values()),
+            drawing="\n".join(steps_view.mermaid(record.plan.steps)),
+            own_code=own_code(record.plan),
+            sentence=sentence,
+        )
     return _say(
         "plan",
         record=record,
@@ -161,7 +175,58 @@ def plan_title(record: PlanRecord) -> str:
         number = len(record.problems)
         return "1 problem" if number == 1 else f"{number} problems"
     cost = record.plan.cost
+    if steps := record.plan.steps:
+        return f"{len(steps)} steps, {figures.flops(cost.model_flops)} model FLOPs"
     return f"{cost.runs} runs, {figures.flops(cost.model_flops)} model FLOPs"
+
+
+def own_code(plan: Plan) -> str:
+    """Why the lab does not run this plan; empty if it does."""
+    isolated = (
+        "the lab runs such code only where it is isolated, which it cannot do yet. "
+        f"`regatta run {code(plan.experiment)}` runs it on your own machine."
+    )
+    if names := plan.own_code():
+        listed = ", ".join(f"`{code(name)}`" for name in names[:5])
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return f"It has code of its own ({listed}{more}), and {isolated}"
+    if plan.compiled:
+        return f"It is declared by code of its own (`experiment.py`), and {isolated}"
+    return ""
+
+
+def _steps(record: PlanRecord) -> list[dict[str, Any]]:
+    """What is said of each step of a plan, each after its inputs."""
+    assert record.plan
+    return [
+        {
+            "name": name,
+            "do": step.do,
+            "standing": record.standings.get(name),
+            "takes": _counted(other.partition("/")[0] for other in step.needs),
+            "config": _flow_lines(step.config),
+            "fingerprint": step.fingerprint,
+            "resources": f"{step.resources.count} × {step.resources.kind}",
+        }
+        for name, step in steps_view.ordered(record.plan.steps).items()
+    ]
+
+
+def _counted(names: Iterable[str]) -> str:
+    counts = Counter(names)
+    return ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.items())
+
+
+def _flow_lines(config: Mapping[str, Any]) -> list[str]:
+    """A step's configuration as YAML, a line a section; nothing in it can end a fence."""
+    given = {key: value for key, value in config.items() if value not in (None, {})}
+    lines = []
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            value = {name: inner for name, inner in value.items() if inner is not None}
+        flow = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+        lines.append(f"{key}: {_one_line(flow.removesuffix('...' + chr(10)))}".replace("`", "ʼ"))
+    return lines
 
 
 def _differing(plan: Plan) -> list[str]:
@@ -244,20 +309,25 @@ _HEADLINES = {
 
 def status(ran: Ran) -> str:
     """How far an execution is; edited as it goes."""
-    icon, headline = _HEADLINES[ran.life.state]
+    icon, headline = _headline(ran)
     if ran.life.state == "cancelled" and ran.result:
         headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
     elif ran.result and ran.result.why:
         headline += f": {prose(ran.result.why)}"
-    fraction = ran.progress.fraction if ran.progress else 0.0
+    steps = ran.execution.plan.steps
+    fraction = ran.progress.fraction if ran.progress else len(ran.steps) / max(1, len(steps))
     return _say(
         "status",
+        steps=[(name, ran.steps.get(name)) for name in steps_view.ordered(steps)],
+        ends=len(ran.steps),
+        ended=steps_view.ended,
         icon=icon,
         headline=headline,
         state=ran.life.state,
         execution=ran.execution,
         origin=ran.execution.origin,
         progress=ran.progress,
+        fraction=fraction,
         bar="█" * round(20 * fraction) + "░" * (20 - round(20 * fraction)),
         lost=[a for a in ran.life.attempts if a.ended and a.ended.how == "lost"],
         result=ran.result,
@@ -266,9 +336,17 @@ def status(ran: Ran) -> str:
 
 def status_title(ran: Ran) -> str:
     """An execution's state in one line, for a check."""
+    if ran.execution.plan.steps and not ran.result:
+        return f"{_headline(ran)[1]}: {len(ran.steps)} of {len(ran.execution.plan.steps)}"
     if ran.result and ran.result.verdicts:
         return _tally(ran.result.verdicts)
-    return _HEADLINES[ran.life.state][1]
+    return _headline(ran)[1]
+
+
+def _headline(ran: Ran) -> tuple[str, str]:
+    if ran.execution.plan.steps and ran.life.state == "running":
+        return "🏃", "Making the steps"
+    return _HEADLINES[ran.life.state]
 
 
 def result(thread: Thread, ran: Ran) -> str:
@@ -283,6 +361,8 @@ def result(thread: Thread, ran: Ran) -> str:
     training = [a.ended for a in ran.life.of("t") if a.ended and a.ended.how == "finished"]
     return _say(
         "result",
+        steps=[(name, ran.steps.get(name)) for name in steps_view.ordered(plan.steps)],
+        ended=steps_view.ended,
         state=result.state,
         result=result,
         tally=_tally(result.verdicts),

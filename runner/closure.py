@@ -13,6 +13,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,7 +136,8 @@ def _read(path: Path, _: int) -> _Imports:
             dynamic |= node.id in DYNAMIC
         elif isinstance(node, ast.Attribute):
             dynamic |= node.attr in DYNAMIC
-    code = json.dumps(_shape(_without_docstrings(tree)))
+    with _readable(path):
+        code = json.dumps(_shape(_without_docstrings(tree)))
     return _Imports(tuple(modules), dynamic, hashlib.sha256(code.encode()).hexdigest())
 
 
@@ -149,10 +151,18 @@ def _shape(node: Any) -> Any:
 
 
 def _parsed(path: Path) -> ast.Module:
-    try:
+    with _readable(path):
         return ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError) as error:
-        raise BadCode(f"{path.name} cannot be read as Python: {error}") from error
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """A stranger's file may be nested deeper than Python can follow, or hold endless numbers."""
+    try:
+        yield
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = str(error) or type(error).__name__
+        raise BadCode(f"{path.name} cannot be read as Python: {why}") from error
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:

@@ -63,11 +63,12 @@ def code_sha256(code: Mapping[str, str]) -> str:
 
 
 def points(
-    sweep: Mapping[str, list[Any]] | Sequence[Mapping[str, Any]],
+    sweep: Mapping[str, list[Any]] | Sequence[Mapping[str, Any]], seeds: Sequence[int] = ()
 ) -> dict[str, dict[str, Any]]:
     """A sweep's points, {label: {dotted key: value}}: of a grid every combination, the last key
-    fastest; of a list as they stand. A label is the point's `name`, or the values that vary, as
-    `learning_rate=0.001,seed=0`. Without a sweep there is one point, without label or values."""
+    fastest; of a list as they stand; and each with each of the seeds, if there are any. A label is
+    the point's `name`, or the values that vary, as `learning_rate=0.001,seed=0`. Without a sweep
+    there is one point, without label or values."""
     if isinstance(sweep, Mapping):
         combinations = itertools.product(*sweep.values())
         sweep = [dict(zip(sweep, values, strict=True)) for values in combinations]
@@ -75,7 +76,12 @@ def points(
     for point in sweep or [{}]:
         values = {key: value for key, value in point.items() if key != "name"}
         label = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        found[_word(str(point.get("name", label)))] = values
+        label = str(point.get("name", label))
+        for seed in seeds:
+            both = f"{label},seed={seed}" if label else f"seed={seed}"
+            found[_word(both)] = {**values, "seed": seed}
+        if not seeds:
+            found[_word(label)] = values
     return found
 
 

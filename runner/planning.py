@@ -64,7 +64,8 @@ def make_graph_plan(
             code = found(node.function, node.own)
         except closure.BadCode as error:
             code = {}
-            problem = experiment.problem(("steps", name.partition("/")[0]), str(error))
+            words = str(error).replace(str(folder), called or str(folder))
+            problem = experiment.problem(("steps", name.partition("/")[0]), words)
             problems += [problem] if problem not in problems else []
         try:
             config = source(node) if node.do == "tokenize" else node.config

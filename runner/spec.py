@@ -4,7 +4,7 @@ Reading is not running: a stranger's file goes through here, so nothing in it is
 every complaint names file, line, field and, where there is one, the near miss.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -95,7 +95,9 @@ class Experiment:
 
 def load(path: Path) -> Experiment:
     """Read the experiment in the folder (or file) `path`. Raises BadExperiment."""
-    file = _file_in(path) if path.is_dir() else path
+    file = path
+    if path.is_dir():
+        file = path / declaring(str(path), lambda name: (path / name).is_file())
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -106,17 +108,18 @@ def load(path: Path) -> Experiment:
     return parse(text, str(file))
 
 
-def _file_in(folder: Path) -> Path:
-    """The declaration in a folder: `experiment.yaml`, or the lock of an `experiment.py`."""
-    if not (folder / PYTHON_NAME).is_file():
-        return folder / FILE_NAME
+def declaring(folder: str, has: Callable[[str], bool]) -> str:
+    """Which of a folder's files declares its experiment: `experiment.yaml`, or the lock of an
+    `experiment.py`. Raises BadExperiment where they are in each other's way."""
+    if not has(PYTHON_NAME):
+        return FILE_NAME
     for name, words in (
         (FILE_NAME, f"lies beside {PYTHON_NAME}, and only one of them can declare; remove one"),
         (LOCK_NAME, f"is missing; `regatta compile {folder}` makes it from {PYTHON_NAME}"),
     ):
-        if (folder / name).is_file() == (name == FILE_NAME):
-            raise BadExperiment([Problem(str(folder / name), 1, "", f"it {words}")])
-    return folder / LOCK_NAME
+        if has(name) == (name == FILE_NAME):
+            raise BadExperiment([Problem(f"{folder}/{name}", 1, "", f"it {words}")])
+    return LOCK_NAME
 
 
 def parse(text: str, file: str) -> Experiment:

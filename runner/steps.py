@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    ValidationError,
+)
 
 from engine.config import refusal
 from runner import graph, yaml12
@@ -21,6 +28,7 @@ from runner.store import to_json
 MOST_NODES = 10_000
 
 StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 InputName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
 
@@ -47,6 +55,7 @@ class Step(BaseModel):
     config: dict[str, Any] = {}
     inputs: dict[InputName, str] = {}
     sweep: Annotated[dict[str, list[Any]] | list[dict[str, Any]], PlainValidator(_sweep)] = {}
+    seeds: tuple[Seed, ...] = ()  # of each point of the sweep, where the step has a seed
     resources: Resources | None = None
 
 
@@ -114,7 +123,7 @@ class _Reader:
         """The nodes of a step and their configurations."""
         step = self._steps[name]
         self._check(name, step)
-        points, many = graph.points(step.sweep), len(step.sweep) > 0
+        points, many = graph.points(step.sweep, step.seeds), bool(step.sweep or step.seeds)
         if many and len(points) < _combinations(step):
             self._say((name, "sweep"), "two of its points have the same name; name them in a list")
         for label, values in points.items():
@@ -147,6 +156,8 @@ class _Reader:
             if of not in self._steps:
                 words = f"there is no step `{of}`{near(of, self._steps)}"
                 self._say((name, "inputs", key), words)
+        if len(set(step.seeds)) != len(step.seeds):
+            self._say((name, "seeds"), "a seed stands twice; each is one run")
         if re.fullmatch(FUNCTION, step.do):
             return
         if (built_in := BUILT_IN.get(step.do)) is None:
@@ -195,9 +206,10 @@ def _own(do: str, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _combinations(step: Step) -> int:
+    seeds = len(step.seeds) or 1
     if isinstance(step.sweep, list):
-        return len(step.sweep)
-    return math.prod(map(len, step.sweep.values()))
+        return (len(step.sweep) or 1) * seeds
+    return math.prod(map(len, step.sweep.values())) * seeds
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -12,13 +12,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from runner import record, reports
+from runner import graph, makers, record, reports
 from runner.lifecycle import Job
 from runner.record import run_name
 from runner.reports import AttemptSpec
-from runner.store import to_json
+from runner.store import Store, to_json
 
 RECEIPT = {"python": "3.11.0", "jax": "0.10.2", "device": "1 × stub"}
 
@@ -201,7 +202,9 @@ class StubRay:
 
     def _work(self, job: StubJob) -> Iterator[None]:
         spec = job.spec
-        if spec.kind == "train":
+        if spec.plan.steps:
+            yield from self._steps(job, spec)
+        elif spec.kind == "train":
             for arm, seed in spec.plan.runs():
                 yield from self._train(job, spec, arm, seed)
             job.flush()
@@ -217,6 +220,36 @@ class StubRay:
         if not (job.out / "finished.json").exists():
             done = reports.AttemptReport(nonce=spec.nonce, receipt=RECEIPT)
             put_report(job.out / "finished.json", done)
+
+    def _steps(self, job: StubJob, spec: AttemptSpec) -> Iterator[None]:
+        """Each step's output, as far as the lab reads it; one a step of time."""
+        steps, store = spec.plan.steps, Store(job.root, make=False)
+        runs = {name: run for run, name in spec.plan.trained().items()}
+
+        def build(step: record.PlannedStep, run: tuple[str, int] | None, out: Path) -> None:
+            if run:
+                put(
+                    out / "curve.jsonl",
+                    b"".join(to_json({"step": n, "loss": 9 / n}) for n in (1, 2)),
+                )
+            elif step.do == "evaluate":
+                scored = {x: self.bpb(*runs[x]) for x in step.inputs["models"]}
+                figures = {
+                    name.partition("/")[2]: record.Evaluated(
+                        bpb=bpb, loss=bpb, targets=step.config["tokens"], params_sha256="0" * 64
+                    ).model_dump()
+                    for name, bpb in scored.items()
+                }
+                put(out / "scores.json", to_json(figures))
+            else:
+                put(out / "words.txt", step.fingerprint.encode())
+
+        for name in graph.order({name: step.needs for name, step in steps.items()}):
+            step, by = steps[name], spec.attempt.rpartition(".")[0]
+            made = partial(build, step, runs.get(name))
+            makers.make(store, step.store, step.fingerprint, made, {}, by=by)
+            job.steps += 1
+            yield
 
     def _train(self, job: StubJob, spec: AttemptSpec, arm: str, seed: int) -> Iterator[None]:
         run, planned = run_name(arm, seed), spec.plan.arms[arm]

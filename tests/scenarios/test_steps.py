@@ -1,0 +1,166 @@
+"""Stories of experiments that declare steps: planned in the thread, run by the lab where they are
+made of its own code alone, and refused in words where they bring code of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import charts
+from tests.scenarios.lab import Lab, a_lab, form_body
+from tests.scenarios.test_story import PIXEL, bpb, look, tell
+from tests.stub_trainer import StubRay
+
+FOLDER = "experiments/wide-or-deep"
+BUILT_IN = """\
+title: Is a warmer learning rate better, in steps?
+preregistration: 1
+resources: {kind: cpu}
+steps:
+  tokens:
+    do: tokenize
+    config: {source: stdlib}
+  train:
+    do: train
+    inputs: {tokens: tokens}
+    config:
+      model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 2, num_heads: 2, seq_len: 32}
+      train: {train_batch_size: 2, num_train_steps: 16, learning_rate: 0.003}
+    sweep:
+      - {name: slow, train.learning_rate: 0.0003}
+      - {name: fast}
+    seeds: [0, 1]
+  evaluate:
+    do: evaluate
+    inputs: {models: train, tokens: tokens}
+    config: {tokens: 64}
+"""
+FAST_IS_BETTER = """\
+- metric: eval/bpb
+  arm: fast
+  expect: "< 2.5"
+  confidence: 80 %
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    monkeypatch.setattr(charts, "png", lambda _: PIXEL)
+    with a_lab(tmp_path) as lab:
+        yield lab
+
+
+@pytest.fixture
+def slow_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    monkeypatch.setattr(charts, "png", lambda _: PIXEL)
+    with a_lab(tmp_path, StubRay(pace=0)) as lab:
+        yield lab
+
+
+def proposed(lab: Lab, files: dict[str, str], branch: str = "steps") -> int:
+    """Ada opens a pull request with these files of an experiment's folder."""
+    content = {f"{FOLDER}/{name}": text.encode() for name, text in files.items()}
+    lab.sandbox.commit("ada", branch, content, "Declare steps")
+    pull = lab.sandbox.open_pull("ada", "Steps", "Tests #1.", branch)
+    lab.settle()
+    return pull.number
+
+
+def shipped() -> dict[str, str]:
+    """The five-step experiment that lies in the repository."""
+    here = Path(__file__).parents[2] / FOLDER
+    return {path.name: path.read_text() for path in here.iterdir() if path.is_file()}
+
+
+def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
+    lab.preregister(form_body(predictions=FAST_IS_BETTER))
+    pull = proposed(lab, {"experiment.yaml": BUILT_IN})
+    plan = lab.last(pull)
+    assert "**6 steps** (6 new)" in plan
+    assert "| `train/fast,seed=0` | `train` | tokens | new |" in plan
+    assert 's0["tokens<br>tokenize"]' in plan
+    assert "comments `/run`" in plan
+    lab.say("grace", pull, "/run")
+    result = lab.last(pull)
+    assert "✅ 1 confirmed" in result
+    assert "| `fast` | 2.4050 ± 0.0071 | 2.4000, 2.4100 |" in result
+    assert "| `evaluate` | made |" in result
+    scored = {"fast.s0": 2.4, "fast.s1": 2.41, "slow.s0": 3.2, "slow.s1": 3.21}
+    assert bpb(lab) == pytest.approx(scored)
+
+
+def test_a_second_plan_says_what_is_cached_and_what_has_changed_and_why(lab: Lab) -> None:
+    lab.preregister(form_body(predictions=FAST_IS_BETTER))
+    lab.say("grace", proposed(lab, {"experiment.yaml": BUILT_IN}), "/run")
+    warmer = BUILT_IN.replace("0.0003", "0.001")
+    plan = lab.last(proposed(lab, {"experiment.yaml": warmer}, "warmer"))
+    assert "3 cached" in plan
+    assert "3 changed" in plan
+    row = "| `train/slow,seed=0` | `train` | tokens | changed |"
+    assert f"{row} train.learning\\_rate 0.0003 → 0.001 |" in plan
+    assert "input models: train/slow,seed=0, train/slow,seed=1 changed" in plan
+
+
+def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) -> None:
+    lab = slow_lab
+    lab.preregister(form_body(predictions=FAST_IS_BETTER))
+    pull = proposed(lab, {"experiment.yaml": BUILT_IN})
+    tell(lab, "grace", pull, "/run")
+    lab.trainer.advance(2)
+    look(lab, 30)
+    status = next(body for body in lab.comments(pull) if "Making the steps" in body)
+    assert "2 of 6 steps" in status
+    assert "| `tokens` | made |" in status
+    tell(lab, "grace", pull, "/status")
+    assert "| running | 2 of 6 steps |" in lab.last(pull)
+    lab.trainer.finish()
+    lab.settle()
+    assert "✅ 1 confirmed" in lab.last(pull)
+
+
+def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab: Lab) -> None:
+    pull = proposed(lab, shipped())
+    plan = lab.last(pull)
+    assert "**6 steps** (6 new)" in plan
+    assert (
+        "**It cannot be started here yet.** It has code of its own (`compare`, `prepare`)" in plan
+    )
+    lab.say("grace", pull, "/run")
+    refusal = lab.last(pull)
+    assert "**Not done:**" in refusal
+    assert "`regatta run experiments/wide-or-deep` runs it on your own machine" in refusal
+    assert not lab.records("executions")
+
+
+def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab) -> None:
+    files = shipped()
+    lock = files.pop("experiment.yaml").partition("title:")
+    files |= {
+        "experiment.py": "raise SystemExit('run!')\n",
+        "experiment.lock.yaml": "".join(lock[1:]),
+    }
+    plan = lab.last(proposed(lab, files))
+    assert "**6 steps** (6 new)" in plan
+    files.pop("experiment.lock.yaml")
+    lab.sandbox.commit("ada", "unlocked", {f"{FOLDER}/experiment.py": b"x = 1\n"}, "No lock")
+    pull = lab.sandbox.open_pull("ada", "No lock", "", "unlocked")
+    lab.settle()
+    assert "`regatta compile experiments/wide-or-deep` makes it" in lab.last(pull.number)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("def documents(:\n", "prepare.py cannot be read as Python"),
+        ("x = " + "(" * 3000 + ")" * 3000, "prepare.py cannot be read as Python"),
+        ("def documents():\n    return 0x" + "f" * 9000, "prepare.py cannot be read as Python"),
+        ("x = 1\n", f"`{FOLDER}` has no `documents` in a module `prepare`"),
+    ],
+)
+def test_own_code_that_cannot_be_followed_is_a_problem_of_the_plan(
+    lab: Lab, module: str, words: str
+) -> None:
+    pull = proposed(lab, shipped() | {"prepare.py": module})
+    assert "this cannot run yet" in lab.last(pull)
+    assert words in lab.last(pull)
+    assert "/tmp" not in lab.last(pull)
