@@ -51,6 +51,12 @@ class Entry:
         return verdicts.arm_summary(self.plan, self.figures, arm)
 
     @property
+    def steps(self) -> dict[str, record.StepEnd]:
+        """What became of each step, as the last attempt that ended left it."""
+        trained = [end for name, end in self.ends.items() if name.startswith("t")]
+        return trained[-1].steps if trained else {}
+
+    @property
     def receipt(self) -> dict[str, str]:
         """What the training attempt that counted said it ran on."""
         trained = [end for name, end in self.ends.items() if name.startswith("t")]
@@ -93,11 +99,20 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """What figures are figures of: so many tokens of one text."""
+
+    source: str
+    tokenizer: str
+    validation_sha256: str  # of the text; of what steps made, the fingerprint
+    eval_tokens: int
+
+
+@dataclass(frozen=True)
 class Group:
     """Rows that may be compared, best first."""
 
-    data: record.PlannedData
-    eval_tokens: int
+    data: Scored
     rows: tuple[Row, ...]
 
     @cached_property
@@ -132,8 +147,9 @@ class Lab:
 def read_lab(store: Store) -> Lab:
     """The lab as its records tell it."""
     every = (_entry(store, name) for name in record.names(store, "executions"))
-    entries = [entry for entry in every if not entry.plan.steps]  # these have no page yet
-    entries.sort(key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True)
+    entries = sorted(
+        every, key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True
+    )
     origins = [entry.execution.origin for entry in entries if entry.execution.origin]
     asked = {
         (entry.execution.origin.repository, entry.plan.preregistration)
@@ -216,23 +232,40 @@ def _edits(store: Store, seal: record.Preregistration) -> int:
 def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
     """The arms that have a figure, ranked among those scored on the same text."""
     comparable: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    texts: dict[str, record.PlannedData] = {}
+    texts: dict[tuple[str, int], Scored] = {}
     for entry in entries:
-        data = entry.plan.data
-        if entry.state not in ("done", "failed") or data is None:
+        scored = scored_on(entry.plan)
+        if entry.state not in ("done", "failed") or scored is None:
             continue
-        texts.setdefault(data.validation_sha256, data)
-        key = (data.validation_sha256, entry.plan.eval.tokens)
+        key = (scored.validation_sha256, scored.eval_tokens)
+        texts.setdefault(key, scored)
         for arm in entry.plan.arms:
             summary = entry.summary(arm)
             if summary.mean is not None:
                 comparable[key].append(Row(entry, arm, summary))
-    found = [
-        Group(texts[digest], tokens, ranked(rows)) for (digest, tokens), rows in comparable.items()
-    ]
+    found = [Group(texts[key], ranked(rows)) for key, rows in comparable.items()]
     return tuple(
-        sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.eval_tokens))
+        sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.data.eval_tokens))
     )
+
+
+def scored_on(plan: record.Plan) -> Scored | None:
+    """What the plan's figures are figures of; None where that is not one thing."""
+    if plan.data:
+        data = plan.data
+        return Scored(data.source, data.tokenizer, data.validation_sha256, plan.eval.tokens)
+    found = {
+        Scored(
+            f"{plan.experiment.rpartition('/')[2]}, {name}",
+            str(plan.steps[name].config.get("tokenizer", "its own")),
+            fingerprint,
+            int(step.config["tokens"]),
+        )
+        for step in plan.steps.values()
+        if step.do == "evaluate"
+        for name, fingerprint in step.inputs["tokens"].items()
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 
 import jinja2
 
-from bot.site.board import Entry, Group, Lab, Row, read_lab
-from runner import charts, figures, record
+from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
+from runner import charts, figures, record, steps_view
 from runner.analysis import verdicts
 from runner.store import Store, to_json
 
@@ -140,7 +140,7 @@ def leaderboard(facts: Lab) -> dict[str, Any]:
                 "source": group.data.source,
                 "tokenizer": group.data.tokenizer,
                 "validation_sha256": group.data.validation_sha256,
-                "eval_tokens": group.eval_tokens,
+                "eval_tokens": group.data.eval_tokens,
                 "rows": [_row(row) for row in group.rows],
             }
             for group in facts.groups
@@ -219,6 +219,9 @@ def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
         whisker=whisker,
         strip=strip,
         knobs=knobs,
+        scored_on=scored_on,
+        ordered=steps_view.ordered,
+        ended=steps_view.ended,
     )
     pages.filters.update(
         duration=figures.duration,
@@ -269,7 +272,7 @@ def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
     by_arm = {
         name: arm.model.model_dump() | arm.train.model_dump() for name, arm in plan.arms.items()
     }
-    first = next(iter(by_arm.values()))
+    first = next(iter(by_arm.values()), {})
     differ = [key for key in first if any(arm[key] != first[key] for arm in by_arm.values())]
     shared = {key: value for key, value in first.items() if key not in differ}
     return shared, {name: {key: arm[key] for key in differ} for name, arm in by_arm.items()}

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bot.site import pages
 from runner import charts
 from tests.scenarios.lab import Lab, a_lab, form_body
-from tests.scenarios.test_story import PIXEL, bpb, look, tell
+from tests.scenarios.test_story import PIXEL, bpb, executions, look, tell
 from tests.stub_trainer import StubRay
 
 FOLDER = "experiments/wide-or-deep"
@@ -87,6 +88,21 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     assert "| `evaluate` | made |" in result
     scored = {"fast.s0": 2.4, "fast.s1": 2.41, "slow.s0": 3.2, "slow.s1": 3.21}
     assert bpb(lab) == pytest.approx(scored)
+
+
+def test_what_steps_scored_is_on_the_board_and_each_step_on_their_page(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.preregister(form_body(predictions=FAST_IS_BETTER))
+    lab.say("grace", proposed(lab, {"experiment.yaml": BUILT_IN}), "/run")
+    (execution,) = executions(lab)
+    pages.build(lab.store, tmp_path / "site")
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert "Bits per byte on wide-or-deep, tokens" in index
+    assert "2.4050 ± 0.0071" in index
+    page = (tmp_path / "site" / "executions" / execution / "index.html").read_text()
+    assert "<code>train/fast,seed=1</code>" in page
+    assert page.count("<td>made</td>") == 6
 
 
 def test_a_second_plan_says_what_is_cached_and_what_has_changed_and_why(lab: Lab) -> None:

@@ -83,7 +83,8 @@ def test_figures_on_different_text_or_length_are_never_compared(store):
     for n, plan in enumerate(plans):
         synthetic.finish(store, synthetic.execution(plan, str(n)), synthetic.PLAIN)
     found = [
-        (group.data.source, group.eval_tokens, len(group.rows)) for group in read_lab(store).groups
+        (group.data.source, group.data.eval_tokens, len(group.rows))
+        for group in read_lab(store).groups
     ]
     assert found[0] == ("stdlib", 16_384, 4)
     assert sorted(found[1:]) == [("stdlib", 1024, 2), ("wiki", 16_384, 2)]
