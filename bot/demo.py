@@ -1,36 +1,31 @@
 """`regatta demo`: the lab's whole story with real parts, told in the terminal as it happens.
 
-The supervisor owns the children (sandbox, Ray, bot) and plays the people through the sandbox's
-REST API. What the bot does is seen where people would see it: in threads, labels and checks.
+The supervisor owns the children (sandbox, Ray, bot; `bot.stage`) and plays the people through the
+sandbox's REST API. What the bot does is seen where people would see it: in threads, labels and
+checks.
 """
 
 import json
-import os
-import secrets
-import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 from rich.console import Console
 from rich.text import Text
 
-from runner import drive, guard, record, terminal
+from bot.stage import Lab, Missed, Story, child, surroundings, up
+from runner import drive, provenance, record, terminal
 from runner.launch import RayError
 from runner.leases import LeaseWatch
 from runner.lifecycle import Job
-from runner.local_ray import LocalRay, free_ports, local_ray
 from runner.progress import progress
 from runner.store import Store
 
-NAME = "regatta-lab/lab"
+STEPS = "experiments/wide-or-deep"
 EXPERIMENT = "experiments/warm-learning-rate/experiment.yaml"
-PATIENCE = 180.0  # seconds for the bot to answer; a busy machine takes its time
 TRAINING_MAY_TAKE = 600.0
 HYPOTHESIS = (
     "A model of 0.9 million parameters that sees only 16 steps is far from any noise floor, so a "
@@ -48,59 +43,6 @@ PREDICTIONS = """\
   confidence: 30 %"""
 
 
-class Missed(Exception):
-    """A beat did not come; the message says what was waited for."""
-
-
-@dataclass
-class Beat:
-    """One thing that happens in the story, and where it can be seen."""
-
-    name: str
-    link: str
-    seconds: float  # since the beat before
-
-
-@dataclass
-class Story:
-    """What has happened so far."""
-
-    console: Console
-    began: float = field(default_factory=time.monotonic)
-    beats: list[Beat] = field(default_factory=list)
-    last: float = field(default_factory=time.monotonic)
-
-    def beat(self, name: str, link: str) -> None:
-        """Tick a beat off."""
-        now = time.monotonic()
-        self.beats.append(Beat(name, link, round(now - self.last, 1)))
-        line = Text("✓ ", style="bold green")
-        line.append(name, style="bold")
-        line.append(f"  {now - self.last:.0f} s", style="dim")
-        self.console.print(line)
-        self.console.print(Text(f"  {link}", style="blue"), soft_wrap=True)
-        self.last = now
-
-    def wait(self, for_what: str, look: Callable[[], Any], patience: float = PATIENCE) -> Any:
-        """What `look` returns once it returns something. Raises Missed."""
-        until = time.monotonic() + patience
-        with self.console.status(f"[dim]{for_what} …"):
-            while time.monotonic() < until:
-                found = look()
-                if found:
-                    return found
-                time.sleep(0.3)
-        raise Missed(f"{for_what}: it did not happen within {patience:.0f} s")
-
-    def report(self, missed: str) -> dict[str, Any]:
-        """For `REPORT=`."""
-        return {
-            "beats": [asdict(beat) for beat in self.beats],
-            "seconds": round(time.monotonic() - self.began, 1),
-            "missed": missed or None,
-        }
-
-
 def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
     """Play the story; the process's exit code: 0, or 1 if a beat was missed."""
     console = Console(highlight=False)
@@ -110,7 +52,7 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
         scratch = tempfile.TemporaryDirectory(prefix="regatta-demo-", ignore_cleanup_errors=True)
         home = Path(stack.enter_context(scratch))
         try:
-            lab = _up(stack, home, port, story)
+            lab = up(stack, home, port, story)
             _tell(lab, root, story)
         except (Missed, RayError, httpx.HTTPError, OSError) as error:
             missed = str(error) or type(error).__name__
@@ -123,110 +65,6 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
         if not missed and not once:
             _stay(console, lab)
     return 1 if missed and missed != "interrupted" else 130 if missed else 0
-
-
-# ── The cast ─────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Lab:
-    """Where everything is."""
-
-    home: Path
-    sandbox: str
-    bot: str
-    ray: LocalRay
-    api: httpx.Client
-
-    def url(self, path: str = "") -> str:
-        """A page of the repository."""
-        return f"{self.sandbox}/{NAME}{path}"
-
-    def ask(self, who: str, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """What a person asks of the REST API."""
-        answer = self.api.request(
-            method,
-            f"{self.sandbox}/api/v3/repos/{NAME}{path}",
-            json=body,
-            params=query,
-            headers={"Authorization": f"token {who}-token"},
-        )
-        answer.raise_for_status()
-        return answer.json()
-
-    def said(self, number: int, words: str) -> str:
-        """Where the bot said something with `words` on a thread; "" if it has not."""
-        for comment in self.ask("ada", "GET", f"/issues/{number}/comments", per_page="100"):
-            if comment["user"]["type"] == "Bot" and words in comment["body"]:
-                return str(comment["html_url"])
-        return ""
-
-    def label(self, number: int) -> str:
-        """The lab's label on an issue."""
-        labels = self.ask("ada", "GET", f"/issues/{number}/labels")
-        ours = [label["name"] for label in labels if label["name"].startswith("experiment: ")]
-        return ours[0] if len(ours) == 1 else ""
-
-    def check(self, commit: str, prefix: str) -> Any:
-        """The check run on a commit whose name begins with `prefix`; None if there is none."""
-        found = self.ask("ada", "GET", f"/commits/{commit}/check-runs", filter="all")["check_runs"]
-        return next((check for check in found if check["name"].startswith(prefix)), None)
-
-
-def _up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
-    """Start sandbox, Ray and bot; all of them end with this process."""
-    bot_port = free_ports(1)[0]
-    bot = f"http://127.0.0.1:{bot_port}"
-    names = ("PATH", "HOME", "LANG")
-    environment = {name: os.environ[name] for name in names if name in os.environ} | {
-        "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
-        "REGATTA_GITHUB_TOKEN": secrets.token_hex(16),
-    }
-    sandbox_port = port or free_ports(1)[0]
-    sandbox = f"http://127.0.0.1:{sandbox_port}"
-    stack.enter_context(
-        _child(
-            home,
-            "sandbox",
-            [
-                *("--root", str(home / "sandbox")),
-                *("--port", str(sandbox_port)),
-                *("--webhook-url", f"{bot}/webhook"),
-                *("--leaderboard-url", f"{bot}/index.html"),
-            ],
-            environment,
-        )
-    )
-    with story.console.status("[dim]sandbox and Ray start …"):
-        ray = stack.enter_context(local_ray(home))
-    stack.enter_context(
-        _child(
-            home,
-            "serve",
-            [
-                *("--repository", NAME),
-                *("--store", str(home / "store")),
-                *("--github-api", f"{sandbox}/api/v3"),
-                *("--ray-address", ray.url),
-                *("--ray-token-file", str(ray.token_file)),
-                *("--seconds-between-writes", "0.2"),
-                *("--port", str(bot_port)),
-            ],
-            environment,
-        )
-    )
-    api = stack.enter_context(httpx.Client(timeout=30, trust_env=False))
-    lab = Lab(home, sandbox, bot, ray, api)
-    story.wait("the bot comes up", lambda: _answers(api, f"{bot}/index.html"))
-    return lab
-
-
-def _child(
-    home: Path, command: str, options: list[str], environment: dict[str, str]
-) -> AbstractContextManager[object]:
-    """One of our own commands as a child that ends with us, its output in `<command>.log`."""
-    told = [sys.executable, "-m", "bot", command, *options]
-    return guard.kept(told, home / f"{command}.scratch", home / f"{command}.log", environment)
 
 
 # ── The story ────────────────────────────────────────────────────────────────────────────────
@@ -247,7 +85,10 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     )
     story.beat("Ada's predictions are sealed", lab.said(issue, "### Sealed"))
 
-    pull, head = _propose(lab, root, issue)
+    title, _, rest = (root / EXPERIMENT).read_text().partition("\n")
+    declaration = f"{title}\npreregistration: {issue}\n{rest}"
+    words = f"Tests the predictions of #{issue}."
+    pull, head = _propose(lab, "A warmer start", words, "warmer-start", {EXPERIMENT: declaration})
     story.wait(
         "Ada declares the experiment; the bot plans it, and runs nothing",
         lambda: (
@@ -288,6 +129,54 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     board = f"{lab.bot}/index.html"
     story.wait("the leaderboard is drawn", lambda: "fast" in lab.api.get(board).text)
     story.beat("The leaderboard has its rows", board)
+    _tell_of_steps(lab, root, story)
+
+
+def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
+    """An experiment with code of its own: planned in its thread, run by who has written it."""
+    folder = root / STEPS
+    files = {
+        f"{STEPS}/{path.name}": path.read_text() for path in folder.iterdir() if path.is_file()
+    }
+    pull, _ = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
+    story.wait(
+        "Ada declares five steps, two of them in Python",
+        lambda: lab.said(pull, "**It cannot be started here yet.**"),
+    )
+    story.beat("Five steps are planned, each with its code", lab.said(pull, "### Plan 1"))
+
+    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": "/run"})
+    refusal = story.wait("Grace says /run", lambda: lab.said(pull, "**Not done:**"))
+    story.beat("Own code waits for its isolation: /run is refused, and says what works", refusal)
+
+    mine = lab.home / "adas-store"
+    command = [str(folder), "--store", str(mine)]
+    ray = ["--ray-address", lab.ray.url, "--ray-token-file", str(lab.ray.token_file)]
+    with child(lab.home, "run", [*command, *ray], surroundings()):
+        table = story.wait(
+            "regatta run makes them on Ada's machine",
+            lambda: _compared(mine),
+            patience=TRAINING_MAY_TAKE,
+        )
+    words = f"I have run it on my own machine:\n\n{table}"
+    shown = lab.ask("ada", "POST", f"/issues/{pull}/comments", {"body": words})["html_url"]
+    story.beat("Prepared, tokenized, trained, evaluated, compared: Ada shows her table", shown)
+
+
+def _compared(place: Path) -> str:
+    """What the step `compare` of the store's one execution has written; "" before it has."""
+    if not place.is_dir():
+        return ""
+    store = Store(place)
+    for name in record.names(store, "executions"):
+        result = record.read(store, f"executions/{name}/result", record.Result)
+        if result and result.state != "done":
+            raise Missed(f"the five steps: {result.state}, {result.why}")
+        if result:
+            execution = record.require(store, f"executions/{name}/execution", record.Execution)
+            end = provenance.step_ends(store, execution)["compare"]
+            return (store.path(end.folder) / "table.md").read_text()
+    return ""
 
 
 def _form() -> str:
@@ -298,22 +187,20 @@ def _form() -> str:
     )
 
 
-def _propose(lab: Lab, root: Path, issue: int) -> tuple[int, str]:
-    """Ada pushes a branch with the declaration and opens a pull request; its number and head."""
-    title, _, rest = (root / EXPERIMENT).read_text().partition("\n")
-    declaration = f"{title}\npreregistration: {issue}\n{rest}"
+def _propose(
+    lab: Lab, title: str, words: str, branch: str, files: Mapping[str, str]
+) -> tuple[int, str]:
+    """Ada pushes a branch with these files and opens a pull request; its number and head."""
     base = lab.ask("ada", "GET", "/git/ref/heads/main")["object"]["sha"]
-    entry = {"path": EXPERIMENT, "mode": "100644", "type": "blob", "content": declaration}
-    tree = lab.ask("ada", "POST", "/git/trees", {"base_tree": base, "tree": [entry]})["sha"]
-    commit = {"message": "Declare a warmer start", "tree": tree, "parents": [base]}
+    entries = [
+        {"path": path, "mode": "100644", "type": "blob", "content": text}
+        for path, text in files.items()
+    ]
+    tree = lab.ask("ada", "POST", "/git/trees", {"base_tree": base, "tree": entries})["sha"]
+    commit = {"message": f"Declare: {title}", "tree": tree, "parents": [base]}
     head = str(lab.ask("ada", "POST", "/git/commits", commit)["sha"])
-    lab.ask("ada", "POST", "/git/refs", {"ref": "refs/heads/warmer-start", "sha": head})
-    opened = {
-        "title": "A warmer start",
-        "body": f"Tests the predictions of #{issue}.",
-        "head": "warmer-start",
-        "base": "main",
-    }
+    lab.ask("ada", "POST", "/git/refs", {"ref": f"refs/heads/{branch}", "sha": head})
+    opened = {"title": title, "body": words, "head": branch, "base": "main"}
     return int(lab.ask("ada", "POST", "/pulls", opened)["number"]), head
 
 
@@ -364,13 +251,6 @@ def _stay(console: Console, lab: Lab) -> None:
 
 
 # ── Odds and ends ────────────────────────────────────────────────────────────────────────────
-
-
-def _answers(api: httpx.Client, url: str) -> bool:
-    try:
-        return api.get(url).is_success
-    except httpx.HTTPError:
-        return False
 
 
 def _show_logs(console: Console, home: Path) -> None:

@@ -22,7 +22,7 @@ from runner.launch import RayAddress
 from runner.local_ray import local_ray
 from tests.scenarios.lab import EXPERIMENT, ROOT, SECRET, TEXT, TOKENS, form_body
 
-BEATS = 8
+BEATS = 11
 LONGER = EXPERIMENT.replace("num_train_steps: 16", "num_train_steps: 120")
 
 
