@@ -31,7 +31,7 @@ from runner.hardware import DESCRIBED, KINDS
 from runner.lifecycle import MOST_ATTEMPTS
 from runner.planning import UTILISATION
 from runner.queues import HOUR
-from runner.record import Plan, Resources, run_name
+from runner.record import Plan, PlannedArm, Resources, run_name
 from runner.schedule import Cluster, Policy, Pool
 from runner.simulate import Faults, Job, Submission
 
@@ -231,39 +231,37 @@ def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submissio
     Each is expected to take what it takes at poor utilisation, and takes something between that and
     what it takes at good one; how much, depends on seed and name.
     """
-    runs = [(arm, run_name(arm, run_seed)) for arm, run_seed in plan.runs()]
-    runs = runs or [(arm, arm) for arm in plan.arms]
-    times = {arm: _seconds(plan, arm) for arm in plan.arms}
+    trained = plan.trained()
+    on = {
+        run: plan.steps[trained[run]].resources if run in trained else plan.resources
+        for run in plan.runs()
+    }
+    times = {run: _seconds(plan.arms[run[0]], resources) for run, resources in on.items()}
     longest = max((math.ceil(slow) for _, slow in times.values()), default=0)
     jobs = []
-    for arm, called in runs:
-        resources, train = _resources(plan, arm), plan.arms[arm].train
+    for run, resources in on.items():
+        called, train = run_name(*run), plan.arms[run[0]].train
         chance = random.Random(f"{seed}/{name}.{called}")
-        seconds = max(1, math.ceil(chance.uniform(*times[arm])))
+        seconds = max(1, math.ceil(chance.uniform(*times[run])))
         apart = seconds * train.checkpoint_every / train.num_train_steps
         apart = min(apart, train.checkpoint_seconds or apart)
         request = Request(
             name=f"{name}.{called}",
             person=person,
-            priority=priority_of(len(runs), longest),
+            priority=priority_of(len(on), longest),
             kind=resources.kind,
             count=resources.count,
-            seconds=max(1, math.ceil(times[arm][1])),
+            seconds=max(1, math.ceil(times[run][1])),
             submitted=at,
         )
         jobs.append(Job(request, seconds, checkpoint=max(1, math.ceil(apart))))
     return Submission(name, tuple(jobs))
 
 
-def _resources(plan: Plan, arm: str) -> Resources:
-    return plan.steps[arm].resources if arm in plan.steps else plan.resources
-
-
-def _seconds(plan: Plan, arm: str) -> tuple[float, float]:
+def _seconds(arm: PlannedArm, on: Resources) -> tuple[float, float]:
     """How long a run of this arm takes at good and at poor utilisation."""
-    resources = _resources(plan, arm)
-    peak = KINDS[resources.kind].peak_flops * resources.count
-    good, poor = (plan.arms[arm].model_flops / use / peak for use in UTILISATION)
+    peak = KINDS[on.kind].peak_flops * on.count
+    good, poor = (arm.model_flops / use / peak for use in UTILISATION)
     return good, poor
 
 

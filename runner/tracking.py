@@ -8,6 +8,7 @@ child so that W&B's threads, hooks and trouble stay out of the lab.
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import wandb
 
@@ -26,10 +27,20 @@ def main(root: Path, execution: str, names: Sequence[str]) -> None:
     plan, folders = facts.execution.plan, [attempt.folder for attempt in facts.of("t")]
     for name in names:
         run = record.require(store, f"runs/{execution}.{name}", record.Run)
-        _write(plan, run, curve(store, folders, name, plan.arms[run.arm]).lines)
+        if plan.steps:  # what they left is their whole word
+            _write(plan, run, ((step, {"loss": loss}) for step, loss in run.curve))
+            continue
+        lines = curve(store, folders, name, plan.arms[run.arm]).lines
+        _write(plan, run, ((line.step, _figures(line)) for line in lines))
 
 
-def _write(plan: record.Plan, run: record.Run, lines: Iterable[StepMetrics]) -> None:
+def _figures(line: StepMetrics) -> dict[str, Any]:
+    return line.model_dump(exclude={"step"}, exclude_none=True)
+
+
+def _write(
+    plan: record.Plan, run: record.Run, points: Iterable[tuple[int, dict[str, Any]]]
+) -> None:
     name, planned = record.run_name(run.arm, run.seed), plan.arms[run.arm]
     logged = wandb.init(
         id=run_id(run.execution, name),
@@ -59,8 +70,8 @@ def _write(plan: record.Plan, run: record.Run, lines: Iterable[StepMetrics]) -> 
             x_save_requirements=False,
         ),
     )
-    for line in lines:
-        logged.log(line.model_dump(exclude={"step"}, exclude_none=True), step=line.step)
+    for step, figures in points:
+        logged.log(figures, step=step)
     logged.finish(exit_code=0 if run.state == "finished" else 1)
 
 
