@@ -197,24 +197,32 @@ def _finished(
     """The card around a chart, and its data. (Altair would check each row, a second's work.)"""
     printable = "".join(c if c.isprintable() else " " for c in plan.title)
     title = textwrap.wrap(printable, 76, max_lines=2, placeholder=" …") or [plan.experiment]
-    spec = (
+    chart = card(chart.properties(width=WIDTH), title, notes, frame="group")
+    return chart.to_dict() | {"datasets": datasets}
+
+
+def card(
+    chart: Any, title: str | list[str], subtitle: str | list[str], frame: Any = alt.Undefined
+) -> Any:
+    """A chart as all of the lab's look: its words above it, quiet axes, no frame."""
+    words = alt.TitleParams(
+        text=title,
+        subtitle=subtitle,
+        anchor="start",
+        frame=frame,
+        offset=14,
+        fontSize=15,
+        fontWeight="bold",
+        color=INK,
+        subtitleColor=QUIET,
+        subtitleFontSize=11.5,
+        subtitlePadding=5,
+    )
+    return (
         chart.properties(
-            width=WIDTH,
             background="white",
             padding={"left": 16, "right": 16, "top": 14, "bottom": 12},
-            title=alt.TitleParams(
-                text=title,
-                subtitle=notes,
-                anchor="start",
-                frame="group",
-                offset=14,
-                fontSize=15,
-                fontWeight="bold",
-                color=INK,
-                subtitleColor=QUIET,
-                subtitleFontSize=11.5,
-                subtitlePadding=5,
-            ),
+            title=words,
         )
         .configure(font=FONT)
         .configure_view(stroke=None)
@@ -226,6 +234,4 @@ def _finished(
             titleFontWeight="normal",
             titlePadding=8,
         )
-        .to_dict()
     )
-    return spec | {"datasets": datasets}

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from runner.charts import COLOURS, FONT, HAIRLINE, INK, QUIET
+from runner.charts import COLOURS, HAIRLINE, INK, card
 from runner.figures import duration
 from runner.queues import HOUR
 from runner.schedule import RANKS, Cluster
@@ -41,37 +41,10 @@ def chart(fates: Mapping[str, Fate], cluster: Cluster, title: str) -> dict[str, 
         for at, n in enumerate(mean_level(intervals, edges))
     ]
     x = alt.X("from:Q").scale(nice=False, domain=[0, times[-1]])
-    spec = (
-        alt.vconcat(_upper(x, list(used)), _lower(x, unit), spacing=18)
-        .resolve_scale(color="independent")
-        .properties(
-            background="white",
-            padding={"left": 16, "right": 16, "top": 14, "bottom": 12},
-            title=alt.TitleParams(
-                text=title,
-                subtitle=f"simulated; each point is the mean over {_stretch(edges)}",
-                anchor="start",
-                offset=14,
-                fontSize=15,
-                color=INK,
-                subtitleColor=QUIET,
-                subtitleFontSize=11.5,
-                subtitlePadding=5,
-            ),
-        )
-        .configure(font=FONT)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=QUIET,
-            titleColor=QUIET,
-            labelFontSize=11,
-            titleFontSize=11.5,
-            titleFontWeight="normal",
-            titlePadding=8,
-        )
-        .configure_legend(labelColor=INK, labelFontSize=11.5, title=None)
-        .to_dict()
-    )
+    both = alt.vconcat(_upper(x, list(used)), _lower(x, unit), spacing=18)
+    subtitle = f"simulated; each point is the mean over {_stretch(edges)}"
+    whole = card(both.resolve_scale(color="independent"), title, subtitle)
+    spec = whole.configure_legend(labelColor=INK, labelFontSize=11.5, title=None).to_dict()
     return spec | {"datasets": {"utilisation": rows, "waiting": lower}}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from runner.charts import COLOURS, FONT, HAIRLINE, INK, QUIET
+from runner.charts import COLOURS, HAIRLINE, INK, QUIET, card
 from runner.charts import png as png
 from runner.charts import svg as svg
 
@@ -71,27 +71,8 @@ def _lines(rows: list[dict[str, Any]], x: str, title: str, y_title: str | None) 
 
 
 def _card(chart: Any, title: str, subtitle: str) -> dict[str, Any]:
-    words = alt.TitleParams(
-        text=title,
-        subtitle=subtitle,
-        anchor="start",
-        offset=14,
-        fontSize=15,
-        color=INK,
-        subtitleColor=QUIET,
-        subtitleFontSize=11.5,
-        subtitlePadding=5,
-    )
-    card = chart.properties(background="white", padding=16, title=words).configure(font=FONT)
-    card = card.configure_view(stroke=None).configure_axis(
-        labelColor=QUIET,
-        titleColor=QUIET,
-        labelFontSize=11,
-        titleFontSize=11.5,
-        titleFontWeight="normal",
-        titlePadding=8,
-    )
-    return card.configure_legend(labelColor=INK, labelFontSize=12, symbolSize=300).to_dict()
+    whole = card(chart, title, subtitle)
+    return whole.configure_legend(labelColor=INK, labelFontSize=12, symbolSize=300).to_dict()
 
 
 def validation(sides: dict[str, Any], goal: float) -> dict[str, Any]:
