@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 import yaml
+from pydantic import BaseModel
 
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
@@ -239,15 +240,18 @@ def _differing(plan: Plan) -> list[str]:
 
 def _value(arm: Any, key: str) -> Any:
     section, _, name = key.partition(".")
-    return getattr(getattr(arm, section), name)
+    value = getattr(getattr(arm, section), name)
+    return _flow(value) if name == "phases" else value
 
 
-def _flow(config: Any) -> str:
-    values = config.model_dump(mode="json", exclude_none=True)
-    return "{" + ", ".join(f"{key}: {_plain(value)}" for key, value in values.items()) + "}"
-
-
-def _plain(value: object) -> str:
+def _flow(value: Any) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

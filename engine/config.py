@@ -4,51 +4,16 @@ value that cannot work is refused here in a sentence, before anything is compile
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
-MAX_COUNT = 2**31 - 1  # what an int32 index on the device can count
-
-Count = Annotated[int, Field(gt=0, le=MAX_COUNT)]
-
-
-def refusal(sentence: str, **values: Any) -> PydanticCustomError:
-    """A validation error whose message is `sentence`, with `{name}` filled in from `values`."""
-    return PydanticCustomError("cannot_work", sentence, values)
-
-
-class Config(BaseModel):
-    """Frozen and hashable; unknown keys are refused; "128", 128.0 and true are no integers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-def _span(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PydanticCustomError("float_type", "a span is a number")
-    if isinstance(value, int):
-        if not 0 <= value <= MAX_COUNT:
-            raise refusal("{value} steps cannot be; write 0 or more", value=value)
-    elif not 0 <= value <= 1:
-        raise refusal(
-            "{value} is neither a fraction of the run (0.0 to 1.0) nor a whole number of steps; "
-            "write one of them",
-            value=value,
-        )
-    return value
-
-
-Span = Annotated[int | float, PlainValidator(_span)]  # 0.1: a tenth of the run; 100: steps
-
+from engine.fields import MAX_COUNT as MAX_COUNT
+from engine.fields import Config as Config
+from engine.fields import Count as Count
+from engine.fields import Span
+from engine.fields import refusal as refusal
+from engine.fields import span_steps as span_steps
+from engine.phases import SCHEDULE, Phase, filled_in
 
 # ── The model ────────────────────────────────────────────────────────────────────────────────
 
@@ -222,64 +187,6 @@ class ModelConfig(Config):
 DECAY = 0.2  # wsd's, if none is named
 GUARD_WINDOW = 64  # good steps that a spike is measured against
 
-SCHEDULE = ("learning_rate", "adam_learning_rate", "lr_schedule", "warmup", "decay")
-MOST_PHASES = 32
-
-Weights = Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
-
-
-def _absent(value: Any) -> bool:
-    return value is None or value == ()
-
-
-class Phase(Config):
-    """What a run changes once `at` steps are finished. A phase that names a key of the schedule
-    begins a schedule of its own, which lasts to the next phase that does, or to the end; spans are
-    of these steps. Its other keys are as before, but for `warmup`, which is 0, and all are filled
-    in. Data changes likewise: it stays until a phase names another. Batch and seq_len never do."""
-
-    at: Count = Field(
-        description="finished steps after which it begins: with 1000, step 1001 is its first"
-    )
-    learning_rate: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, exclude_if=_absent, description="the schedule's peak"
-    )
-    adam_learning_rate: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        exclude_if=_absent,
-        description="the peak for what Adam moves; learning_rate if the two were the same before",
-    )
-    lr_schedule: Literal["constant", "linear", "cosine", "wsd"] | None = Field(
-        default=None, exclude_if=_absent, description="what follows the warm-up"
-    )
-    warmup: Span | None = Field(
-        default=None, exclude_if=_absent, description="steps, or fraction of its steps, rising"
-    )
-    decay: Span | None = Field(
-        default=None, exclude_if=_absent, description="wsd only: as warmup, at the end"
-    )
-    tokens: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, exclude_if=_absent, description="the input that is trained on from now on"
-    )
-    weights: Weights | None = Field(
-        default=None,
-        exclude_if=_absent,
-        description="of the parts of a mixture from now on; with `tokens` and no weights, its own",
-    )
-
-    def __hash__(self) -> int:
-        return hash(self.model_dump_json())
-
-    @property
-    def schedule(self) -> dict[str, Any]:
-        """The keys of a schedule that it names."""
-        values = {key: getattr(self, key) for key in SCHEDULE}
-        return {key: value for key, value in values.items() if value is not None}
-
-    @property
-    def changes_data(self) -> bool:
-        return self.tokens is not None or self.weights is not None
-
 
 class TrainConfig(Config):
     """How the model is trained: batch, length, schedule, optimizer, guards and what is kept."""
@@ -363,7 +270,7 @@ class TrainConfig(Config):
     phases: tuple[Phase, ...] = Field(
         default=(),
         strict=False,  # a list is written where a tuple is kept
-        exclude_if=_absent,
+        exclude_if=lambda phases: not phases,  # a run without them is described as it always was
         description="what the run changes on its way, in order",
     )
 
@@ -487,7 +394,7 @@ class TrainConfig(Config):
     def _phases_fit(cls, phases: tuple[Phase, ...], info: ValidationInfo) -> tuple[Phase, ...]:
         if not {"num_train_steps", "optimizer", *SCHEDULE} <= info.data.keys():
             return phases  # what is amiss there is said already
-        return _filled_in(phases, info.data)
+        return filled_in(phases, info.data, cls.model_validate)
 
     def schedules(self) -> tuple[tuple[int, "TrainConfig"], ...]:
         """What the learning rates follow, one after the other: how many steps are finished before,
@@ -499,78 +406,6 @@ class TrainConfig(Config):
             (start, self.model_copy(update=new | {"num_train_steps": end - start, "phases": ()}))
             for start, end, new in zip(starts, ends, named, strict=True)
         )
-
-
-def _filled_in(phases: tuple[Phase, ...], base: dict[str, Any]) -> tuple[Phase, ...]:
-    """The phases with all keys of their schedules, where `base` has what the run begins with.
-    Raises ValidationError for those that cannot be."""
-    problems: list[InitErrorDetails] = []
-
-    def wrong(number: int, key: str, error: PydanticCustomError) -> None:
-        value = getattr(phases[number], key)
-        problems.append(InitErrorDetails(type=error, loc=(number, key), input=value))
-
-    before, steps = 0, base["num_train_steps"]
-    if len(phases) > MOST_PHASES:
-        wrong(MOST_PHASES, "at", refusal("a run has at most {most} phases", most=MOST_PHASES))
-        phases = phases[:MOST_PHASES]
-    for number, phase in enumerate(phases):
-        if phase.at <= before:
-            words = "a phase at {at} cannot follow one at {before}; write them in order, one a step"
-            wrong(number, "at", refusal(words, at=phase.at, before=before))
-        elif phase.at >= steps:
-            words = "the run ends after {steps} steps, so that a phase at {at} would not begin"
-            wrong(number, "at", refusal(words, at=phase.at, steps=steps))
-        if not (phase.schedule or phase.changes_data):
-            named = ", ".join((*SCHEDULE, "tokens", "weights"))
-            wrong(number, "at", refusal("this phase changes nothing; write one of " + named))
-        before = max(before, phase.at)
-    if problems:
-        raise ValidationError.from_exception_data("phases", problems)
-
-    turns = [number for number, phase in enumerate(phases) if phase.schedule]
-    found, now = list(phases), {key: base[key] for key in SCHEDULE}
-    begins = [0, *(phases[number].at for number in turns)]
-    for number, begin, end in zip([None, *turns], begins, [*begins[1:], steps], strict=True):
-        if number is not None:
-            now = _next_schedule(now, phases[number].schedule)
-        try:
-            given = {"optimizer": base["optimizer"], "num_train_steps": end - begin, **now}
-            checked = TrainConfig.model_validate({"train_batch_size": 1, **given})
-        except ValidationError as error:
-            of = f"of the steps {begin + 1} to {end}: "
-            for detail in error.errors():
-                words = refusal(of + detail["msg"])
-                if number is not None:
-                    wrong(number, str(detail["loc"][0]), words)
-                elif turns:  # what the run begins with is too long for where its phases are
-                    wrong(turns[0], "at", words)
-            continue
-        now = {key: getattr(checked, key) for key in SCHEDULE}
-        if number is not None:
-            found[number] = phases[number].model_copy(update=now)
-    if problems:
-        raise ValidationError.from_exception_data("phases", problems)
-    return tuple(found)
-
-
-def _next_schedule(before: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """A schedule after another one, of which it names what differs."""
-    now = {**before, "warmup": 0, **named}
-    if "adam_learning_rate" not in named and before["adam_learning_rate"] in (
-        None,
-        before["learning_rate"],
-    ):
-        now["adam_learning_rate"] = None  # left out, so that it is learning_rate
-    if "decay" not in named and now["lr_schedule"] != "wsd":
-        now["decay"] = None
-    return now
-
-
-def span_steps(span: int | float, num_train_steps: int) -> int:
-    """How many of `num_train_steps` steps a span is: itself if it is an int, else that fraction
-    of them, rounded (ties to even)."""
-    return span if isinstance(span, int) else round(span * num_train_steps)
 
 
 # ── How it is computed ───────────────────────────────────────────────────────────────────────

@@ -91,6 +91,7 @@ class Sampler:
     `phases` are later shares: (finished steps, a weight for each source), in order; a source with
     weight 0 is left alone. Blocks begin anew then, and each source goes on behind the blocks that
     it had a share in: of a block that the phase cuts short, what was not reached is passed over.
+    A phase with the shares of the one before changes nothing.
 
     With `packed`, rows hold whole documents (`engine.packing`), and each store must have its
     packing for this seq_len; else they are windows that cross documents.
@@ -124,8 +125,11 @@ class Sampler:
         ]
         turns = [(0, [weight for _, weight in mixture]), *phases]
         self._turns: list[Turn] = []
+        last: Sequence[float] = ()
         for before, weights in turns:
-            self._turns.append(self._turn(before * batch_size, stores, weights, block))
+            if list(weights) != list(last):
+                self._turns.append(self._turn(before * batch_size, stores, weights, block))
+            last = weights
         self.block_counts: list[int] = self._turns[0].counts_N.tolist()
 
     def _turn(

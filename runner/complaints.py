@@ -111,8 +111,8 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
         if isinstance(known, type) and issubclass(known, BaseModel):
             field = known.model_fields.get(str(part))
             known = field.annotation if field else None
-        else:  # a mapping from names to what is below them
-            known = (*get_args(known), None)[1 if get_origin(known) is dict else -1]
+        else:  # a mapping from names to what is below them, or a list of it
+            known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
     found = isinstance(known, type) and issubclass(known, BaseModel)
     return list(known.model_fields) if found else []
 

@@ -140,7 +140,18 @@ class _Reader:
                 words = "`tokenize` needs the input `text` or a `source`, and not both"
                 self._say((name,), words)
                 return
+            check = BUILT_IN[step.do].check if step.do in BUILT_IN else None
+            inputs = {key: self._parts(of) for key, of in step.inputs.items()}
+            for path, words in check(checked, inputs) if check else ():
+                self._say((name, *path), words)
             yield node, checked
+
+    def _parts(self, name: str) -> tuple[str, ...] | None:
+        """The parts of the mixture that a step makes; none if a built-in makes no mixture."""
+        step = self._steps.get(name)
+        if step is None or step.do not in BUILT_IN:
+            return None
+        return tuple(step.inputs) if step.do == "mix" else ()
 
     def _check(self, name: str, step: Step) -> None:
         kind = (step.resources or self._resources).kind
@@ -167,8 +178,12 @@ class _Reader:
             return
         takes = (*built_in.inputs, *built_in.optional)
         for key in step.inputs:
-            if key not in takes:
+            if key not in takes and not built_in.check:
                 words = f"`{step.do}` takes {_listed(takes)}{near(key, takes)}"
+                self._say((name, "inputs", key), words)
+            taken = self._steps.get(step.inputs[key])
+            if built_in.check and taken and taken.sweep:
+                words = f"`{step.inputs[key]}` is a sweep, and `{step.do}` takes one of them here"
                 self._say((name, "inputs", key), words)
         for key in built_in.inputs:
             if key not in step.inputs:
@@ -195,7 +210,8 @@ class _Reader:
             return None
 
     def _say(self, path: yaml12.Path, words: str) -> None:
-        self.problems.append(self.problem(path, words))
+        if (found := self.problem(path, words)) not in self.problems:
+            self.problems.append(found)
 
 
 def _own(do: str, config: Mapping[str, Any]) -> Iterator[str]:
