@@ -13,7 +13,6 @@ from typing import Any
 
 import jinja2
 import yaml
-from pydantic import BaseModel
 
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
@@ -166,7 +165,7 @@ def plan(record: PlanRecord) -> str:
         value=_value,
         sentence=sentence,
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
-        flow=_flow,
+        flow=figures.flow,
     )
 
 
@@ -241,18 +240,7 @@ def _differing(plan: Plan) -> list[str]:
 def _value(arm: Any, key: str) -> Any:
     section, _, name = key.partition(".")
     value = getattr(getattr(arm, section), name)
-    return _flow(value) if name == "phases" else value
-
-
-def _flow(value: Any) -> str:
-    """A value as YAML on one line."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", exclude_none=True)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return figures.flow(value) if name == "phases" else value
 
 
 # ── Commands ─────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 from pydantic_core import InitErrorDetails
 
 from engine.fields import Config, Count, Span, refusal
@@ -14,7 +20,8 @@ from engine.fields import Config, Count, Span, refusal
 SCHEDULE = ("learning_rate", "adam_learning_rate", "lr_schedule", "warmup", "decay")
 MOST_PHASES = 32
 
-Weights = Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+InputName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Weights = Annotated[dict[InputName, Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
 class Phase(Config):
@@ -38,7 +45,7 @@ class Phase(Config):
     )
     warmup: Span | None = Field(default=None, description="steps, or fraction of its steps, rising")
     decay: Span | None = Field(default=None, description="wsd only: as warmup, at the end")
-    tokens: Annotated[str, Field(min_length=1)] | None = Field(
+    tokens: InputName | None = Field(
         default=None, description="the input that is trained on from now on"
     )
     weights: Weights | None = Field(

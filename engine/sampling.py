@@ -257,6 +257,9 @@ def _check_sources(
     """Raises WrongTokens unless the sources can be mixed, and each has a weight in some turn."""
     if not mixture:
         raise WrongTokens("there is nothing to sample from; name a token store")
+    for before, of in phases:
+        if not any(of):
+            raise WrongTokens(f"nothing is left to sample from after step {before}; raise a weight")
     first = mixture[0][0]
     for (store, weight), *later in zip(mixture, *(of for _, of in phases), strict=True):
         weights = [weight, *later]

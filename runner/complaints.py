@@ -17,6 +17,7 @@ NAMED = {
     "arms": "an arm; use a–z, 0–9, `_` and `-`",
     "steps": "a step; use a–z, 0–9, `_` and `-`, a letter first",
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
+    "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
 MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
 

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from engine.config import refusal
+from engine.phases import InputName
 from runner import graph, yaml12
 from runner.builtins import BUILT_IN, FUNCTION, Map
 from runner.complaints import Problem, dotted, near, told
@@ -29,7 +30,6 @@ MOST_NODES = 10_000
 
 StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
-InputName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
 
 def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:

@@ -227,6 +227,7 @@ def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
         duration=figures.duration,
         flops=figures.flops,
         count=figures.count,
+        flow=figures.flow,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
         expected=lambda expect: verdicts.parse_expect(expect).words,
