@@ -23,7 +23,7 @@ from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
 
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
-MOST_SHOWN = (1000, 200, 100, 50, 20, 5)  # entries of a list; the first that fits
+MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
 _UNSHOWN = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"

@@ -18,10 +18,13 @@ from pydantic_core import InitErrorDetails
 from engine.fields import Config, Count, Span, refusal
 
 SCHEDULE = ("learning_rate", "adam_learning_rate", "lr_schedule", "warmup", "decay")
-MOST_PHASES = 32
+MOST_PHASES = 16
+MOST_PARTS = 32  # of a mixture
 
 InputName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-Weights = Annotated[dict[InputName, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+Weights = Annotated[
+    dict[InputName, Annotated[float, Field(gt=0)]], Field(min_length=1, max_length=MOST_PARTS)
+]
 
 
 class Phase(Config):

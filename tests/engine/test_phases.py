@@ -96,7 +96,8 @@ def test_a_run_without_phases_is_described_as_ever() -> None:
         ([{"at": 9, "weights": {"a": float("inf")}}], (0, "weights", "a"), "finite"),
         ([{"at": 9, "weights": {}}], (0, "weights"), "at least 1"),
         ([{"at": 9, "tokens": "`@x`"}], (0, "tokens"), "match pattern"),
-        ([{"at": n, "tokens": "a"} for n in range(1, 40)], (32, "at"), "at most 32 phases"),
+        ([{"at": n, "tokens": "a"} for n in range(1, 40)], (16, "at"), "at most 16 phases"),
+        ([{"at": 9, "weights": {f"a{n}": 1 for n in range(40)}}], (0, "weights"), "at most 32"),
     ],
 )  # fmt: skip
 def test_phases_that_cannot_be_are_refused_where_they_stand(
