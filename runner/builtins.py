@@ -26,8 +26,10 @@ class Tokenize(Config):
     source: Literal["stdlib"] | None = Field(
         default=None, description="Python's own standard library, in the place of an input"
     )
-    tokenizer: Literal["byte", "bpe"] = Field(
-        default="byte", description="a token is a byte, or a byte-level BPE trained on the spot"
+    tokenizer: Literal["byte", "bpe", "given"] = Field(
+        default="byte",
+        description="a token is a byte; a byte-level BPE trained on the spot; or that of the token "
+        "store that is the input `tokenizer`",
     )
     vocab_size: Count | None = Field(
         default=None, validate_default=True, description="bpe only: most tokens it may have"
@@ -44,6 +46,8 @@ class Tokenize(Config):
             raise refusal("a bpe needs a vocab_size; write one, 512 for a start")
         if kind == "byte" and size is not None:
             raise refusal("bytes have no vocab_size to choose; remove it, or write tokenizer: bpe")
+        if kind == "given" and size is not None:
+            raise refusal("the given tokenizer has its own vocab_size; remove this one")
         return size
 
 
@@ -141,7 +145,7 @@ class BuiltIn(NamedTuple):
 
 
 BUILT_IN = {
-    "tokenize": BuiltIn("runner.builtin.tokens:tokenize", Tokenize, (), ("text",)),
+    "tokenize": BuiltIn("runner.builtin.tokens:tokenize", Tokenize, (), ("text", "tokenizer")),
     "filter": BuiltIn("runner.builtin.texts:filter_documents", Filter, ("text",)),
     "map": BuiltIn("runner.builtin.mapping:map_documents", Map, ("text",)),
     "mix": BuiltIn("runner.builtin.mix:mix", Mix, (), check=_mixed),

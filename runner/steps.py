@@ -140,6 +140,10 @@ class _Reader:
                 words = "`tokenize` needs the input `text` or a `source`, and not both"
                 self._say((name,), words)
                 return
+            given = step.do == "tokenize" and checked["tokenizer"] == "given"
+            if step.do == "tokenize" and given != ("tokenizer" in step.inputs):
+                words = "`tokenizer: given` and the input `tokenizer` go together; write both"
+                self._say((name,), words)
             check = BUILT_IN[step.do].check if step.do in BUILT_IN else None
             inputs = {key: self._parts(of) for key, of in step.inputs.items()}
             for path, words in check(checked, inputs) if check else ():

@@ -18,6 +18,7 @@ from runner.builtin import train as training
 from runner.builtin.evaluate import evaluate
 from runner.builtin.mix import mix
 from runner.builtin.mixtures import parts_of, sampler
+from runner.builtin.tokens import tokenize
 from runner.builtins import Train
 from runner.complaints import BadExperiment
 
@@ -76,6 +77,24 @@ def test_where_files_cannot_be_linked_they_are_copied(
     assert outputs.digests(tmp_path.resolve()) == outputs.digests(stores["mixed"])
     one = "train/manifest.json"
     assert not (tmp_path / "web" / one).samefile(stores["web"] / one)
+
+
+def test_texts_share_a_tokenizer_that_one_of_them_has_learnt(tmp_path: Path) -> None:
+    for name in ("web", "code"):
+        (tmp_path / name).mkdir()
+        for split in ("train", "validation"):
+            line = json.dumps({"text": SONGS[name] * 9})
+            (tmp_path / name / f"{split}.jsonl").write_text(f"{line}\n" * 9)
+    learning = {"source": None, "tokenizer": "bpe", "vocab_size": 270}
+    tokenize(learning, {"text": tmp_path / "web"}, tmp_path / "one")
+    given = {"source": None, "tokenizer": "given", "vocab_size": None}
+    inputs = {"text": tmp_path / "code", "tokenizer": tmp_path / "one"}
+    tokenize(given, inputs, tmp_path / "other")
+    both = {"web": tmp_path / "one", "code": tmp_path / "other"}
+    mix({"weights": {"web": 1, "code": 1}}, both, tmp_path / "mixed")
+    assert {
+        store.manifest.vocab_size for store, _ in parts_of(tmp_path / "mixed", "train").values()
+    } == {270}
 
 
 def test_what_cannot_be_mixed_is_refused_when_made(stores: dict[str, Path], tmp_path: Path) -> None:
@@ -270,6 +289,10 @@ PHASE = "          - {at: 4, %s}\n"
          "steps.train.config.train.phases.0.learning_rat", "did you mean `learning_rate`?"),
         (train_step(PHASE % "train_batch_size: 4"), 19,
          "steps.train.config.train.phases.0.train_batch_size", "unknown key"),
+        ("  t: {do: tokenize, config: {source: stdlib, tokenizer: given}}\n", 8, "steps.t",
+         "`tokenizer: given` and the input `tokenizer` go together"),
+        ("  t: {do: tokenize, inputs: {tokenizer: web}, config: {source: stdlib}}\n", 8, "steps.t",
+         "`tokenizer: given` and the input `tokenizer` go together"),
         (train_step("          {at: 4}\n"), 18, "steps.train.config.train.phases",
          "must be a list, not a mapping"),
     ],
