@@ -6,7 +6,7 @@ A step's function is called as `function(config, inputs, out)`: its configuratio
 Texts are folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator
@@ -108,20 +108,23 @@ def _mixed(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
 
 
 def _trained_on(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
-    now, used = "tokens", {"tokens"}
+    now = "tokens"
     for number, phase in enumerate(config["train"].get("phases", [])):
         at: yaml12.Path = ("config", "train", "phases", number)
         now = phase.get("tokens", now)
-        used.add(now)
         if now not in inputs and "tokens" in phase:
             yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs)}"
         parts = inputs.get(now)
         if "weights" in phase and parts is not None:
             yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
-    for name in inputs:
-        if name not in used:
-            words = "`train` takes `tokens`, and what its phases name as their `tokens`"
-            yield ("inputs", name), words + near(name, ("tokens",))
+
+
+def inputs_of(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
+    """Those of a step's inputs that it reads with this configuration."""
+    if do != "train":
+        return set(inputs)
+    named = {phase.get("tokens") for phase in config["train"].get("phases", [])}
+    return {name for name in inputs if name == "tokens" or name in named}
 
 
 def _weighed(

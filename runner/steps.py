@@ -20,7 +20,7 @@ from pydantic import (
 from engine.config import refusal
 from engine.phases import InputName
 from runner import graph, yaml12
-from runner.builtins import BUILT_IN, FUNCTION, Map
+from runner.builtins import BUILT_IN, FUNCTION, Map, inputs_of
 from runner.complaints import Problem, dotted, near, told
 from runner.hardware import KINDS
 from runner.record import Resources
@@ -92,8 +92,9 @@ def nodes(
     made: dict[str, Node] = {}
     for name in sequence:
         step = steps[name]
-        inputs = {key: tuple(found[of]) for key, of in step.inputs.items()}
         for node, config in found[name].items():
+            read = inputs_of(step.do, config, step.inputs)
+            inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
             made[node] = Node(
                 do=step.do,
                 function=BUILT_IN[step.do].function if step.do in BUILT_IN else step.do,
@@ -126,6 +127,7 @@ class _Reader:
         points, many = graph.points(step.sweep, step.seeds), bool(step.sweep or step.seeds)
         if many and len(points) < _combinations(step):
             self._say((name, "sweep"), "two of its points have the same name; name them in a list")
+        idle = set(step.inputs)
         for label, values in points.items():
             node = f"{name}/{label}" if many else name
             try:
@@ -148,7 +150,11 @@ class _Reader:
             inputs = {key: self._parts(of) for key, of in step.inputs.items()}
             for path, words in check(checked, inputs) if check else ():
                 self._say((name, *path), words)
+            idle -= inputs_of(step.do, checked, step.inputs)
             yield node, checked
+        for key in sorted(idle):
+            words = f"no phase has `{key}` as its `tokens`, so that it would not be trained on"
+            self._say((name, "inputs", key), words + near(key, ("tokens",)))
 
     def _parts(self, name: str) -> tuple[str, ...] | None:
         """The parts of the mixture that a step makes; none if a built-in makes no mixture."""

@@ -276,7 +276,9 @@ PHASE = "          - {at: 4, %s}\n"
          "steps.train.config.train.phases.0.tokens",
          "there is no input `clean`; did you mean `clear`?"),
         (train_step(PHASE % "warmup: 1", "tokens: mix, spare: web"), 11,
-         "steps.train.inputs.spare", "`train` takes `tokens`, and what its phases name"),
+         "steps.train.inputs.spare", "no phase has `spare` as its `tokens`"),
+        (train_step(PHASE % "warmup: 1", "tokens: mix, token: web"), 11,
+         "steps.train.inputs.token", "not be trained on; did you mean `tokens`?"),
         (train_step(PHASE % "weights: {web: 1, cod: 2}"), 19,
          "steps.train.config.train.phases.0.weights.cod", "is not a part of `tokens`; did you"),
         (train_step(PHASE % "weights: {web: 1}"), 19,
@@ -311,6 +313,14 @@ def test_what_own_code_makes_may_be_any_mixture() -> None:
     text = HEAD + train_step(phase, "tokens: mix, other: own")
     [found] = spec.parse(text, "experiment.yaml").arms["train"][1].phases
     assert (found.tokens, found.weights) == ("other", {"any": 1, "thing": 2})
+
+
+def test_a_point_of_a_sweep_depends_on_the_inputs_that_it_trains_on() -> None:
+    flat = "    sweep: [{name: flat, train.phases: []}, {name: late}]\n"
+    text = train_step(PHASE % "tokens: late", "tokens: mix, late: web") + flat
+    nodes = spec.parse(HEAD + text, "experiment.yaml").nodes
+    assert nodes["train/flat"].inputs == {"tokens": ("mix",)}
+    assert nodes["train/late"].inputs == {"tokens": ("mix",), "late": ("web",)}
 
 
 SHORT = """\
