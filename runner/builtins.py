@@ -6,15 +6,12 @@ A step's function is called as `function(config, inputs, out)`: its configuratio
 Texts are folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
 from engine.config import Config, Count, EvalConfig, ModelConfig, TrainConfig, refusal
 from engine.phases import Weights
-from runner import yaml12
-from runner.complaints import near
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 Function = Annotated[str, StringConstraints(pattern=f"^{FUNCTION}$")]
@@ -51,6 +48,14 @@ class Tokenize(Config):
         return size
 
 
+class Mix(Config):
+    """Token stores, by names of the author's, to a mixture of them."""
+
+    weights: Weights = Field(
+        description="each input's share of the rows that are trained on; their sum does not matter"
+    )
+
+
 class Filter(Config):
     """Texts to the documents among them that pass."""
 
@@ -70,16 +75,8 @@ class Map(Config):
     )
 
 
-class Mix(Config):
-    """Token stores, by names of the author's, to a mixture of them."""
-
-    weights: Weights = Field(
-        description="each input's share of the rows that are trained on; their sum does not matter"
-    )
-
-
 class Train(Config):
-    """A token store or a mixture to a trained model. Phases of `train` may name other inputs."""
+    """A token store to a trained model."""
 
     model: ModelConfig
     train: TrainConfig
@@ -90,68 +87,18 @@ class Evaluate(EvalConfig):
     """Trained models to their bits per byte on the validation tokens."""
 
 
-# {input: the parts of the mixture that it is}; empty for one store, None for what nobody knows yet.
-Inputs = Mapping[str, tuple[str, ...] | None]
-Complaints = Iterator[tuple[yaml12.Path, str]]  # where in the step, and what
-
-
-def _mixed(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
-    if len(inputs) < 2:
-        yield (
-            ("inputs",),
-            "a mixture has two inputs at least; name another, or use the one as it is",
-        )
-    for name, parts in inputs.items():
-        if parts:
-            yield ("inputs", name), "it is a mixture already; name its parts as inputs instead"
-    yield from _weighed(config["weights"], tuple(inputs), ("config", "weights"), "an input")
-
-
-def _trained_on(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
-    now = "tokens"
-    for number, phase in enumerate(config["train"].get("phases", [])):
-        at: yaml12.Path = ("config", "train", "phases", number)
-        now = phase.get("tokens", now)
-        if now not in inputs and "tokens" in phase:
-            yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs)}"
-        parts = inputs.get(now)
-        if "weights" in phase and parts is not None:
-            yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
-
-
-def inputs_of(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
-    """Those of a step's inputs that it reads with this configuration."""
-    if do != "train":
-        return set(inputs)
-    named = {phase.get("tokens") for phase in config["train"].get("phases", [])}
-    return {name for name in inputs if name == "tokens" or name in named}
-
-
-def _weighed(
-    weights: Mapping[str, float], names: tuple[str, ...], at: yaml12.Path, what: str
-) -> Complaints:
-    for name in weights:
-        if name not in names:
-            yield (*at, name), f"`{name}` is not {what}{near(name, names)}"
-    for name in names:
-        if name not in weights:
-            yield at, f"`{name}` has no weight; write one, or take it out of the mixture"
-
-
 class BuiltIn(NamedTuple):
     function: str  # module:function
     config: type[BaseModel]
     inputs: tuple[str, ...]
     optional: tuple[str, ...] = ()
-    # Of what takes inputs of other names too, none of them a sweep: what is wrong with them.
-    check: Callable[[Mapping[str, Any], Inputs], Complaints] | None = None
 
 
 BUILT_IN = {
     "tokenize": BuiltIn("runner.builtin.tokens:tokenize", Tokenize, (), ("text", "tokenizer")),
     "filter": BuiltIn("runner.builtin.texts:filter_documents", Filter, ("text",)),
     "map": BuiltIn("runner.builtin.mapping:map_documents", Map, ("text",)),
-    "mix": BuiltIn("runner.builtin.mix:mix", Mix, (), check=_mixed),
-    "train": BuiltIn("runner.builtin.train:train", Train, ("tokens",), check=_trained_on),
+    "mix": BuiltIn("runner.builtin.mix:mix", Mix, ()),
+    "train": BuiltIn("runner.builtin.train:train", Train, ("tokens",)),
     "evaluate": BuiltIn("runner.builtin.evaluate:evaluate", Evaluate, ("models", "tokens")),
 }

@@ -20,10 +20,11 @@ from pydantic import (
 from engine.config import refusal
 from engine.phases import InputName
 from runner import graph, yaml12
-from runner.builtins import BUILT_IN, FUNCTION, Map, inputs_of
+from runner.builtins import BUILT_IN, FUNCTION, Map
 from runner.complaints import Problem, dotted, near, told
 from runner.hardware import KINDS
 from runner.record import Resources
+from runner.step_inputs import CHECKS, read_by
 from runner.store import to_json
 
 MOST_NODES = 10_000
@@ -93,7 +94,7 @@ def nodes(
     for name in sequence:
         step = steps[name]
         for node, config in found[name].items():
-            read = inputs_of(step.do, config, step.inputs)
+            read = read_by(step.do, config, step.inputs)
             inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
             made[node] = Node(
                 do=step.do,
@@ -146,11 +147,10 @@ class _Reader:
             if step.do == "tokenize" and given != ("tokenizer" in step.inputs):
                 words = "`tokenizer: given` and the input `tokenizer` go together; write both"
                 self._say((name,), words)
-            check = BUILT_IN[step.do].check if step.do in BUILT_IN else None
             inputs = {key: self._parts(of) for key, of in step.inputs.items()}
-            for path, words in check(checked, inputs) if check else ():
+            for path, words in CHECKS[step.do](checked, inputs) if step.do in CHECKS else ():
                 self._say((name, *path), words)
-            idle -= inputs_of(step.do, checked, step.inputs)
+            idle -= read_by(step.do, checked, step.inputs)
             yield node, checked
         for key in sorted(idle):
             words = f"no phase has `{key}` as its `tokens`, so that it would not be trained on"
@@ -188,11 +188,11 @@ class _Reader:
             return
         takes = (*built_in.inputs, *built_in.optional)
         for key in step.inputs:
-            if key not in takes and not built_in.check:
+            if key not in takes and step.do not in CHECKS:
                 words = f"`{step.do}` takes {_listed(takes)}{near(key, takes)}"
                 self._say((name, "inputs", key), words)
             taken = self._steps.get(step.inputs[key])
-            if built_in.check and taken and taken.sweep:
+            if step.do in CHECKS and taken and taken.sweep:
                 words = f"`{step.inputs[key]}` is a sweep, and `{step.do}` takes one of them here"
                 self._say((name, "inputs", key), words)
         for key in built_in.inputs:
