@@ -23,7 +23,7 @@ from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
 
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
-MOST_SHOWN = (1000, 200, 100, 50, 20, 5)  # entries of a list; the first that fits
+MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
 _UNSHOWN = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -165,7 +165,7 @@ def plan(record: PlanRecord) -> str:
         value=_value,
         sentence=sentence,
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
-        flow=_flow,
+        flow=figures.flow,
     )
 
 
@@ -239,16 +239,8 @@ def _differing(plan: Plan) -> list[str]:
 
 def _value(arm: Any, key: str) -> Any:
     section, _, name = key.partition(".")
-    return getattr(getattr(arm, section), name)
-
-
-def _flow(config: Any) -> str:
-    values = config.model_dump(mode="json", exclude_none=True)
-    return "{" + ", ".join(f"{key}: {_plain(value)}" for key, value in values.items()) + "}"
-
-
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    value = getattr(getattr(arm, section), name)
+    return figures.flow(value) if name == "phases" else value
 
 
 # ── Commands ─────────────────────────────────────────────────────────────────────────────────

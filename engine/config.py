@@ -4,50 +4,16 @@ value that cannot work is refused here in a sentence, before anything is compile
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-MAX_COUNT = 2**31 - 1  # what an int32 index on the device can count
-
-Count = Annotated[int, Field(gt=0, le=MAX_COUNT)]
-
-
-def refusal(sentence: str, **values: Any) -> PydanticCustomError:
-    """A validation error whose message is `sentence`, with `{name}` filled in from `values`."""
-    return PydanticCustomError("cannot_work", sentence, values)
-
-
-class Config(BaseModel):
-    """Frozen and hashable; unknown keys are refused; "128", 128.0 and true are no integers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-def _span(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PydanticCustomError("float_type", "a span is a number")
-    if isinstance(value, int):
-        if not 0 <= value <= MAX_COUNT:
-            raise refusal("{value} steps cannot be; write 0 or more", value=value)
-    elif not 0 <= value <= 1:
-        raise refusal(
-            "{value} is neither a fraction of the run (0.0 to 1.0) nor a whole number of steps; "
-            "write one of them",
-            value=value,
-        )
-    return value
-
-
-Span = Annotated[int | float, PlainValidator(_span)]  # 0.1: a tenth of the run; 100: steps
-
+from engine.fields import MAX_COUNT as MAX_COUNT
+from engine.fields import Config as Config
+from engine.fields import Count as Count
+from engine.fields import Span
+from engine.fields import refusal as refusal
+from engine.fields import span_steps as span_steps
+from engine.phases import SCHEDULE, Phase, filled_in
 
 # ── The model ────────────────────────────────────────────────────────────────────────────────
 
@@ -301,6 +267,12 @@ class TrainConfig(Config):
     keep_every: Count | None = Field(
         default=None, description="checkpoints of its multiples stay too"
     )
+    phases: tuple[Phase, ...] = Field(
+        default=(),
+        strict=False,  # a list is written where a tuple is kept
+        exclude_if=lambda phases: not phases,  # a run without them is described as it always was
+        description="what the run changes on its way, in order",
+    )
 
     @field_validator("gradient_accumulation_steps")
     @classmethod
@@ -417,11 +389,23 @@ class TrainConfig(Config):
     def _every_tenth(cls, every: Any, info: ValidationInfo) -> Any:
         return max(1, info.data.get("num_train_steps", 1) // 10) if every is None else every
 
+    @field_validator("phases")
+    @classmethod
+    def _phases_fit(cls, phases: tuple[Phase, ...], info: ValidationInfo) -> tuple[Phase, ...]:
+        if not {"num_train_steps", "optimizer", *SCHEDULE} <= info.data.keys():
+            return phases  # what is amiss there is said already
+        return filled_in(phases, info.data, cls.model_validate)
 
-def span_steps(span: int | float, num_train_steps: int) -> int:
-    """How many of `num_train_steps` steps a span is: itself if it is an int, else that fraction
-    of them, rounded (ties to even)."""
-    return span if isinstance(span, int) else round(span * num_train_steps)
+    def schedules(self) -> tuple[tuple[int, "TrainConfig"], ...]:
+        """What the learning rates follow, one after the other: how many steps are finished before,
+        and a configuration without phases that has the schedule and as many steps as it lasts."""
+        starts = [0, *(phase.at for phase in self.phases if phase.schedule)]
+        named = [{}, *(phase.schedule for phase in self.phases if phase.schedule)]
+        ends = [*starts[1:], self.num_train_steps]
+        return tuple(
+            (start, self.model_copy(update=new | {"num_train_steps": end - start, "phases": ()}))
+            for start, end, new in zip(starts, ends, named, strict=True)
+        )
 
 
 # ── How it is computed ───────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ A model of ours comes from a checkpoint's parameters, which are read as arrays a
 the model's names, shapes and dtypes: the checkpoint is a claim by the job that wrote it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ class Evaluation(NamedTuple):
     bpb: float  # bits per byte of the text that the scored tokens stand for
     loss: float  # nats per token
     targets: int  # how many tokens were scored
+    bytes: int  # of text that they stand for
 
 
 def score(
@@ -72,7 +73,17 @@ def score(
     num_bytes = len(targets) if token_bytes_V is None else int(token_bytes_V[targets].sum())
     if not num_bytes:
         raise CannotScore("no byte of text is scored; evaluate more tokens")
-    return Evaluation(nats / math.log(2) / num_bytes, nats / len(targets), len(targets))
+    return _evaluation(nats, len(targets), num_bytes)
+
+
+def together(parts: Sequence[Evaluation]) -> Evaluation:
+    """Of several texts scored one by one, the score of all: all their bits over all their bytes."""
+    nats = sum(part.loss * part.targets for part in parts)
+    return _evaluation(nats, sum(x.targets for x in parts), sum(x.bytes for x in parts))
+
+
+def _evaluation(nats: float, targets: int, num_bytes: int) -> Evaluation:
+    return Evaluation(nats / math.log(2) / num_bytes, nats / targets, targets, num_bytes)
 
 
 def bits_per_byte(

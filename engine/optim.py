@@ -97,7 +97,20 @@ def rates(config: TrainConfig) -> Callable[[int], Rates]:
 
     The peak is `learning_rate`, and `adam_learning_rate` for what Adam moves beside another
     optimizer.
+
+    With phases, each schedule has its own steps for N and counts from its own first one.
     """
+    turns = [(before, _rates(one)) for before, one in config.schedules()]
+
+    def at(step: int) -> Rates:
+        before, rates = next(turn for turn in reversed(turns) if step > turn[0])
+        return rates(step - before)
+
+    return at
+
+
+def _rates(config: TrainConfig) -> Callable[[int], Rates]:
+    """As `rates`, without phases."""
     steps = config.num_train_steps
     rising = span_steps(config.warmup, steps)
     after = steps - rising

@@ -5,7 +5,8 @@ rows only.
 Rows are numbered through the whole run: row r of step n is number g = (n − 1)·B + r. A source of N
 rows is read in epochs; in each the rows come in another order, by a permutation of 0 … N − 1 that
 is computed for any position without the others. With several sources, each block of consecutive g
-holds every source's share, in an order of its own; see `Sampler`.
+holds every source's share, in an order of its own; see `Sampler`. Phases change the shares at a
+step; that is a function of the step too.
 
 The permutation is ours because the order must never change with a library's version. It is a
 Feistel network (Luby and Rackoff, 1988) over the smallest number of bits that can count N, with
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -68,6 +69,17 @@ class Windows:
         return Batch(inputs_BS=windows_BW[:, :-1], targets_BS=windows_BW[:, 1:])
 
 
+class Turn(NamedTuple):
+    """What is sampled from one step to another. N is the number of sources."""
+
+    first_row: int  # that it has, numbered through the whole run
+    block: int  # rows that hold every source's share
+    counts_N: np.ndarray  # rows of each source in a block
+    drawn_N: np.ndarray  # rows of each source in the blocks of earlier turns
+    blocks: int  # of earlier turns
+    bytes_per_token: float
+
+
 class Sampler:
     """Cuts (seed, step) into batches.
 
@@ -76,11 +88,17 @@ class Sampler:
     rounded to whole rows once and for all by largest remainder; `block_counts` says what came of
     it. Each source goes through its own epochs.
 
+    `phases` are later shares: (finished steps, a weight for each source), in order; a source with
+    weight 0 is left alone. Blocks begin anew then, and each source goes on behind the blocks that
+    it had a share in: of a block that the phase cuts short, what was not reached is passed over.
+    A phase with the shares of the one before changes nothing.
+
     With `packed`, rows hold whole documents (`engine.packing`), and each store must have its
     packing for this seq_len; else they are windows that cross documents.
 
     Raises WrongTokens for stores that are too short or of different tokenizers, and for a weight
-    that is not positive or too small to have a row in a block.
+    that is not positive (with phases: negative, or 0 in all) or too small to have a row in a
+    block.
     """
 
     def __init__(
@@ -92,23 +110,50 @@ class Sampler:
         *,
         packed: bool = False,
         block: int = BLOCK,
+        phases: Sequence[tuple[int, Sequence[float]]] = (),
     ) -> None:
         if isinstance(sources, np.ndarray):
             sources = TokenStore.of(sources)
         mixture = [(sources, 1.0)] if isinstance(sources, TokenStore) else list(sources)
         stores = [store for store, _ in mixture]
         self.seq_len, self.batch_size, self.packed = seq_len, batch_size, packed
-        self.block = block if len(stores) > 1 else 1
-        self.block_counts = _check_mixture(mixture, self.block)
+        _check_sources(mixture, phases)
         self.vocab_size = stores[0].manifest.vocab_size
-        self.bytes_per_token = float(
-            np.average([s.manifest.bytes_per_token for s in stores], weights=self.block_counts)
-        )
         self._seed = seed
         self._sources: list[Rows] = [
             (PackedRows if packed else Windows)(store, seq_len) for store in stores
         ]
-        self._ends = np.cumsum(self.block_counts)
+        turns = [(0, [weight for _, weight in mixture]), *phases]
+        self._turns: list[Turn] = []
+        last: Sequence[float] = ()
+        for before, weights in turns:
+            if list(weights) != list(last):
+                self._turns.append(self._turn(before * batch_size, stores, weights, block))
+            last = weights
+        self.block_counts: list[int] = self._turns[0].counts_N.tolist()
+
+    def _turn(
+        self, first_row: int, stores: Sequence[TokenStore], weights: Sequence[float], block: int
+    ) -> Turn:
+        """The turn that follows those there are."""
+        block = block if np.count_nonzero(weights) > 1 else 1
+        counts_N = np.array(_counts(stores, weights, block))
+        drawn_N, blocks = np.zeros_like(counts_N), 0
+        if self._turns:
+            last = self._turns[-1]
+            begun = -(-(first_row - last.first_row) // last.block)
+            drawn_N, blocks = last.drawn_N + begun * last.counts_N, last.blocks + begun
+        sizes_N = [store.manifest.bytes_per_token for store in stores]
+        mean = float(np.average(sizes_N, weights=counts_N))
+        return Turn(first_row, block, counts_N, drawn_N, blocks, mean)
+
+    def bytes_per_token(self, step: int) -> float:
+        """Bytes of text that a token of this step's batch stands for, in the mean."""
+        return self._at(step).bytes_per_token
+
+    def _at(self, step: int) -> Turn:
+        row = (step - 1) * self.batch_size
+        return next(turn for turn in reversed(self._turns) if row >= turn.first_row)
 
     def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch:
         """These rows (0 … batch_size − 1) of the batch of `step` (from 1). Only they are read."""
@@ -132,13 +177,16 @@ class Sampler:
 
     def places(self, step: int, rows_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each of these rows: the number of its source, and of the source's row that it is."""
-        number_B = (step - 1) * self.batch_size + rows_B
-        block_B, place_B = number_B // self.block, number_B % self.block
-        if self.block > 1:
-            place_B = permute(place_B, self.block, _key(self._seed, 0, block_B))
-        source_B = np.searchsorted(self._ends, place_B, side="right")
-        counts_B = np.asarray(self.block_counts)[source_B]
-        drawn_B = block_B * counts_B + place_B - (self._ends[source_B] - counts_B)
+        turn = self._at(step)
+        number_B = (step - 1) * self.batch_size + rows_B - turn.first_row
+        block_B, place_B = number_B // turn.block, number_B % turn.block
+        if turn.block > 1:
+            place_B = permute(place_B, turn.block, _key(self._seed, 0, turn.blocks + block_B))
+        ends_N = np.cumsum(turn.counts_N)
+        source_B = np.searchsorted(ends_N, place_B, side="right")
+        counts_B = turn.counts_N[source_B]
+        begun_B = turn.drawn_N[source_B] + block_B * counts_B
+        drawn_B = begun_B + place_B - (ends_N[source_B] - counts_B)
         lengths_B = np.array([len(source) for source in self._sources])[source_B]
         epoch_B, position_B = drawn_B // lengths_B, drawn_B % lengths_B
         row_B = permute(position_B, lengths_B, _key(self._seed, 1 + source_B, epoch_B))
@@ -203,25 +251,36 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def _check_mixture(mixture: Sequence[tuple[TokenStore, float]], block: int) -> list[int]:
-    """The rows of each source in a block. Raises WrongTokens."""
+def _check_sources(
+    mixture: Sequence[tuple[TokenStore, float]], phases: Sequence[tuple[int, Sequence[float]]]
+) -> None:
+    """Raises WrongTokens unless the sources can be mixed, and each has a weight in some turn."""
     if not mixture:
         raise WrongTokens("there is nothing to sample from; name a token store")
+    for before, of in phases:
+        if not any(of):
+            raise WrongTokens(f"nothing is left to sample from after step {before}; raise a weight")
     first = mixture[0][0]
-    for store, weight in mixture:
-        if not 0 < weight < float("inf"):
-            raise WrongTokens(
-                f"{store.name} has weight {weight}; make it positive, or leave the store out"
-            )
+    for (store, weight), *later in zip(mixture, *(of for _, of in phases), strict=True):
+        weights = [weight, *later]
+        for one in weights:
+            if not 0 <= one < float("inf") or not any(weights):
+                raise WrongTokens(
+                    f"{store.name} has weight {one}; make it positive, or leave the store out"
+                )
         if store.manifest.tokenizer_sha256 != first.manifest.tokenizer_sha256:
             raise WrongTokens(
                 f"{first.name} and {store.name} were made by different tokenizers, so that one id "
                 "means two things; build both with one tokenizer"
             )
-    counts = apportion([weight for _, weight in mixture], block)
-    for (store, weight), count in zip(mixture, counts, strict=True):
-        if count == 0:
-            total = sum(weight for _, weight in mixture)
+
+
+def _counts(stores: Sequence[TokenStore], weights: Sequence[float], block: int) -> list[int]:
+    """The rows of each source in a block. Raises WrongTokens."""
+    counts = apportion(weights, block)
+    for store, weight, count in zip(stores, weights, counts, strict=True):
+        if weight and count == 0:
+            total = sum(weights)
             raise WrongTokens(
                 f"{store.name} has weight {weight} of {total:g}, which is no row in a block of "
                 f"{block}; raise the weight, or make blocks of at least {int(total / weight) + 1}"

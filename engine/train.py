@@ -274,7 +274,7 @@ class _Reporter:
         return Metrics(
             step=number,
             loss=loss,
-            bpb=loss / math.log(2) / self._bytes_per_token,
+            bpb=loss / math.log(2) / self._bytes_per_token(number),
             grad_norm=grad_norm,
             param_norm=param_norm,
             learning_rate=float(self._rates_of(number).matrix),

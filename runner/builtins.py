@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
 from engine.config import Config, Count, EvalConfig, ModelConfig, TrainConfig, refusal
+from engine.phases import Weights
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 Function = Annotated[str, StringConstraints(pattern=f"^{FUNCTION}$")]
@@ -22,8 +23,10 @@ class Tokenize(Config):
     source: Literal["stdlib"] | None = Field(
         default=None, description="Python's own standard library, in the place of an input"
     )
-    tokenizer: Literal["byte", "bpe"] = Field(
-        default="byte", description="a token is a byte, or a byte-level BPE trained on the spot"
+    tokenizer: Literal["byte", "bpe", "given"] = Field(
+        default="byte",
+        description="a token is a byte; a byte-level BPE trained on the spot; or that of the token "
+        "store that is the input `tokenizer`",
     )
     vocab_size: Count | None = Field(
         default=None, validate_default=True, description="bpe only: most tokens it may have"
@@ -40,7 +43,17 @@ class Tokenize(Config):
             raise refusal("a bpe needs a vocab_size; write one, 512 for a start")
         if kind == "byte" and size is not None:
             raise refusal("bytes have no vocab_size to choose; remove it, or write tokenizer: bpe")
+        if kind == "given" and size is not None:
+            raise refusal("the given tokenizer has its own vocab_size; remove this one")
         return size
+
+
+class Mix(Config):
+    """Token stores, by names of the author's, to a mixture of them."""
+
+    weights: Weights = Field(
+        description="each input's share of the rows that are trained on; their sum does not matter"
+    )
 
 
 class Filter(Config):
@@ -82,9 +95,10 @@ class BuiltIn(NamedTuple):
 
 
 BUILT_IN = {
-    "tokenize": BuiltIn("runner.builtin.tokens:tokenize", Tokenize, (), ("text",)),
+    "tokenize": BuiltIn("runner.builtin.tokens:tokenize", Tokenize, (), ("text", "tokenizer")),
     "filter": BuiltIn("runner.builtin.texts:filter_documents", Filter, ("text",)),
     "map": BuiltIn("runner.builtin.mapping:map_documents", Map, ("text",)),
+    "mix": BuiltIn("runner.builtin.mix:mix", Mix, ()),
     "train": BuiltIn("runner.builtin.train:train", Train, ("tokens",)),
     "evaluate": BuiltIn("runner.builtin.evaluate:evaluate", Evaluate, ("models", "tokens")),
 }

@@ -17,6 +17,7 @@ NAMED = {
     "arms": "an arm; use a–z, 0–9, `_` and `-`",
     "steps": "a step; use a–z, 0–9, `_` and `-`, a letter first",
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
+    "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
 MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
 
@@ -111,8 +112,8 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
         if isinstance(known, type) and issubclass(known, BaseModel):
             field = known.model_fields.get(str(part))
             known = field.annotation if field else None
-        else:  # a mapping from names to what is below them
-            known = (*get_args(known), None)[1 if get_origin(known) is dict else -1]
+        else:  # a mapping from names to what is below them, or a list of it
+            known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
     found = isinstance(known, type) and issubclass(known, BaseModel)
     return list(known.model_fields) if found else []
 

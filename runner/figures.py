@@ -1,6 +1,9 @@
 """Figures as the lab writes them, the same in comments, on pages and in the terminal."""
 
 import math
+from typing import Any
+
+from pydantic import BaseModel
 
 
 def flops(value: float) -> str:
@@ -29,3 +32,14 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def flow(value: Any) -> str:
+    """Configuration as YAML on one line, without what is None: `{at: 9, lr_schedule: cosine}`."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_none=True)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

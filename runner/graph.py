@@ -141,9 +141,12 @@ def _differing(
 
 
 def leaves(value: Mapping[str, Any], under: str = "") -> dict[str, Any]:
+    """{dotted key: value} of what is below mappings, and lists of them (`phases.0.at`)."""
     found: dict[str, Any] = {}
     for key, inner in value.items():
         path = f"{under}.{key}" if under else str(key)
+        if isinstance(inner, list) and inner and all(isinstance(x, Mapping) for x in inner):
+            inner = {str(number): one for number, one in enumerate(inner)}
         found |= leaves(inner, path) if isinstance(inner, Mapping) and inner else {path: inner}
     return found
 

@@ -232,6 +232,16 @@ def _sense(experiment: Experiment) -> list[Problem]:
         found.append(experiment.problem(("resources", "count"), words))
     if len(set(experiment.seeds)) != len(experiment.seeds):
         found.append(experiment.problem(("seeds",), "a seed stands twice; each is one run"))
+    for name, (_, train) in experiment.arms.items() if not experiment.nodes else ():
+        for number, phase in enumerate(train.phases):
+            for key in ("tokens", "weights"):
+                if getattr(phase, key) is not None:
+                    words = "arms have one text; data can change where there are `steps`"
+                    place: yaml12.Path = ("train", "phases", number, key)
+                    of_arm: yaml12.Path = ("arms", name, "train", "phases")
+                    path = ("arms", name, *place) if of_arm in experiment.document.lines else place
+                    problem = experiment.problem(path, words)
+                    found += [problem] if problem not in found else []
     for name, (model, _) in experiment.arms.items():
         if model.vocab_size < 256:
             words = f"{model.vocab_size} rows are too few: the byte tokenizer has ids up to 255"

@@ -18,18 +18,19 @@ from pydantic import (
 )
 
 from engine.config import refusal
+from engine.phases import InputName
 from runner import graph, yaml12
 from runner.builtins import BUILT_IN, FUNCTION, Map
 from runner.complaints import Problem, dotted, near, told
 from runner.hardware import KINDS
 from runner.record import Resources
+from runner.step_inputs import CHECKS, read_by
 from runner.store import to_json
 
 MOST_NODES = 10_000
 
 StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
-InputName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
 
 def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:
@@ -92,8 +93,9 @@ def nodes(
     made: dict[str, Node] = {}
     for name in sequence:
         step = steps[name]
-        inputs = {key: tuple(found[of]) for key, of in step.inputs.items()}
         for node, config in found[name].items():
+            read = read_by(step.do, config, step.inputs)
+            inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
             made[node] = Node(
                 do=step.do,
                 function=BUILT_IN[step.do].function if step.do in BUILT_IN else step.do,
@@ -126,6 +128,7 @@ class _Reader:
         points, many = graph.points(step.sweep, step.seeds), bool(step.sweep or step.seeds)
         if many and len(points) < _combinations(step):
             self._say((name, "sweep"), "two of its points have the same name; name them in a list")
+        idle = set(step.inputs)
         for label, values in points.items():
             node = f"{name}/{label}" if many else name
             try:
@@ -140,7 +143,25 @@ class _Reader:
                 words = "`tokenize` needs the input `text` or a `source`, and not both"
                 self._say((name,), words)
                 return
+            given = step.do == "tokenize" and checked["tokenizer"] == "given"
+            if step.do == "tokenize" and given != ("tokenizer" in step.inputs):
+                words = "`tokenizer: given` and the input `tokenizer` go together; write both"
+                self._say((name,), words)
+            inputs = {key: self._parts(of) for key, of in step.inputs.items()}
+            for path, words in CHECKS[step.do](checked, inputs) if step.do in CHECKS else ():
+                self._say((name, *path), words)
+            idle -= read_by(step.do, checked, step.inputs)
             yield node, checked
+        for key in sorted(idle):
+            words = f"no phase has `{key}` as its `tokens`, so that it would not be trained on"
+            self._say((name, "inputs", key), words + near(key, ("tokens",)))
+
+    def _parts(self, name: str) -> tuple[str, ...] | None:
+        """The parts of the mixture that a step makes; none if a built-in makes no mixture."""
+        step = self._steps.get(name)
+        if step is None or step.do not in BUILT_IN:
+            return None
+        return tuple(step.inputs) if step.do == "mix" else ()
 
     def _check(self, name: str, step: Step) -> None:
         kind = (step.resources or self._resources).kind
@@ -167,8 +188,12 @@ class _Reader:
             return
         takes = (*built_in.inputs, *built_in.optional)
         for key in step.inputs:
-            if key not in takes:
+            if key not in takes and step.do not in CHECKS:
                 words = f"`{step.do}` takes {_listed(takes)}{near(key, takes)}"
+                self._say((name, "inputs", key), words)
+            taken = self._steps.get(step.inputs[key])
+            if step.do in CHECKS and taken and taken.sweep:
+                words = f"`{step.inputs[key]}` is a sweep, and `{step.do}` takes one of them here"
                 self._say((name, "inputs", key), words)
         for key in built_in.inputs:
             if key not in step.inputs:
@@ -195,7 +220,8 @@ class _Reader:
             return None
 
     def _say(self, path: yaml12.Path, words: str) -> None:
-        self.problems.append(self.problem(path, words))
+        if (found := self.problem(path, words)) not in self.problems:
+            self.problems.append(found)
 
 
 def _own(do: str, config: Mapping[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from engine.flops import parameters
 from runner import record
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.compile_check import Check
-from runner.figures import duration, flops, percent
+from runner.figures import duration, flops, flow, percent
 from runner.hardware import DESCRIBED, Slice
 from runner.lifecycle import Facts
 from runner.progress import Progress as Advance
@@ -57,8 +57,13 @@ def plan_view(plan: record.Plan, held: RenderableType) -> Group:
             f"{arm.forward_flops_per_token:,}",
             flops(arm.model_flops),
         )
+    phases = [
+        f"{name}, from step {phase.at + 1}: {flow(phase.model_dump(exclude={'at'}))}"
+        for name, arm in plan.arms.items()
+        for phase in arm.train.phases
+    ]
     lines = (*_cost(plan), f"fingerprint {plan.fingerprint}")
-    return Group(table, held, *map(Text, lines))
+    return Group(table, *map(Text, phases), held, *map(Text, lines))
 
 
 def memory_view(

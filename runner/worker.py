@@ -332,15 +332,18 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
         decoder, most_bytes = Decoder(arm.model), reports.most_checkpoint(arm.parameters)
         _copy(store.path(f"work/{wanted.path}"), copy, run, wanted.sha256, most_bytes)
         params = load_params(copy, decoder)
-        bpb, loss, targets = bits_per_byte(decoder, params, validation, spec.plan.eval.tokens)
-        if math.isfinite(bpb):
+        found = bits_per_byte(decoder, params, validation, spec.plan.eval.tokens)
+        if math.isfinite(found.bpb):
             evaluated = Evaluated(
-                bpb=bpb, loss=loss, targets=targets, params_sha256=tree_sha256(params)
+                bpb=found.bpb,
+                loss=found.loss,
+                targets=found.targets,
+                params_sha256=tree_sha256(params),
             )
             report = EvaluationReport(nonce=spec.nonce, evaluated=evaluated)
             write_report(out / "evaluated" / f"{run}.json", report)
         else:  # no figure is written, and the lab says so; the other runs have theirs
-            print(f"{run}: {bpb} bits per byte is no figure", file=sys.stderr)
+            print(f"{run}: {found.bpb} bits per byte is no figure", file=sys.stderr)
         shutil.rmtree(copy)
 
 

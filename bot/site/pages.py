@@ -227,6 +227,7 @@ def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
         duration=figures.duration,
         flops=figures.flops,
         count=figures.count,
+        flow=figures.flow,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
         expected=lambda expect: verdicts.parse_expect(expect).words,
@@ -273,6 +274,7 @@ def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
         name: arm.model.model_dump() | arm.train.model_dump() for name, arm in plan.arms.items()
     }
     first = next(iter(by_arm.values()), {})
-    differ = [key for key in first if any(arm[key] != first[key] for arm in by_arm.values())]
+    keys = {key: None for arm in by_arm.values() for key in arm}  # not every arm has phases
+    differ = [key for key in keys if any(arm.get(key) != first.get(key) for arm in by_arm.values())]
     shared = {key: value for key, value in first.items() if key not in differ}
-    return shared, {name: {key: arm[key] for key in differ} for name, arm in by_arm.items()}
+    return shared, {name: {key: arm.get(key) for key in differ} for name, arm in by_arm.items()}

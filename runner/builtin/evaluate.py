@@ -1,4 +1,6 @@
-"""The step that scores trained models: bits per byte on the validation tokens, as `scores.json`."""
+"""The step that scores trained models: bits per byte on the validation tokens, as `scores.json`.
+Each part of a mixture gives an equal share of the tokens, whatever its weight, so that mixtures of
+the same parts are scored on the same text; `parts.json` has the parts' own scores."""
 
 import json
 from collections.abc import Mapping
@@ -10,9 +12,10 @@ import safetensors.numpy
 
 from engine.checkpoint import tree_sha256
 from engine.config import ModelConfig
-from engine.data import TokenStore
-from engine.evaluate import bits_per_byte
+from engine.evaluate import Evaluation, bits_per_byte, together
 from engine.model import Decoder
+from engine.sampling import apportion
+from runner.builtin.mixtures import parts_of
 
 
 def evaluate(
@@ -21,14 +24,30 @@ def evaluate(
     """{label: {bpb, loss, targets, params_sha256}} of each model of the input `models`."""
     models, tokens = inputs["models"], inputs["tokens"]
     assert isinstance(tokens, Path)
-    validation = TokenStore.open(tokens / "validation")
-    scores = {}
+    validation = parts_of(tokens, "validation")
+    shares = apportion([1] * len(validation), config["tokens"])
+    scores, by_part = {}, {}
     for label, folder in models.items() if isinstance(models, Mapping) else [("", models)]:
         decoder = Decoder(ModelConfig.model_validate_json((folder / "model.json").read_bytes()))
         params = read_params(folder, decoder)
-        figures = bits_per_byte(decoder, params, validation, config["tokens"])._asdict()
-        scores[label] = figures | {"params_sha256": tree_sha256(params)}
-    (out / "scores.json").write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
+        found = {
+            name: bits_per_byte(decoder, params, store, share)
+            for (name, (store, _)), share in zip(validation.items(), shares, strict=True)
+        }
+        digest = {"params_sha256": tree_sha256(params)}
+        scores[label] = _figures(together(list(found.values()))) | digest
+        by_part[label] = {name: _figures(part) for name, part in found.items()}
+    _write(out / "scores.json", scores)
+    if len(validation) > 1:
+        _write(out / "parts.json", by_part)
+
+
+def _figures(of: Evaluation) -> dict[str, Any]:
+    return {"bpb": of.bpb, "loss": of.loss, "targets": of.targets}
+
+
+def _write(path: Path, scores: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
 
 
 def read_params(folder: Path, decoder: Decoder) -> Any:

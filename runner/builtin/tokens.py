@@ -15,6 +15,8 @@ def tokenize(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -
     tokenizer: Tokenizer = byte_tokenizer()
     if config["tokenizer"] == "bpe":
         tokenizer = train_bpe(texts("train"), config["vocab_size"])
+    if config["tokenizer"] == "given":
+        tokenizer = TokenStore.open(inputs["tokenizer"] / "train").tokenizer()
     for split in SPLITS:
         TokenStore.build(out / split, texts(split), tokenizer)
 

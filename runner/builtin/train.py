@@ -12,21 +12,19 @@ import safetensors.numpy
 
 from engine.checkpoint import restore
 from engine.config import ModelConfig, TrainConfig
-from engine.data import TokenStore
 from engine.heap import keep_heap
 from engine.model import Decoder
-from engine.sampling import Sampler
 from engine.train import train as steps_of
+from runner.builtin.mixtures import sampler as sampler_of
 
 
 def train(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
-    """Train on the store `train` of the input `tokens`. An earlier maker's checkpoints, in folders
-    beside this one, are gone on from."""
+    """Train on the train split of the input `tokens`, and of what phases name. An earlier maker's
+    checkpoints, in folders beside this one, are gone on from."""
     keep_heap()
     model = ModelConfig.model_validate(config["model"])
     recipe = TrainConfig.model_validate(config["train"])
-    decoder, tokens = Decoder(model), TokenStore.open(inputs["tokens"] / "train")
-    sampler = Sampler(tokens, config["seed"], recipe.train_batch_size, model.seq_len)
+    decoder, sampler = Decoder(model), sampler_of(recipe, config["seed"], model.seq_len, inputs)
     mine = scratch(out)
     earlier = [x / "checkpoints" for x in sorted(out.parent.glob("*.scratch")) if x != mine]
     curve: dict[int, float | None] = {}

@@ -332,6 +332,34 @@ def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bo
     assert re.search(r"… and \d+ more", words.result(thread, ran))
 
 
+def plan_with(phases: list[dict[str, object]]) -> str:
+    """The comment of an arm without phases and four with them."""
+    one = synthetic.planned_arm()
+    train = TrainConfig.model_validate(one.train.model_dump() | {"phases": phases})
+    phased = {f"late{n}": one.model_copy(update={"train": train}) for n in range(4)}
+    plan = synthetic.plan(arms={"flat": one, **phased})
+    return words.plan(
+        record.PlanRecord(repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan)
+    )
+
+
+def test_phases_are_shown_as_they_are_written() -> None:
+    body = plan_with([{"at": 8, "learning_rate": 1e-4, "lr_schedule": "cosine"}])
+    assert "| arm | train.phases |" in body
+    assert "`flat` | \\[\\] |" in body
+    shown = "{at: 8, learning_rate: 0.0001, lr_schedule: cosine, warmup: 0}"
+    assert f"phases: [{shown}]}}\n" in body
+    assert f"[{shown}]" in _shown(body)
+
+
+def test_the_longest_phases_fit_too() -> None:
+    names = [f"{n:a>40}" for n in range(32)]
+    weights = dict.fromkeys(names, 1 / 3)
+    body = plan_with([{"at": n, "tokens": names[0], "weights": weights} for n in range(1, 16)])
+    assert len(body) < LONGEST
+    assert "… and 4 more" in body
+
+
 def test_256_seeds_fit_too() -> None:
     plan = synthetic.plan(seeds=range(256), arms={"a" * 40: synthetic.planned_arm()})
     ran = ran_of(plan, "words", synthetic.GRACE, failed=False)

@@ -11,15 +11,26 @@ from pathlib import Path
 import numpy as np
 
 from engine.config import ModelConfig, TrainConfig
+from engine.data import TokenStore
 from engine.model import Decoder
 from engine.sampling import Sampler
 from engine.train import train
 
 
+def sampler_of(tokens: np.ndarray, config: TrainConfig, seq_len: int) -> Sampler:
+    """Of all tokens; where phases weigh, of the first half, and then of both as is said."""
+    weighed = [(of.at, list(of.weights.values())) for of in config.phases if of.weights]
+    size = config.train_batch_size, seq_len
+    if not weighed:
+        return Sampler(tokens, 3, *size)
+    halves = [TokenStore.of(half) for half in np.array_split(tokens, 2)]
+    return Sampler([(halves[0], 1), (halves[1], 0)], 3, *size, block=4, phases=weighed)
+
+
 def main(folder: Path, model_json: str, config_json: str, tokens: Path, when: str, at: str) -> None:
     model = ModelConfig.model_validate_json(model_json)
     config = TrainConfig.model_validate_json(config_json)
-    sampler = Sampler(np.fromfile(tokens, np.uint8), 3, config.train_batch_size, model.seq_len)
+    sampler = sampler_of(np.fromfile(tokens, np.uint8), config, model.seq_len)
     if when == "saving":
         _die_when_visible(folder / at)
     for metrics in train(Decoder(model), config, sampler, seed=3, checkpoints=folder):

@@ -155,8 +155,8 @@ def test_a_store_and_an_array_give_the_same_batches(tmp_path: Path) -> None:
     in_memory = Sampler(np.frombuffer(text.encode(), np.uint8), 0, 8, 16)
     for step in (1, 2, 77):
         same(on_disk.rows(step, range(8)), in_memory.rows(step, range(8)))
-    assert (on_disk.vocab_size, on_disk.bytes_per_token) == (256, 1.0)
-    assert (in_memory.vocab_size, in_memory.bytes_per_token) == (256, 1.0)
+    assert (on_disk.vocab_size, on_disk.bytes_per_token(1)) == (256, 1.0)
+    assert (in_memory.vocab_size, in_memory.bytes_per_token(1)) == (256, 1.0)
 
 
 # ── Mixtures ─────────────────────────────────────────────────────────────────────────────────
@@ -190,7 +190,7 @@ def test_a_mixture_has_its_weights_exactly_in_each_block() -> None:
         assert Counter(sources) == {0: 25, 1: 15, 2: 10}
         orders.add(tuple(sources))
     assert len(orders) == 20
-    assert sampler.bytes_per_token == pytest.approx((25 * 2 + 25 * 3) / 50)
+    assert sampler.bytes_per_token(1) == pytest.approx((25 * 2 + 25 * 3) / 50)
 
 
 def test_each_source_of_a_mixture_goes_through_its_own_epochs() -> None:

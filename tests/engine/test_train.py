@@ -23,6 +23,7 @@ from engine.mesh import BadMesh
 from engine.model import Decoder, Params
 from engine.sampling import Sampler
 from engine.train import Diverged, Metrics, Profile, train
+from tests.engine.one_run import sampler_of
 
 Run = Callable[..., Iterator[Metrics]]
 
@@ -54,7 +55,7 @@ def run(tiny: ModelConfig, dozen: TrainConfig, tokens: np.ndarray) -> Run:
         tokens: np.ndarray = tokens,
         **options: Any,
     ) -> Iterator[Metrics]:
-        sampler = Sampler(tokens, 3, config.train_batch_size, decoder.config.seq_len)
+        sampler = sampler_of(tokens, config, decoder.config.seq_len)
         return train(decoder, config, sampler, 3, folder, **options)
 
     return start
@@ -191,8 +192,14 @@ def test_a_kill_while_saving_costs_only_the_steps_since_the_last_checkpoint(
         {},
         {"optimizer": "muonh", "ema_decay": 0.9, "gradient_accumulation_steps": 2},
         {"optimizer": "muon", "on_bad_step": "skip"},
+        {
+            "phases": [
+                {"at": 5, "weights": {"first": 1, "second": 3}},
+                {"at": 9, "learning_rate": 0.02, "lr_schedule": "cosine", "warmup": 1},
+            ]
+        },
     ],
-    ids=["adamw", "muonh", "muon"],
+    ids=["adamw", "muonh", "muon", "phases"],
 )
 def test_kills_at_seeded_steps_leave_no_trace_in_parameters_and_moments(
     run: Run,

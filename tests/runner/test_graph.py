@@ -89,3 +89,14 @@ def test_the_name_of_an_input_is_not_covered_but_a_sweeps_labels_are() -> None:
     assert swept[0].fingerprint == swept[1].fingerprint
     other = step(inputs={"text": {"one/deep": "a" * 64}})
     assert other.fingerprint != swept[0].fingerprint
+
+
+def test_a_change_inside_a_phase_is_told_by_its_number_and_key() -> None:
+    phases = [{"at": 8, "learning_rate": 0.1}, {"at": 9, "weights": {"web": 1}}]
+    before = step(config={"phases": phases})
+    after = step(config={"phases": [{**phases[0], "learning_rate": 0.2}, phases[1]]})
+    assert graph.changes(before, after) == ["phases.0.learning_rate 0.1 → 0.2"]
+    assert graph.changes(step(config={}), step(config={"phases": phases[1:]})) == [
+        "phases.0.at (none) → 9",
+        "phases.0.weights.web (none) → 1",
+    ]

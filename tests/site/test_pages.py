@@ -11,6 +11,7 @@ import pytest
 
 from bot.site import pages
 from bot.site.pages import SiteError, build
+from engine.config import TrainConfig
 from runner import charts
 from runner.store import Store
 from tests import synthetic
@@ -323,6 +324,20 @@ def test_an_interval_far_from_its_set_is_drawn_within_the_strip(store):
     drawn = pages.strip(verdict)
     assert 0 <= drawn["from"] <= drawn["at"] <= drawn["to"] < drawn["set_from"]
     assert drawn["set_from"] <= drawn["set_to"] <= 100
+
+
+def test_arms_with_and_without_phases_are_told_apart():
+    one = synthetic.planned_arm()
+    phases = {"phases": [{"at": 8, "lr_schedule": "cosine"}]}
+    late = one.model_copy(
+        update={"train": TrainConfig.model_validate(one.train.model_dump() | phases)}
+    )
+    for arms in ({"flat": one, "late": late}, {"late": late, "flat": one}):
+        shared, differing = pages.knobs(synthetic.plan(arms=arms))
+        assert shared["lr_schedule"] == "linear"
+        assert differing["flat"] == {"phases": None}
+        [phase] = differing["late"]["phases"]
+        assert (phase["at"], phase["lr_schedule"]) == (8, "cosine")
 
 
 def test_a_thousand_executions_are_built_in_seconds(tmp_path, monkeypatch):

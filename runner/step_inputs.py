@@ -1,0 +1,62 @@
+"""The inputs that `mix` and `train` take under names of the author's choosing: which of them a
+configuration reads, and what is wrong with how it speaks of them."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from runner import yaml12
+from runner.complaints import near
+
+# {input: the parts of the mixture that it is}; empty for one store, None for what nobody knows yet.
+Inputs = Mapping[str, tuple[str, ...] | None]
+Complaints = Iterator[tuple[yaml12.Path, str]]  # where in the step, and what
+
+
+def _mixed(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
+    if len(inputs) < 2:
+        yield (
+            ("inputs",),
+            "a mixture has two inputs at least; name another, or use the one as it is",
+        )
+    for name, parts in inputs.items():
+        if parts:
+            yield ("inputs", name), "it is a mixture already; name its parts as inputs instead"
+    yield from _weighed(config["weights"], tuple(inputs), ("config", "weights"), "an input")
+
+
+def _trained_on(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
+    now = "tokens"
+    for number, phase in enumerate(config["train"].get("phases", [])):
+        at: yaml12.Path = ("config", "train", "phases", number)
+        now = phase.get("tokens", now)
+        if now not in inputs and "tokens" in phase:
+            yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs)}"
+        parts = inputs.get(now)
+        if "weights" in phase and parts is not None:
+            yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
+
+
+def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
+    """Those of a step's inputs that it reads with this configuration."""
+    if do != "train":
+        return set(inputs)
+    named = {phase.get("tokens") for phase in config["train"].get("phases", [])}
+    return {name for name in inputs if name == "tokens" or name in named}
+
+
+def _weighed(
+    weights: Mapping[str, float], names: tuple[str, ...], at: yaml12.Path, what: str
+) -> Complaints:
+    for name in weights:
+        if name not in names:
+            yield (*at, name), f"`{name}` is not {what}{near(name, names)}"
+    for name in names:
+        if name not in weights:
+            yield at, f"`{name}` has no weight; write one, or take it out of the mixture"
+
+
+# Of these steps an input may have any name, and is no sweep.
+CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs], Complaints]] = {
+    "mix": _mixed,
+    "train": _trained_on,
+}
