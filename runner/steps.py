@@ -69,6 +69,7 @@ class Node:
     config: dict[str, Any]
     inputs: dict[str, tuple[str, ...]]  # {input: nodes}
     resources: Resources
+    checked: BaseModel | None = None  # the configuration of a built-in, as its schema read it
 
 
 def nodes(
@@ -93,7 +94,7 @@ def nodes(
     for name in sequence:
         step = steps[name]
         inputs = {key: tuple(found[of]) for key, of in step.inputs.items()}
-        for node, config in found[name].items():
+        for node, (config, checked) in found[name].items():
             made[node] = Node(
                 do=step.do,
                 function=BUILT_IN[step.do].function if step.do in BUILT_IN else step.do,
@@ -101,6 +102,7 @@ def nodes(
                 config=config,
                 inputs=inputs,
                 resources=step.resources or resources,
+                checked=checked,
             )
     return made, []
 
@@ -119,8 +121,8 @@ class _Reader:
         path = ("steps", *path)
         return Problem(self._file, self._document.line(path), dotted(path), message)
 
-    def points(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The nodes of a step and their configurations."""
+    def points(self, name: str) -> Iterator[tuple[str, tuple[dict[str, Any], BaseModel | None]]]:
+        """The nodes of a step and their configurations; of a built-in's as its schema reads it."""
         step = self._steps[name]
         self._check(name, step)
         points, many = graph.points(step.sweep, step.seeds), bool(step.sweep or step.seeds)
@@ -134,13 +136,17 @@ class _Reader:
                 words = f"`{error.args[0]}` leads through something that is no mapping"
                 self._say((name, "sweep"), words)
                 return
-            if (checked := self._config(name, step.do, config)) is None:
+            checked, known = None, step.do in BUILT_IN
+            if known and (checked := self._checked(name, step.do, config)) is None:
                 return
-            if step.do == "tokenize" and (checked["source"] is None) != ("text" in step.inputs):
+            if not known and not self._is_finite(name, config):
+                return
+            config = checked.model_dump(mode="json") if checked else config
+            if step.do == "tokenize" and (config["source"] is None) != ("text" in step.inputs):
                 words = "`tokenize` needs the input `text` or a `source`, and not both"
                 self._say((name,), words)
                 return
-            yield node, checked
+            yield node, (config, checked)
 
     def _check(self, name: str, step: Step) -> None:
         kind = (step.resources or self._resources).kind
@@ -174,18 +180,20 @@ class _Reader:
             if key not in step.inputs:
                 self._say((name,), f"`{step.do}` needs the input `{key}`")
 
-    def _config(self, name: str, do: str, config: dict[str, Any]) -> dict[str, Any] | None:
-        """With every default filled in, if it belongs to a built-in."""
-        if do not in BUILT_IN:
-            try:
-                to_json(config)
-            except ValueError:
-                self._say((name, "config"), "it has a number that is not finite")
-                return None
-            return config
+    def _is_finite(self, name: str, config: dict[str, Any]) -> bool:
+        """Whether no number of an own function's configuration is infinite or none at all."""
+        try:
+            to_json(config)
+        except ValueError:
+            self._say((name, "config"), "it has a number that is not finite")
+            return False
+        return True
+
+    def _checked(self, name: str, do: str, config: dict[str, Any]) -> BaseModel | None:
+        """A built-in's configuration, with every default filled in."""
         schema = BUILT_IN[do].config
         try:
-            return schema.model_validate(config).model_dump(mode="json")
+            return schema.model_validate(config)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 where = ("steps", name, "config")
