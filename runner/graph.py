@@ -10,6 +10,7 @@ and shared by all whose fingerprint is the same.
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -88,7 +89,7 @@ def points(
 
 def _word(text: str) -> str:
     """`text` as it can stand in a path."""
-    return "".join(c if c.isalnum() or c in "._-+=," else "-" for c in text)
+    return re.sub(r"[^\w.+=,-]", "-", text)
 
 
 def merged(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
