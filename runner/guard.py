@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
@@ -172,7 +173,12 @@ def _reap(kept: int) -> None:
 
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        _libc().prctl(option, value, 0, 0, 0)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 if __name__ == "__main__":

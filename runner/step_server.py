@@ -7,13 +7,14 @@ and no step sees what another one did. Where a file that it has imported is edit
 """
 
 import contextlib
-import multiprocessing
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 from runner import guard, machine, step_child
 from runner.step_child import Job
@@ -64,16 +65,17 @@ def serve() -> None:
     """Make steps until nobody asks any more."""
     guard.die_with_parent(signal.SIGKILL)
     machine.look_around()
-    begun_with, fork = _imported(), multiprocessing.get_context("fork")
+    begun_with = _imported()
+    gc.freeze()  # collecting would write to all of the memory that forks share
     while line := sys.stdin.buffer.readline():
         if _imported() != begun_with:
             sys.stdout.buffer.write(OUTDATED)
             return
-        step = fork.Process(target=_make, args=(line,))
-        step.start()
-        step.join()
-        print(step.exitcode, flush=True)
-        step.close()
+        job = Job.model_validate_json(line)
+        if not (fork := os.fork()):
+            _make(job)
+        _, status = os.waitpid(fork, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
 
 
 def _imported() -> list[tuple[str, int]]:
@@ -83,15 +85,20 @@ def _imported() -> list[tuple[str, int]]:
     return [(file, Path(file).stat().st_mtime_ns) for file in files]
 
 
-def _make(line: bytes) -> None:
-    """Make one step and exit."""
-    job = Job.model_validate_json(line)
+def _make(job: Job) -> NoReturn:
+    """Make one step, wait for what it left running, and end."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     log = os.open(Path(job.scratch, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
     os.dup2(nothing, 0)  # neither the server's questions nor its answers are a step's to touch
     os.dup2(log, 1)
     os.dup2(log, 2)
-    sys.exit(step_child.main(job))
+    code = step_child.main(job)
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
