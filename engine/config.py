@@ -146,18 +146,16 @@ class ModelConfig(Config):
         hidden = info.data.get("hidden_dim")
         if hidden is None or info.data.get("head_dim", 0) is not None:
             return heads  # refused before (one complaint is enough), or heads have their own width
-        values = {"heads": heads, "hidden": hidden, "choices": _choices(hidden)}
         if hidden % heads:
-            raise refusal(
-                "num_heads {heads} does not divide hidden_dim {hidden}; {choices}", **values
-            )
-        if (hidden // heads) % 2:
-            raise refusal(
+            sentence = "num_heads {heads} does not divide hidden_dim {hidden}; {choices}"
+        elif (hidden // heads) % 2:
+            sentence = (
                 "num_heads {heads} splits hidden_dim {hidden} into heads of an odd size, which "
-                "rotary positions cannot turn in pairs; {choices}",
-                **values,
+                "rotary positions cannot turn in pairs; {choices}"
             )
-        return heads
+        else:
+            return heads
+        raise refusal(sentence, heads=heads, hidden=hidden, choices=_choices(hidden))
 
     @field_validator("sliding_window")
     @classmethod

@@ -4,6 +4,7 @@ from `engine.documents`). It needs neither JAX nor TensorStore, and Hugging Face
 a tokenizer: a plan reads the text too, to say what it would train on."""
 
 import json
+import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,13 +96,17 @@ def _read_stdlib(root: Path) -> Text:
 def _stdlib_files(root: Path) -> Iterator[tuple[str, bytes]]:
     """Relative path and content, sorted by path. Left out: what others installed, and
     `_sysconfigdata*`, which says how this Python was built and differs between machines."""
-    paths = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
+    paths: dict[str, Path] = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in ("site-packages", "__pycache__")]
+        here = Path(folder)
+        paths |= {
+            (here / name).relative_to(root).as_posix(): here / name
+            for name in names
+            if name.endswith(".py") and not name.startswith("_sysconfigdata")
+        }
     for name, path in sorted(paths.items()):
-        foreign = {"site-packages", "__pycache__"} & set(path.relative_to(root).parts)
-        if foreign or path.name.startswith("_sysconfigdata") or not path.is_file():
-            continue
-        content = path.read_bytes()
-        if _is_utf8(content):
+        if path.is_file() and _is_utf8(content := path.read_bytes()):
             yield name, content
 
 

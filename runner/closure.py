@@ -80,8 +80,13 @@ def defines(module: str, name: str, folder: Path) -> bool:
     path = next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
     if path is None:
         return False
-    tree = _parsed(path)
-    return name in {found for node in tree.body for found in _names(node)}
+    return name in _bound(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _bound(path: Path, _: int) -> frozenset[str]:
+    """What a module binds at its top. Kept until the file changes."""
+    return frozenset(found for node in _parsed(path).body for found in _names(node))
 
 
 def _names(node: ast.stmt) -> Iterator[str]:

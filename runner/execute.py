@@ -1,13 +1,15 @@
 """A graph of steps as Ray tasks, from inside an attempt's job: each step after its inputs, with the
 resources that it names. What exists is not made again, and of two executions that want the same
 step one makes it while the other waits (`runner.makers`). A task only watches: what a step computes
-runs in a child of its own (`runner.step_child`), of which nothing is left when the step is over.
+runs in a process of its own (`runner.step_server`), of which nothing is left when the step is over.
+
+Points of a sweep are given to a task a few at a time, where they are many: whoever needs one needs
+them all, and while one is computed the task brings the others to disk.
 """
 
 import json
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,12 @@ from runner.hardware import KINDS
 from runner.leases import STALE_AFTER
 from runner.record import Plan, PlannedStep
 from runner.step_child import RECEIPT, WHY, Job
+from runner.step_server import StepServer
 from runner.store import Store, StoreError
 
+AT_ONCE = 4  # steps of a task: one is computed, the others are on their way from or to the disk
+MOST_TOGETHER = 16  # steps of a task
+SHARES = 16  # tasks of a sweep for each place, so that no place ends much later than the others
 RETRIES = 3  # of a task whose worker or node was lost
 MOST_WORDS = 400  # of why a step failed
 NO_INPUT = "what it needs could not be made"
@@ -34,32 +40,64 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
 
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     task = ray.remote(_make)
-    tasks: dict[str, Any] = {}
-    for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
-        step = plan.steps[name]
+    tasks: dict[tuple[str, ...], Any] = {}
+    of: dict[str, Any] = {}
+    for names in together(plan.steps, ray.cluster_resources().get("CPU", 0)):
+        step = plan.steps[names[0]]
         kind, count = KINDS[step.resources.kind], step.resources.count
-        needed = {one: plan.steps[one] for one in (name, *step.needs)}
-        tasks[name] = task.options(
-            name=name,
+        needed = {one: plan.steps[one] for one in (*names, *step.needs)}
+        tasks[names] = task.options(
+            name=names[0],
             num_cpus=kind.ray_cpus * count,
             num_gpus=kind.ray_gpus * count,
             max_retries=RETRIES,
         ).remote(
-            *(str(store.root), name, needed, str(code), execution),
-            *(tasks[other] for other in step.needs),
+            *(str(store.root), names, needed, str(code), execution),
+            *dict.fromkeys(of[other] for other in step.needs),
         )
+        of |= dict.fromkeys(names, tasks[names])
     why: dict[str, str] = {}
-    for name, made in tasks.items():
+    for names, made in tasks.items():
         try:
-            why[name] = ray.get(made)
+            why |= zip(names, ray.get(made), strict=True)
         except ray.exceptions.RayError as error:  # a worker or a node was lost, again and again
-            lost = any(why[other] for other in plan.steps[name].needs)
-            why[name] = NO_INPUT if lost else " ".join(str(error).split())[:MOST_WORDS]
-        step = plan.steps[name]
-        if not why[name] and not makers.find(store, step.store, step.fingerprint, check=False):
-            why[name] = "its output is not in the store; is the store's folder there on every node?"
+            lost = any(why[other] for other in plan.steps[names[0]].needs)
+            words = NO_INPUT if lost else " ".join(str(error).split())[:MOST_WORDS]
+            why |= dict.fromkeys(names, words)
+        for name in names:
+            step = plan.steps[name]
+            if not why[name] and not makers.find(store, step.store, step.fingerprint, check=False):
+                why[name] = (
+                    "its output is not in the store; is the store's folder there on every node?"
+                )
     if failed := [f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)]:
         raise StepsFailed("; ".join(failed))
+
+
+def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[str, ...]]:
+    """The steps in the order of their making, each after those it needs; a tuple is for one task.
+
+    Only points of one sweep are put together, since who needs one needs all; none that trains or
+    takes an accelerator, which is never short; and so few that each place which `cores` of the
+    cluster make for them gets SHARES tasks.
+    """
+    points: dict[str, list[str]] = {}
+    for name in sorted(steps):
+        points.setdefault(_declared(name), []).append(name)
+    needs = {name: set(map(_declared, steps[some[0]].needs)) for name, some in points.items()}
+    for name in graph.order(needs):
+        first = steps[points[name][0]]
+        kind, most = KINDS[first.resources.kind], 1
+        if first.do != "train" and not kind.ray_gpus:
+            places = max(1, cores // (kind.ray_cpus * first.resources.count))
+            most = max(1, min(MOST_TOGETHER, int(len(points[name]) // (places * SHARES))))
+        for start in range(0, len(points[name]), most):
+            yield tuple(points[name][start : start + most])
+
+
+def _declared(node: str) -> str:
+    """The step of which a node is a point."""
+    return node.partition("/")[0]
 
 
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
@@ -74,14 +112,32 @@ def check_code(name: str, step: PlannedStep, code: Path) -> None:
         )
 
 
+_server = StepServer()  # of this process, which makes steps of one execution only
+
+
 def _make(
-    root: str, name: str, steps: dict[str, PlannedStep], code: str, execution: str, *inputs: str
+    root: str,
+    names: tuple[str, ...],
+    steps: dict[str, PlannedStep],
+    code: str,
+    execution: str,
+    *inputs: list[str],
+) -> list[str]:
+    """Why each of the steps could not be made, empty if it is there; `inputs` is the same of the
+    tasks that made their inputs."""
+    if any(why for these in inputs for why in these):
+        return [NO_INPUT] * len(names)
+    store = Store(Path(root), make=False)
+    _server.start()  # from this thread, which outlives the others
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda name: _made(store, name, steps, Path(code), execution), names))
+
+
+def _made(
+    store: Store, name: str, steps: dict[str, PlannedStep], code: Path, execution: str
 ) -> str:
-    """Why the step could not be made, empty if it is there; `inputs` is the same of its inputs."""
-    if any(inputs):
-        return NO_INPUT
     try:
-        make(Store(Path(root), make=False), name, steps, Path(code), execution)
+        make(store, name, steps, code, execution)
     except makers.MakingFailed as error:
         return str(error.__cause__ or error)[:MOST_WORDS]
     except (makers.BadOutput, StoreError) as error:
@@ -115,18 +171,9 @@ def make(
             code=str(code) if step.own else "",
             resources=step.resources,
         )
-        with (scratch / "log.txt").open("wb") as log:
-            child = subprocess.run(
-                [sys.executable, "-m", "runner.step_child"],
-                input=job.canonical(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=False,
-                cwd=planning.LAB,
-            )
-        if child.returncode:
+        if code_of_exit := _server.make(job):
             why = scratch / WHY
-            words = f"its process ended with {child.returncode}"
+            words = f"its process ended with {code_of_exit}"
             raise makers.MakingFailed(why.read_text() if why.is_file() else words)
         check_code(name, step, code)  # the lab's might have been edited meanwhile
         receipt.update(json.loads((scratch / RECEIPT).read_bytes()))

@@ -10,6 +10,7 @@ and shared by all whose fingerprint is the same.
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -44,15 +45,16 @@ def fingerprint(
     function: str,
     config: Mapping[str, Any],
     inputs: Mapping[str, Mapping[str, str]],
-    code: Mapping[str, str],
+    code: str,
 ) -> str:
-    """SHA-256 over what a step's output follows from: its function, configuration and code, and of
-    each input {step: fingerprint} the fingerprints, by their labels where it is a sweep."""
+    """SHA-256 over what a step's output follows from: its function, configuration, the digest of
+    its code (`code_sha256`), and of each input {step: fingerprint} the fingerprints, by their
+    labels where it is a sweep."""
     given = {
         key: {name.partition("/")[2]: sha256 for name, sha256 in these.items()}
         for key, these in inputs.items()
     }
-    parts = {"function": function, "config": config, "inputs": given, "code": code_sha256(code)}
+    parts = {"function": function, "config": config, "inputs": given, "code": code}
     return hashlib.sha256(to_json(parts)).hexdigest()
 
 
@@ -87,7 +89,7 @@ def points(
 
 def _word(text: str) -> str:
     """`text` as it can stand in a path."""
-    return "".join(c if c.isalnum() or c in "._-+=," else "-" for c in text)
+    return re.sub(r"[^\w.+=,-]", "-", text)
 
 
 def merged(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import socket
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -78,29 +79,49 @@ def _hold(core: int) -> bool:
     return True
 
 
-def receipt() -> dict[str, str]:
-    """What equality of figures rests on, in words."""
-    import jax
-    from jax.extend import backend
+def look_around() -> None:
+    """Learn ahead of all receipts what is the same in each, for those who will be forked."""
+    _libraries()
+    _cpu_model()
+    _code_sha256()
 
-    device = jax.devices()[0]
+
+def receipt(*, jax: bool = True) -> dict[str, str]:
+    """What equality of figures rests on, in words. Without `jax`, which takes a second to import,
+    its devices and options are left out."""
     affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     words = {
-        "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
-        **{name: found for name in ACCELERATORS if (found := _version(name))},
-        "platform": device.platform,
-        "driver": backend.get_backend().platform_version,
-        "device": f"{jax.device_count()} × {device.device_kind}",
+        **_libraries(),
+        **(_of_jax() if jax else {}),
         "cpu": _cpu_model(),
         "threads": os.environ.get("NPROC", ""),
         "affinity": ",".join(map(str, affinity)),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        "options": ", ".join(f"{name[4:]} {jax.config.values[name]}" for name in OPTIONS),
         "environment": ", ".join(_environment()),
         "code_sha256": _code_sha256(),
     }
     return {name: " ".join(said.split())[:MOST_WORDS] for name, said in words.items()}
+
+
+def _of_jax() -> dict[str, str]:
+    import jax
+    from jax.extend import backend
+
+    device = jax.devices()[0]
+    return {
+        "platform": device.platform,
+        "driver": backend.get_backend().platform_version,
+        "device": f"{jax.device_count()} × {device.device_kind}",
+        "options": ", ".join(f"{name[4:]} {jax.config.values[name]}" for name in OPTIONS),
+    }
+
+
+@cache
+def _libraries() -> dict[str, str]:
+    """Versions of Python and of what figures are made with."""
+    found = {name: version(name) for name in PACKAGES}
+    found |= {name: here for name in ACCELERATORS if (here := _version(name))}
+    return {"python": platform.python_version(), **found}
 
 
 def _version(package: str) -> str:
@@ -119,6 +140,7 @@ def _environment() -> list[str]:
     ]
 
 
+@cache
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -134,5 +156,11 @@ def _code_sha256() -> str:
     here, whole = Path(__file__).parent, hashlib.sha256()
     engine = sorted((here.parent / "engine").glob("*.py"))
     for path in (*engine, here / "machine.py", here / "worker.py"):
-        whole.update(f"{path.name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        whole.update(f"{path.name}\0{_sha256(path, path.stat().st_mtime_ns)}\n".encode())
     return whole.hexdigest()
+
+
+@cache
+def _sha256(path: Path, _: int) -> str:
+    """Of a file. Kept until it changes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

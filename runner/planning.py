@@ -3,8 +3,10 @@
 Pure but for reading the text that the figures depend on. Nothing of an experiment is executed.
 """
 
+import gc
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,10 +33,11 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     With a store, a text of the experiment's own is kept there for the job to read. `lab` holds the
     lab's packages. Raises BadExperiment.
     """
-    experiment = spec.load(path)
-    folder = path if path.is_dir() else path.parent
-    if experiment.nodes:
-        plan = make_graph_plan(experiment, folder, lab)
+    with _nothing_to_collect():
+        experiment = spec.load(path)
+        folder = path if path.is_dir() else path.parent
+        plan = make_graph_plan(experiment, folder, lab) if experiment.nodes else None
+    if plan:
         if store:
             keep_code(store, plan, folder)
         return plan
@@ -42,6 +45,19 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     if store:
         keep_text(store, text)
     return make_plan(experiment, folder.as_posix(), text, sealed=None)
+
+
+@contextmanager
+def _nothing_to_collect() -> Iterator[None]:
+    """Ten thousand steps are a million objects that all stay: without this, a third of the time
+    goes into looking among them for garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def make_graph_plan(
@@ -57,13 +73,14 @@ def make_graph_plan(
     repository, where that is another one. Raises BadExperiment."""
     problems: list[Problem] = []
     steps: dict[str, PlannedStep] = {}
-    found = cache(lambda function, own: code_of(function, own, folder, lab))
+    found = cache(lambda function, own: _code(function, own, folder, lab))
     source = partial(_with_source, cache(read_text))
+    private, place = _private(experiment.nodes), folder.resolve().name
     for name, node in experiment.nodes.items():
         try:
-            code = found(node.function, node.own)
+            code, digest = found(node.function, node.own)
         except closure.BadCode as error:
-            code = {}
+            code, digest = {}, ""
             words = str(error).replace(str(folder), called or str(folder))
             problem = experiment.problem(("steps", name.partition("/")[0]), words)
             problems += [problem] if problem not in problems else []
@@ -84,8 +101,8 @@ def make_graph_plan(
             inputs=inputs,
             code=code,
             resources=node.resources,
-            fingerprint=graph.fingerprint(node.function, _decisive(node, config), inputs, code),
-            store=_shared_as(name, node, experiment.nodes, folder),
+            fingerprint=graph.fingerprint(node.function, _decisive(node, config), inputs, digest),
+            store=_shared_as(node, place) if name in private else node.do,
         )
     if problems:
         raise BadExperiment(problems)
@@ -138,6 +155,12 @@ def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) ->
     return code if function in own else code | closure.reach(function.partition(":")[0], None, lab)
 
 
+def _code(function: str, own: Iterable[str], folder: Path, lab: Path) -> tuple[dict[str, str], str]:
+    """The code that a step reaches, and its digest."""
+    code = code_of(function, own, folder, lab)
+    return code, graph.code_sha256(code)
+
+
 def _with_source(read: Callable[[str, Path | None], Text], node: Node) -> dict[str, Any]:
     """The configuration of a `tokenize` step, with the digests of the text that it names."""
     if node.config["source"] is None:
@@ -149,16 +172,20 @@ def _with_source(read: Callable[[str, Path | None], Text], node: Node) -> dict[s
     }
 
 
-def _shared_as(name: str, node: Node, nodes: Mapping[str, Node], folder: Path) -> str:
-    """Where outputs lie. What an experiment's own code made, and what was made of that, is shared
-    within the experiment only."""
-    waiting, own = [name], False
-    while waiting and not own:
-        one = nodes[waiting.pop()]
-        own = bool(one.own)
-        waiting += [other for these in one.inputs.values() for other in these]
+def _private(nodes: Mapping[str, Node]) -> set[str]:
+    """What the experiment's own code makes, and what is made of that: nobody else shares it. Each
+    node comes after its inputs."""
+    found: set[str] = set()
+    for name, node in nodes.items():
+        if node.own or any(not found.isdisjoint(these) for these in node.inputs.values()):
+            found.add(name)
+    return found
+
+
+def _shared_as(node: Node, experiment: str) -> str:
+    """Where outputs lie that are shared within the experiment in the folder of this name only."""
     last = ".".join(node.own).replace(":", ".") or node.do
-    return f"{folder.resolve().name}.{last}" if own else node.do
+    return f"{experiment}.{last}"
 
 
 def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
@@ -274,9 +301,13 @@ def _of_no_arm(
 
 
 def fingerprint(plan: Plan) -> str:
-    """SHA-256 over what an approval binds: all of the plan but its words and its estimate."""
-    words = {"title", "experiment", "code_sha256", "compiled", "cost", "fingerprint"}
-    return hashlib.sha256(to_json(plan.model_dump(mode="json", exclude=words))).hexdigest()
+    """SHA-256 over what an approval binds: all of the plan but its words and its estimate. A step's
+    own fingerprint binds its inputs and code, and its configuration is what its arm was made of."""
+    words = ("title", "experiment", "code_sha256", "compiled", "cost", "fingerprint")
+    left_out: dict[str, Any] = dict.fromkeys(words, True)
+    if plan.steps:
+        left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code"}}}
+    return hashlib.sha256(to_json(plan.model_dump(mode="json", exclude=left_out))).hexdigest()
 
 
 def _arm(model: ModelConfig, train: TrainConfig) -> PlannedArm:

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from engine.config import DataConfig, EvalConfig, ModelConfig, TrainConfig
 from runner import steps as stepping
 from runner import yaml12
+from runner.builtins import Train
 from runner.complaints import MOST_PROBLEMS, dotted, in_order, near, telling, told
 from runner.complaints import BadExperiment as BadExperiment
 from runner.complaints import Problem as Problem
@@ -200,12 +201,9 @@ def _with_steps(document: yaml12.Document, file: str) -> Experiment:
         resources=declared.resources,
         seeds=(),
         arms={
-            name: (
-                ModelConfig.model_validate(node.config["model"]),
-                TrainConfig.model_validate(node.config["train"]),
-            )
+            name: (node.checked.model, node.checked.train)
             for name, node in nodes.items()
-            if node.do == "train"
+            if isinstance(node.checked, Train)
         },
         nodes=nodes,
         file=file,

@@ -1,9 +1,8 @@
-"""Makes one step, in a process of its own: `python -m runner.step_child`, with a Job as JSON on its
-standard input. Its cores, threads and flags are set before anything is imported, and it ends with
-whoever started it. What the step prints is its log."""
+"""Makes one step, in a process of its own (`runner.step_server` forks it). Its cores, threads and
+flags are set before anything is imported, and it ends with whoever started it. What the step prints
+is its log."""
 
 import importlib
-import json
 import os
 import signal
 import sys
@@ -44,7 +43,9 @@ def main(job: Job) -> int:
             sys.path.insert(0, job.code)
         config = {**job.config, "function": _imported(job.own)} if job.own else job.config
         _imported(job.function)(config, _paths(job.inputs), Path(job.out))
-        (scratch / RECEIPT).write_bytes(to_json(machine.receipt()))
+        # What has not imported JAX does not depend on what JAX finds here.
+        receipt = machine.receipt(jax="jax" in sys.modules)
+        (scratch / RECEIPT).write_bytes(to_json(receipt))
     except BaseException as error:
         traceback.print_exc()
         (scratch / WHY).write_text(" ".join(f"{type(error).__name__}: {error}".split()))
@@ -67,7 +68,3 @@ def _paths(inputs: dict[str, str | dict[str, str]]) -> dict[str, Path | dict[str
         else Path(given)
         for key, given in inputs.items()
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main(Job.model_validate(json.load(sys.stdin))))

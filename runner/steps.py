@@ -70,6 +70,7 @@ class Node:
     config: dict[str, Any]
     inputs: dict[str, tuple[str, ...]]  # {input: nodes}
     resources: Resources
+    checked: BaseModel | None = None  # the configuration of a built-in, as its schema read it
 
 
 def nodes(
@@ -93,7 +94,7 @@ def nodes(
     made: dict[str, Node] = {}
     for name in sequence:
         step = steps[name]
-        for node, config in found[name].items():
+        for node, (config, checked) in found[name].items():
             read = read_by(step.do, config, step.inputs)
             inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
             made[node] = Node(
@@ -103,6 +104,7 @@ def nodes(
                 config=config,
                 inputs=inputs,
                 resources=step.resources or resources,
+                checked=checked,
             )
     return made, []
 
@@ -121,14 +123,15 @@ class _Reader:
         path = ("steps", *path)
         return Problem(self._file, self._document.line(path), dotted(path), message)
 
-    def points(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The nodes of a step and their configurations."""
+    def points(self, name: str) -> Iterator[tuple[str, tuple[dict[str, Any], BaseModel | None]]]:
+        """The nodes of a step and their configurations; of a built-in's as its schema reads it."""
         step = self._steps[name]
         self._check(name, step)
         points, many = graph.points(step.sweep, step.seeds), bool(step.sweep or step.seeds)
         if many and len(points) < _combinations(step):
             self._say((name, "sweep"), "two of its points have the same name; name them in a list")
         idle = set(step.inputs)
+        inputs = {key: self._parts(of) for key, of in step.inputs.items()}
         for label, values in points.items():
             node = f"{name}/{label}" if many else name
             try:
@@ -137,21 +140,24 @@ class _Reader:
                 words = f"`{error.args[0]}` leads through something that is no mapping"
                 self._say((name, "sweep"), words)
                 return
-            if (checked := self._config(name, step.do, config)) is None:
+            checked, known = None, step.do in BUILT_IN
+            if known and (checked := self._checked(name, step.do, config)) is None:
                 return
-            if step.do == "tokenize" and (checked["source"] is None) != ("text" in step.inputs):
+            if not known and not self._is_finite(name, config):
+                return
+            config = checked.model_dump(mode="json") if checked else config
+            if step.do == "tokenize" and (config["source"] is None) != ("text" in step.inputs):
                 words = "`tokenize` needs the input `text` or a `source`, and not both"
                 self._say((name,), words)
                 return
-            given = step.do == "tokenize" and checked["tokenizer"] == "given"
+            given = step.do == "tokenize" and config["tokenizer"] == "given"
             if step.do == "tokenize" and given != ("tokenizer" in step.inputs):
                 words = "`tokenizer: given` and the input `tokenizer` go together; write both"
                 self._say((name,), words)
-            inputs = {key: self._parts(of) for key, of in step.inputs.items()}
-            for path, words in CHECKS[step.do](checked, inputs) if step.do in CHECKS else ():
+            for path, words in CHECKS[step.do](config, inputs) if step.do in CHECKS else ():
                 self._say((name, *path), words)
-            idle -= read_by(step.do, checked, step.inputs)
-            yield node, checked
+            idle -= read_by(step.do, config, step.inputs)
+            yield node, (config, checked)
         for key in sorted(idle):
             words = f"no phase has `{key}` as its `tokens`, so that it would not be trained on"
             self._say((name, "inputs", key), words + near(key, ("tokens",)))
@@ -192,25 +198,27 @@ class _Reader:
                 words = f"`{step.do}` takes {_listed(takes)}{near(key, takes)}"
                 self._say((name, "inputs", key), words)
             taken = self._steps.get(step.inputs[key])
-            if step.do in CHECKS and taken and taken.sweep:
+            if step.do in CHECKS and taken and (taken.sweep or taken.seeds):
                 words = f"`{step.inputs[key]}` is a sweep, and `{step.do}` takes one of them here"
                 self._say((name, "inputs", key), words)
         for key in built_in.inputs:
             if key not in step.inputs:
                 self._say((name,), f"`{step.do}` needs the input `{key}`")
 
-    def _config(self, name: str, do: str, config: dict[str, Any]) -> dict[str, Any] | None:
-        """With every default filled in, if it belongs to a built-in."""
-        if do not in BUILT_IN:
-            try:
-                to_json(config)
-            except ValueError:
-                self._say((name, "config"), "it has a number that is not finite")
-                return None
-            return config
+    def _is_finite(self, name: str, config: dict[str, Any]) -> bool:
+        """Whether no number of an own function's configuration is infinite or none at all."""
+        try:
+            to_json(config)
+        except ValueError:
+            self._say((name, "config"), "it has a number that is not finite")
+            return False
+        return True
+
+    def _checked(self, name: str, do: str, config: dict[str, Any]) -> BaseModel | None:
+        """A built-in's configuration, with every default filled in."""
         schema = BUILT_IN[do].config
         try:
-            return schema.model_validate(config).model_dump(mode="json")
+            return schema.model_validate(config)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 where = ("steps", name, "config")

@@ -20,7 +20,7 @@ def step(**changes: Any) -> PlannedStep:
         do=parts["function"],
         **parts,
         resources=Resources(kind="cpu"),
-        fingerprint=graph.fingerprint(**parts),
+        fingerprint=graph.fingerprint(**parts | {"code": graph.code_sha256(parts["code"])}),
         store="x.m.f",
     )
 

@@ -173,6 +173,7 @@ OTHER = {
         )
     },
     "spike_sigma": plan(changed("num_train_steps: 16", "num_train_steps: 65, spike_sigma: 4")),
+    "phases": plan(changed("wsd,", "wsd, phases: [{at: 8, learning_rate: 0.001}],")),
     "the schedule": plan(
         changed("wsd, warmup: 0.1, decay: 0.2", "cosine, warmup: 0.1")
     ),
