@@ -4,22 +4,24 @@ step one makes it while the other waits (`runner.makers`). A task only watches: 
 runs in a child of its own (`runner.step_child`), of which nothing is left when the step is over.
 """
 
-import json
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import graph, makers, planning
+from runner import children, graph, makers, planning
+from runner.builtins import BUILT_IN
 from runner.hardware import KINDS
 from runner.leases import STALE_AFTER
+from runner.lifecycle import MOST_ATTEMPTS
 from runner.record import Plan, PlannedStep
-from runner.step_child import RECEIPT, WHY, Job
+from runner.step_child import Job
 from runner.store import Store, StoreError
 
-RETRIES = 3  # of a task whose worker or node was lost
+RETRIES = MOST_ATTEMPTS  # of a task whose worker or node was lost; the last one says so
 MOST_WORDS = 400  # of why a step failed
+MOST_WAITING = 1000  # tasks of one step that are in Ray's hands at a time
 NO_INPUT = "what it needs could not be made"
 
 
@@ -27,39 +29,70 @@ class StepsFailed(Exception):
     """Some steps could not be made; the message names each with its reason."""
 
 
+class StepsLost(Exception):
+    """Ray lost the workers or nodes of some steps, again and again; the message names each."""
+
+
 def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
     """Make every step of the plan, with the experiment's own modules in `code`. Raises StepsFailed
-    once all that does not need what failed has been made."""
+    once all that does not need what failed has been made, and StepsLost where another attempt may
+    make the rest."""
     import ray
+    from ray import exceptions
 
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     task = ray.remote(_make)
     tasks: dict[str, Any] = {}
     for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
         step = plan.steps[name]
-        kind, count = KINDS[step.resources.kind], step.resources.count
+        options = _options(step)
+        if _spreads(step):  # its processes are tasks of their own, and wait for those devices
+            options["num_gpus"] = 0
         needed = {one: plan.steps[one] for one in (name, *step.needs)}
-        tasks[name] = task.options(
-            name=name,
-            num_cpus=kind.ray_cpus * count,
-            num_gpus=kind.ray_gpus * count,
-            max_retries=RETRIES,
-        ).remote(
+        tasks[name] = task.options(name=name, **options).remote(
             *(str(store.root), name, needed, str(code), execution),
             *(tasks[other] for other in step.needs),
         )
     why: dict[str, str] = {}
+    lost: list[str] = []
     for name, made in tasks.items():
+        step = plan.steps[name]
         try:
             why[name] = ray.get(made)
-        except ray.exceptions.RayError as error:  # a worker or a node was lost, again and again
-            lost = any(why[other] for other in plan.steps[name].needs)
-            why[name] = NO_INPUT if lost else " ".join(str(error).split())[:MOST_WORDS]
-        step = plan.steps[name]
+        except exceptions.RayError as error:
+            why[name] = " ".join(str(error).split())[:MOST_WORDS]
+            if any(why[other] for other in step.needs):
+                why[name] = NO_INPUT
+            elif isinstance(error, _gone()):
+                lost.append(name)
         if not why[name] and not makers.find(store, step.store, step.fingerprint, check=False):
             why[name] = "its output is not in the store; is the store's folder there on every node?"
-    if failed := [f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)]:
+    told = {name: f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)}
+    if failed := [words for name, words in told.items() if name not in lost]:
         raise StepsFailed("; ".join(failed))
+    if lost:
+        raise StepsLost("; ".join(told.values()))
+
+
+def _options(step: PlannedStep) -> dict[str, Any]:
+    """What Ray is asked for, for what computes a step."""
+    kind, count = KINDS[step.resources.kind], step.resources.count
+    cpus, gpus = kind.ray_cpus * count, kind.ray_gpus * count
+    return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+
+
+def _spreads(step: PlannedStep) -> bool:
+    return step.do in BUILT_IN and BUILT_IN[step.do].over is not None
+
+
+def _gone() -> tuple[type[Exception], ...]:
+    """What Ray says of workers and nodes that are no longer there, by no fault of the task's."""
+    from ray import exceptions
+
+    return (
+        *(exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError),
+        *(exceptions.LocalRayletDiedError, exceptions.ObjectLostError, exceptions.RpcError),
+    )
 
 
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
@@ -81,12 +114,58 @@ def _make(
     if any(inputs):
         return NO_INPUT
     try:
-        make(Store(Path(root), make=False), name, steps, Path(code), execution)
+        mapper = _on_ray(name, steps[name]) if _spreads(steps[name]) else map
+        make(Store(Path(root), make=False), name, steps, Path(code), execution, mapper)
     except makers.MakingFailed as error:
         return str(error.__cause__ or error)[:MOST_WORDS]
     except (makers.BadOutput, StoreError) as error:
         return str(error)[:MOST_WORDS]
     return ""
+
+
+def _on_ray(name: str, step: PlannedStep) -> children.Mapper:
+    """Each job as a Ray task of its own, with the step's resources."""
+    import ray
+
+    task = ray.remote(_call).options(name=f"{name}, some shards", **_options(step))
+
+    def mapped(child: children.Child, jobs: Iterable[Job]) -> Iterator[children.Outcome]:
+        waiting: deque[Any] = deque()
+        try:
+            for job in jobs:
+                waiting.append(task.remote(child, job))
+                if len(waiting) >= MOST_WAITING:
+                    yield _outcome(waiting.popleft())
+            while waiting:
+                yield _outcome(waiting.popleft())
+        finally:
+            for left in waiting:  # one has failed
+                ray.cancel(left, force=True)
+
+    return mapped
+
+
+def _call(child: children.Child, job: Job) -> children.Outcome:
+    return child(job)
+
+
+def _outcome(task: Any) -> children.Outcome:
+    import ray
+
+    try:
+        outcome: children.Outcome = ray.get(task)  # which lends the cores of who waits to others
+    except _gone() as error:
+        return children.Outcome("lost", " ".join(str(error).split())[:MOST_WORDS])
+    return outcome
+
+
+def _child(name: str, step: PlannedStep, code: str, job: Job) -> children.Outcome:
+    """Do a job, on whichever node, with the code that was planned."""
+    try:
+        check_code(name, step, Path(code))
+    except makers.MakingFailed as error:
+        return children.Outcome("failed", str(error))
+    return children.run(job)
 
 
 def make(
@@ -95,16 +174,20 @@ def make(
     steps: Mapping[str, PlannedStep],
     code: Path,
     execution: str,
+    mapper: children.Mapper = map,
     stale_after: float = STALE_AFTER,
 ) -> makers.Made:
-    """The output of one step, whose inputs are there. Raises makers.MakingFailed."""
+    """The output of one step, whose inputs are there. One that goes through many shards does so by
+    `mapper`. A maker of this execution that is lost is followed by another one, MOST_ATTEMPTS in
+    all. Raises makers.MakingFailed."""
     step = steps[name]
+    # Who only watches a step that spreads has its cores, while nobody uses them, but no GPU.
+    one = mapper if KINDS[step.resources.kind].ray_gpus else map
     receipt: dict[str, str] = {}
 
     def build(out: Path) -> None:
         scratch = out.with_name(f"{out.name}.scratch")
         scratch.mkdir()
-        check_code(name, step, code)
         job = Job(
             function=step.function,
             config=step.config,
@@ -115,21 +198,9 @@ def make(
             code=str(code) if step.own else "",
             resources=step.resources,
         )
-        with (scratch / "log.txt").open("wb") as log:
-            child = subprocess.run(
-                [sys.executable, "-m", "runner.step_child"],
-                input=job.canonical(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=False,
-                cwd=planning.LAB,
-            )
-        if child.returncode:
-            why = scratch / WHY
-            words = f"its process ended with {child.returncode}"
-            raise makers.MakingFailed(why.read_text() if why.is_file() else words)
+        child = partial(_child, name, step, str(code))
+        receipt.update(children.make(step.do, job, child, one, mapper))
         check_code(name, step, code)  # the lab's might have been edited meanwhile
-        receipt.update(json.loads((scratch / RECEIPT).read_bytes()))
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})
     return makers.make(
@@ -140,6 +211,7 @@ def make(
         parts,
         by=execution,
         receipt=lambda: receipt,
+        most_lost=MOST_ATTEMPTS,
         stale_after=stale_after,
     )
 

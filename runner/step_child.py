@@ -30,6 +30,7 @@ class Job(Record):
     scratch: str
     code: str  # the folder of the experiment's own modules; empty for what needs none of them
     resources: Resources
+    receipt: bool = True  # whether to say what figures rest on, which takes JAX
 
 
 def main(job: Job) -> int:
@@ -44,7 +45,8 @@ def main(job: Job) -> int:
             sys.path.insert(0, job.code)
         config = {**job.config, "function": _imported(job.own)} if job.own else job.config
         _imported(job.function)(config, _paths(job.inputs), Path(job.out))
-        (scratch / RECEIPT).write_bytes(to_json(machine.receipt()))
+        if job.receipt:
+            (scratch / RECEIPT).write_bytes(to_json(machine.receipt()))
     except BaseException as error:
         traceback.print_exc()
         (scratch / WHY).write_text(" ".join(f"{type(error).__name__}: {error}".split()))

@@ -1,0 +1,136 @@
+"""Steps whose processes vanish: another one goes on, a few times; code that raises is not asked
+again."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import execute, guard, makers, provenance, record
+from runner.makers import End, Start
+from runner.record import Plan
+from runner.store import Store
+from tests.runner.test_execute import DECLARED, HEAD, made, maker_after, planned
+
+OWN = """
+import os, signal
+
+def times(out):
+    return len(list(out.parent.glob("*.scratch")))
+
+def killed(config, inputs, out):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def unlucky(config, inputs, out):
+    (out / f"{times(out)}.txt").write_text("half")
+    if times(out) < 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def leaves(config, inputs, out):
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def one_step(tmp_path: Path, store: Store, function: str) -> Plan:
+    declared = f"{HEAD}steps: {{a: {{do: own:{function}}}}}"
+    return planned(tmp_path, store, declared, own=OWN)
+
+
+def ends(store: Store, plan: Plan, name: str = "a") -> Iterator[tuple[str, str, str]]:
+    """(by whom, how, why) of each generation."""
+    step = plan.steps[name]
+    folder = store.path(f"leases/steps/{step.store}/{step.fingerprint[:16]}")
+    for lease in sorted(folder.iterdir()):
+        start = Start.model_validate_json((lease / "start.json").read_bytes())
+        end = End.model_validate_json((lease / "end.json").read_bytes())
+        yield start.by, end.how, end.why
+
+
+def test_a_step_that_is_killed_twice_is_made_by_the_third_process(
+    tmp_path: Path, store: Store
+) -> None:
+    plan = one_step(tmp_path, store, "unlucky")
+    found = made(store, plan)["a"]
+    assert set(found.manifest.files) == {"3.txt"}, "nothing of those that were killed"
+    assert [how for _, how, _ in ends(store, plan)] == ["lost", "lost", "made"]
+    assert next(ends(store, plan))[2].startswith("its process was ended by SIGKILL")
+
+
+def test_a_step_that_is_killed_each_time_fails_after_three_processes_in_words(
+    tmp_path: Path, store: Store
+) -> None:
+    plan = one_step(tmp_path, store, "killed")
+    with pytest.raises(makers.MakingFailed, match=r"lost 3 times; the last time its process was "):
+        made(store, plan)
+    assert [how for _, how, _ in ends(store, plan)] == ["lost", "lost", "lost", "failed"]
+    stands = provenance.standing(store, plan.steps, {})["a"]
+    assert stands.state == "failed before"
+    assert "SIGKILL; the system does so where memory is out" in stands.why
+
+    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+        made(store, plan)
+    assert len(list(ends(store, plan))) == 5, "the same execution does not begin to count anew"
+    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+        made(store, plan, "x2")
+    assert [by for by, how, _ in ends(store, plan) if how == "lost"] == ["x1"] * 3 + ["x2"] * 3
+
+
+def test_a_step_that_ends_by_itself_without_a_word_has_failed(tmp_path: Path, store: Store) -> None:
+    plan = one_step(tmp_path, store, "leaves")
+    with pytest.raises(makers.MakingFailed, match="its process ended with 3"):
+        made(store, plan)
+    assert [how for _, how, _ in ends(store, plan)] == ["failed"]
+
+
+def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> None:
+    plan = one_step(tmp_path, store, "killed")
+    step = plan.steps["a"]
+    at = f"{step.store}/{step.fingerprint[:16]}"
+    for generation in range(1, 4):
+        start = Start(
+            name=step.store,
+            fingerprint=step.fingerprint,
+            generation=generation,
+            maker="0" * 16,
+            by="x1",
+            host="gone",
+        )
+        end = End(how="lost", why="it stood still for 45 s")
+        store.create(f"leases/steps/{at}/{generation}/start.json", start.canonical())
+        store.create(f"leases/steps/{at}/{generation}/end.json", end.canonical())
+    with pytest.raises(makers.MakingFailed, match="lost 3 times; the last time it stood still"):
+        made(store, plan)
+    assert list(store.path(f"steps/{at}").iterdir()) == [], "and no process was begun"
+
+
+def test_training_that_is_killed_goes_on_from_its_checkpoint_to_the_same_bytes(
+    tmp_path: Path, store: Store
+) -> None:
+    calm = Store(tmp_path / "calm")
+    plan = planned(tmp_path, store, declared(), steps=12)
+    undisturbed = made(calm, planned(tmp_path, calm, declared(), steps=12))
+    at = store.path("steps/train") / plan.steps["train"].fingerprint[:16]
+
+    def kill() -> None:
+        maker_after(at, 6)
+        (child,) = guard.descendants(os.getpid())
+        os.kill(child, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    disturbed = made(store, plan)
+    killer.join()
+    assert [how for _, how, _ in ends(store, plan, "train")] == ["lost", "made"]
+    assert disturbed["train"].manifest.files == undisturbed["train"].manifest.files
+    (second,) = at.glob("2-*.scratch/curve/losses.jsonl")
+    assert json.loads(second.read_text().splitlines()[0])[0] > 4, "not from the beginning"
