@@ -97,7 +97,7 @@ def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Ma
     """Make all parts of a step, and return what is left to do: to put them together."""
     inputs = dict(job.inputs)
     if over.first:
-        first = _part(job, over.first, {})
+        first = _part(job, over.first, inputs)
         (inputs["first"],) = _parts([first], child, one)
     text = Path(str(inputs["text"]))
     jobs = [

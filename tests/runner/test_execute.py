@@ -55,11 +55,13 @@ def broken(config, inputs, out):
 """
 
 
-def planned(tmp_path: Path, store: Store, declared: str = DECLARED, steps: int = 8) -> Plan:
+def planned(
+    tmp_path: Path, store: Store, declared: str = DECLARED, steps: int = 8, own: str = OWN
+) -> Plan:
     folder = tmp_path / "two-arms"
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(declared.replace("STEPS", str(steps)))
-    (folder / "own.py").write_text(OWN)
+    (folder / "own.py").write_text(own)
     return planning.plan_folder(folder, store)
 
 
