@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,10 +39,10 @@ def prepare(config, inputs, out):
 def beginning(text):
     together = Path(__file__).with_name("together")
     if together.is_dir() and text.startswith("train"):
-        (together / text.split()[1]).touch()
-        until = time.monotonic() + 60
-        while len(list(together.iterdir())) < 3:
-            assert time.monotonic() < until, "the others do not work at the same time"
+        (together / f"{text.split()[1]}-{os.getpid()}").touch()
+        until = time.monotonic() + 120
+        while not (together / "go").exists():
+            assert time.monotonic() < until, "nobody said that all are there"
             time.sleep(0.01)
     return text[:200]
 
@@ -58,7 +59,8 @@ DECLARED = f"""{HEAD}steps:
     inputs: {{tokens: tokens}}
     config:
       model: {{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}}
-      train: {{train_batch_size: 2, num_train_steps: 200, checkpoint_every: 20}}
+      train: {{train_batch_size: 2, num_train_steps: 200, learning_rate: 0.01,
+              checkpoint_every: 20}}
   scores: {{do: evaluate, inputs: {{models: train, tokens: tokens}}, config: {{tokens: 64}}}}
   compare: {{do: own:compare, inputs: {{scores: scores}}}}
 """
@@ -72,7 +74,8 @@ class Story:
     found: dict[str, makers.Made] = field(default_factory=dict)
     words: str = ""  # of the look at a Ray whose head is gone
     attempts: tuple[str, ...] = ()  # how each of the execution's ended
-    at_once: int = 0  # shards that were worked on at the same time
+    at_once: list[str] = field(default_factory=list)  # shards that were worked on at a time
+    again: list[str] = field(default_factory=list)  # and those begun after a worker was killed
     parts: int = 0
     left: list[int] = field(default_factory=list)
 
@@ -89,7 +92,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_ray, "local_cpus", lambda: 2 * WORKERS)
         _run(story, store, plan)
-    story.at_once = len(list(together.iterdir()))
     return story
 
 
@@ -97,7 +99,7 @@ def _run(story: Story, store: Store, plan: Plan) -> None:
     console = Console(file=io.StringIO())
     execution = local_run.begin(store, plan, console)
     with local_ray.local_ray(store.path("ray")) as ray, terminal.Watching(console) as watching:
-        killer = threading.Thread(target=_kill, args=(story, store, plan, ray))
+        killer = threading.Thread(target=_disturb, args=(story, store, plan, ray))
         killer.start()
         with pytest.raises(RayError) as gone:
             local_run.turn(store, ray, execution, watching)
@@ -118,12 +120,29 @@ def _run(story: Story, store: Store, plan: Plan) -> None:
     story.parts = len(list(scratch.glob("parts/*/made")))
 
 
-def _kill(story: Story, store: Store, plan: Plan, ray: LocalRay) -> None:
-    """The head's processes, once the second checkpoint is there; training stays where it is."""
+def _disturb(story: Story, store: Store, plan: Plan, ray: LocalRay) -> None:
+    _kill_a_worker(story, store.path(f"code/{plan.code_sha256}/together"))
     step = plan.steps["train"]
-    at, until = store.path(f"steps/{step.store}/{step.fingerprint[:16]}"), time.monotonic() + 240
-    while not list(at.glob("1-*.scratch/checkpoints/40")) and time.monotonic() < until:
-        time.sleep(0.01)
+    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
+    _await(lambda: len(list(at.glob("1-*.scratch/checkpoints/40"))) == 1)
+    _kill_the_head(story, ray)
+
+
+def _kill_a_worker(story: Story, together: Path) -> None:
+    """One of Ray's, once all shards are begun; its own process ends with it."""
+    _await(lambda: len(list(together.iterdir())) == WORKERS)
+    begun = sorted(path.name for path in together.iterdir())
+    children = {name.partition("-")[0]: int(name.partition("-")[2]) for name in begun}
+    story.at_once = sorted(children)
+    worker = Path(f"/proc/{children['1']}/stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(worker), signal.SIGKILL)
+    _await(lambda: len(list(together.iterdir())) > WORKERS)
+    story.again = [path.name[0] for path in together.iterdir() if path.name not in begun]
+    (together / "go").touch()
+
+
+def _kill_the_head(story: Story, ray: LocalRay) -> None:
+    """Its processes, while training stays where it is."""
     family = guard.descendants(ray.guard.pid)
     stop, kill = signal.SIGSTOP, signal.SIGKILL
     for name, number in {"step_child": stop, "gcs_server": kill, "raylet": kill}.items():
@@ -134,6 +153,13 @@ def _kill(story: Story, store: Store, plan: Plan, ray: LocalRay) -> None:
                     os.kill(process, number)
     ray.guard.wait(60)
     story.left = [process for process in family if Path(f"/proc/{process}/exe").exists()]
+
+
+def _await(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 180
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_an_execution_whose_head_was_killed_ends_with_the_bytes_of_an_undisturbed_one(
@@ -159,6 +185,7 @@ def test_nothing_of_a_killed_head_lives_on(story: Story) -> None:
     assert story.left == []
 
 
-def test_shards_are_made_side_by_side_in_processes_of_their_own(story: Story) -> None:
-    assert story.at_once == WORKERS
+def test_shards_are_made_side_by_side_and_a_lost_worker_costs_its_own_alone(story: Story) -> None:
+    assert story.at_once == ["0", "1", "2"]
+    assert story.again == ["1"]
     assert story.parts == 4

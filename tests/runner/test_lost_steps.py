@@ -8,12 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
+from ray import exceptions
 
-from runner import guard, makers, provenance
+from runner import execute, guard, makers, provenance, worker
 from runner.makers import End, Start
 from runner.record import Plan
+from runner.reports import PREEMPTED, AttemptSpec
 from runner.store import Store
 from tests.runner.test_execute import HEAD, made, planned
 
@@ -53,6 +57,33 @@ TRAINING = f"""{HEAD}steps:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
+
+
+Answers = dict[str, Any]
+
+
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """What Ray would say of each step."""
+    answers: Answers = {}
+
+    class Task:
+        def options(self, name: str, **_: object) -> "Task":
+            self.name = name
+            return self
+
+        def remote(self, *_: object) -> str:
+            return self.name
+
+    def get(name: str) -> str:
+        if isinstance(answers[name], Exception):
+            raise answers[name]
+        return str(answers[name])
+
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "remote", lambda _: Task())
+    monkeypatch.setattr(ray, "get", get)
+    return answers
 
 
 def one_step(tmp_path: Path, store: Store, function: str) -> Plan:
@@ -125,6 +156,52 @@ def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> 
     with pytest.raises(makers.MakingFailed, match="lost 3 times; the last time it stood still"):
         made(store, plan)
     assert not store.path(f"steps/{at}").exists(), "and no process was begun"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (exceptions.WorkerCrashedError(), execute.StepsLost),
+        (exceptions.NodeDiedError("its node is gone"), execute.StepsLost),
+        (exceptions.RuntimeEnvSetupError("no such package"), execute.StepsFailed),
+    ],
+)
+def test_what_ray_lost_is_no_failure(
+    tmp_path: Path, store: Store, error: Exception, raised: type[Exception], without_ray: Answers
+) -> None:
+    declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:text, inputs: {{x: a}}}}}}"
+    plan = planned(tmp_path, store, declared, own=OWN)
+    without_ray |= {"a": error, "b": error}
+    with pytest.raises(raised) as told:
+        execute.run(store, plan, tmp_path, "x1")
+    assert str(told.value).startswith("a: ")
+    assert "b: " not in str(told.value), "of what never had its input nothing is said"
+
+
+def test_where_one_step_failed_another_ones_loss_is_no_reason_to_go_on(
+    tmp_path: Path, store: Store, without_ray: Answers
+) -> None:
+    declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:leaves}}}}"
+    plan = planned(tmp_path, store, declared, own=OWN)
+    without_ray |= {"a": exceptions.WorkerCrashedError(), "b": "KeyError: 'x'"}
+    with pytest.raises(execute.StepsFailed, match=r"^b: KeyError: 'x'$"):
+        execute.run(store, plan, tmp_path, "x1")
+
+
+def test_an_attempt_whose_steps_were_lost_leaves_no_report_so_that_the_next_one_begins(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = one_step(tmp_path, store, "text")
+
+    def lose(*_: object) -> None:
+        raise execute.StepsLost("a: the worker died")
+
+    monkeypatch.setattr(execute, "run", lose)
+    spec = AttemptSpec(attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan)
+    folder = store.path(f"work/{spec.folder}")
+    folder.mkdir(parents=True)
+    assert worker._attempt(store, folder, spec.canonical()) == PREEMPTED
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.slow
