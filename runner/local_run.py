@@ -125,7 +125,7 @@ def _ended(
         name for name, step in steps.items() if name not in told and told.issuperset(step.needs)
     ]:
         ends = provenance.step_ends(store, execution, due)
-        told |= ends.keys()
+        told.update(ends)
         yield from ends.items()
         if not ends:
             return
