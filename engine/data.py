@@ -3,9 +3,10 @@ says by digests what they were made of. Opening reads the manifest and two pages
 costs the same for a thousand tokens and for 100 billion; a batch reads what it needs. What a store
 says of itself is a claim until `verify` or `load` has gone through all of it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -64,13 +65,18 @@ class TokenStore:
 
     @staticmethod
     def build(
-        place: Path | str, documents: Iterable[str], tokenizer: Tokenizer | None = None
+        place: Path | str,
+        documents: Iterable[str],
+        tokenizer: Tokenizer | None = None,
+        ids: Iterable[np.ndarray] | None = None,
     ) -> "TokenStore":
         """Write the documents to the folder or gs:// URL `place`, as bytes unless there is a
         tokenizer, and open it. Takes as much memory as the largest document needs (see
         `Tokenizer.encode_batch`), and 100 MB. An unfinished store is written anew; a finished one
-        is refused with WrongTokens."""
+        is refused with WrongTokens. `ids`: of each document, where the same tokenizer has
+        encoded it before."""
         tokenizer = tokenizer or byte_tokenizer()
+        encode = tokenizer.encode_batch if ids is None else _encoded_before(ids)
         folder = Folder(place)
         if folder.read(MANIFEST) is not None:
             raise WrongTokens(
@@ -81,8 +87,8 @@ class TokenStore:
         offsets.append(np.zeros(1, np.uint64))
         source, count, size = sha256(), 0, 0
         ending = [] if tokenizer.end_of_document is None else [tokenizer.end_of_document]
-        for texts in _together(documents):
-            encoded = tokenizer.encode_batch(texts)
+        for texts in together(documents):
+            encoded = encode(texts)
             for text, ids in zip(texts, encoded, strict=True):
                 content = text.encode()
                 source.update(len(content).to_bytes(8, "little") + content)
@@ -328,7 +334,12 @@ def _read_manifest(folder: Folder) -> Manifest:
     return manifest
 
 
-def _together(documents: Iterable[str]) -> Iterator[list[str]]:
+def _encoded_before(ids: Iterable[np.ndarray]) -> Callable[[Sequence[str]], list[np.ndarray]]:
+    left = iter(ids)
+    return lambda texts: list(islice(left, len(texts)))
+
+
+def together(documents: Iterable[str]) -> Iterator[list[str]]:
     """The documents in lists that are worth a call of the tokenizer."""
     texts, size = [], 0
     for text in documents:

@@ -87,17 +87,39 @@ class Evaluate(EvalConfig):
     """Trained models to their bits per byte on the validation tokens."""
 
 
+class OverShards(NamedTuple):
+    """How a step on a text of many shards is made in several processes. Each is module:function,
+    called like a step's own; beside the step's inputs they find the named ones."""
+
+    each: str  # makes some shards: `shards` {name: file}, and `first`
+    join: str  # puts all of them together: `parts` {number: folder}, and `first`
+    first: str = ""  # comes before all others, which find its output as the input `first`
+    when: tuple[str, tuple[str, ...]] | None = None  # a key, and its values that make it worth it
+
+
 class BuiltIn(NamedTuple):
     function: str  # module:function
     config: type[BaseModel]
     inputs: tuple[str, ...]
     optional: tuple[str, ...] = ()
+    over: OverShards | None = None
 
+
+ENCODED = OverShards(
+    each="runner.builtin.tokens:encode_shards",
+    join="runner.builtin.tokens:join",
+    first="runner.builtin.tokens:learn",
+    when=("tokenizer", ("bpe", "given")),  # bytes are encoded faster than read
+)
+FILTERED = OverShards("runner.builtin.texts:filter_shards", "runner.builtin.texts:join_filtered")
+MAPPED = OverShards("runner.builtin.mapping:map_shards", "runner.builtin.texts:join")
 
 BUILT_IN = {
-    "tokenize": BuiltIn("runner.builtin.tokens:tokenize", Tokenize, (), ("text", "tokenizer")),
-    "filter": BuiltIn("runner.builtin.texts:filter_documents", Filter, ("text",)),
-    "map": BuiltIn("runner.builtin.mapping:map_documents", Map, ("text",)),
+    "tokenize": BuiltIn(
+        "runner.builtin.tokens:tokenize", Tokenize, (), ("text", "tokenizer"), ENCODED
+    ),
+    "filter": BuiltIn("runner.builtin.texts:filter_documents", Filter, ("text",), (), FILTERED),
+    "map": BuiltIn("runner.builtin.mapping:map_documents", Map, ("text",), (), MAPPED),
     "mix": BuiltIn("runner.builtin.mix:mix", Mix, ()),
     "train": BuiltIn("runner.builtin.train:train", Train, ("tokens",)),
     "evaluate": BuiltIn("runner.builtin.evaluate:evaluate", Evaluate, ("models", "tokens")),

@@ -1,31 +1,34 @@
 """A graph of steps as Ray tasks, from inside an attempt's job: each step after its inputs, with the
 resources that it names. What exists is not made again, and of two executions that want the same
 step one makes it while the other waits (`runner.makers`). A task only watches: what a step computes
-runs in a process of its own (`runner.step_server`), of which nothing is left when the step is over.
+runs in processes of its own (`runner.children`), of which nothing is left when the step is over.
 
 Points of a sweep are given to a task a few at a time, where they are many: whoever needs one needs
 them all, and while one is computed the task brings the others to disk.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import graph, makers, planning
+from runner import children, graph, makers, planning
+from runner.builtins import BUILT_IN
 from runner.hardware import KINDS
 from runner.leases import STALE_AFTER
+from runner.lifecycle import MOST_ATTEMPTS
 from runner.record import Plan, PlannedStep
-from runner.step_child import RECEIPT, WHY, Job
-from runner.step_server import StepServer
+from runner.step_child import Job
 from runner.store import Store, StoreError
 
 AT_ONCE = 4  # steps of a task: one is computed, the others are on their way from or to the disk
 MOST_TOGETHER = 16  # steps of a task
 SHARES = 16  # tasks of a sweep for each place, so that no place ends much later than the others
-RETRIES = 3  # of a task whose worker or node was lost
+RETRIES = MOST_ATTEMPTS  # of a task whose worker or node was lost; the last one says so
 MOST_WORDS = 400  # of why a step failed
+MOST_WAITING = 1000  # tasks of one step that are in Ray's hands at a time
 NO_INPUT = "what it needs could not be made"
 
 
@@ -33,10 +36,16 @@ class StepsFailed(Exception):
     """Some steps could not be made; the message names each with its reason."""
 
 
+class StepsLost(Exception):
+    """Ray lost the workers or nodes of some steps, again and again; the message names each."""
+
+
 def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
     """Make every step of the plan, with the experiment's own modules in `code`. Raises StepsFailed
-    once all that does not need what failed has been made."""
+    once all that does not need what failed has been made, and StepsLost where another attempt may
+    make the rest."""
     import ray
+    from ray import exceptions
 
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     task = ray.remote(_make)
@@ -44,25 +53,27 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
     of: dict[str, Any] = {}
     for names in together(plan.steps, ray.cluster_resources().get("CPU", 0)):
         step = plan.steps[names[0]]
-        kind, count = KINDS[step.resources.kind], step.resources.count
-        needed = {one: plan.steps[one] for one in (*names, *step.needs)}
-        tasks[names] = task.options(
-            name=names[0],
-            num_cpus=kind.ray_cpus * count,
-            num_gpus=kind.ray_gpus * count,
-            max_retries=RETRIES,
-        ).remote(
+        options = _options(step)
+        if _spreads(step):  # its processes are tasks of their own, and wait for those devices
+            options["num_gpus"] = 0
+        inputs = _needs(plan, names)
+        needed = {one: plan.steps[one] for one in (*names, *inputs)}
+        tasks[names] = task.options(name=names[0], **options).remote(
             *(str(store.root), names, needed, str(code), execution),
-            *dict.fromkeys(of[other] for other in step.needs),
+            *dict.fromkeys(of[other] for other in inputs),
         )
         of |= dict.fromkeys(names, tasks[names])
     why: dict[str, str] = {}
+    lost: list[str] = []
     for names, made in tasks.items():
         try:
             why |= zip(names, ray.get(made), strict=True)
-        except ray.exceptions.RayError as error:  # a worker or a node was lost, again and again
-            lost = any(why[other] for other in plan.steps[names[0]].needs)
-            words = NO_INPUT if lost else " ".join(str(error).split())[:MOST_WORDS]
+        except exceptions.RayError as error:
+            words = " ".join(str(error).split())[:MOST_WORDS]
+            if any(why[other] for other in _needs(plan, names)):
+                words = NO_INPUT
+            elif isinstance(error, _gone()):
+                lost += names
             why |= dict.fromkeys(names, words)
         for name in names:
             step = plan.steps[name]
@@ -70,25 +81,35 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
                 why[name] = (
                     "its output is not in the store; is the store's folder there on every node?"
                 )
-    if failed := [f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)]:
+    told = {name: f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)}
+    if failed := [words for name, words in told.items() if name not in lost]:
         raise StepsFailed("; ".join(failed))
+    if lost:
+        raise StepsLost("; ".join(told.values()))
+
+
+def _needs(plan: Plan, names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(other for one in names for other in plan.steps[one].needs))
 
 
 def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[str, ...]]:
     """The steps in the order of their making, each after those it needs; a tuple is for one task.
 
-    Only points of one sweep are put together, since who needs one needs all; none that trains or
-    takes an accelerator, which is never short; and so few that each place which `cores` of the
-    cluster make for them gets SHARES tasks.
+    Only points of one sweep are put together, since who needs one needs all; none that trains,
+    spreads or takes an accelerator, which is never short; and so few that each place which `cores`
+    of the cluster make for them gets SHARES tasks.
     """
     points: dict[str, list[str]] = {}
     for name in sorted(steps):
         points.setdefault(_declared(name), []).append(name)
-    needs = {name: set(map(_declared, steps[some[0]].needs)) for name, some in points.items()}
+    needs = {
+        name: {_declared(other) for one in some for other in steps[one].needs}
+        for name, some in points.items()
+    }
     for name in graph.order(needs):
         first = steps[points[name][0]]
         kind, most = KINDS[first.resources.kind], 1
-        if first.do != "train" and not kind.ray_gpus:
+        if first.do != "train" and not kind.ray_gpus and not _spreads(first):
             places = max(1, cores // (kind.ray_cpus * first.resources.count))
             most = max(1, min(MOST_TOGETHER, int(len(points[name]) // (places * SHARES))))
         for start in range(0, len(points[name]), most):
@@ -98,6 +119,27 @@ def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[s
 def _declared(node: str) -> str:
     """The step of which a node is a point."""
     return node.partition("/")[0]
+
+
+def _options(step: PlannedStep) -> dict[str, Any]:
+    """What Ray is asked for, for what computes a step."""
+    kind, count = KINDS[step.resources.kind], step.resources.count
+    cpus, gpus = kind.ray_cpus * count, kind.ray_gpus * count
+    return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+
+
+def _spreads(step: PlannedStep) -> bool:
+    return step.do in BUILT_IN and BUILT_IN[step.do].over is not None
+
+
+def _gone() -> tuple[type[Exception], ...]:
+    """What Ray says of workers and nodes that are no longer there, by no fault of the task's."""
+    from ray import exceptions
+
+    return (
+        *(exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError),
+        *(exceptions.LocalRayletDiedError, exceptions.ObjectLostError, exceptions.RpcError),
+    )
 
 
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
@@ -110,9 +152,6 @@ def check_code(name: str, step: PlannedStep, code: Path) -> None:
             f"{name}: the code here is not the planned one ({graph.changes(step, now)[0]}); plan "
             "again with it"
         )
-
-
-_server = StepServer()  # of this process, which makes steps of one execution only
 
 
 def _make(
@@ -128,7 +167,7 @@ def _make(
     if any(why for these in inputs for why in these):
         return [NO_INPUT] * len(names)
     store = Store(Path(root), make=False)
-    _server.start()  # from this thread, which outlives the others
+    children.ready()  # from this thread, which outlives the others
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda name: _made(store, name, steps, Path(code), execution), names))
 
@@ -137,12 +176,58 @@ def _made(
     store: Store, name: str, steps: dict[str, PlannedStep], code: Path, execution: str
 ) -> str:
     try:
-        make(store, name, steps, code, execution)
+        mapper = _on_ray(name, steps[name]) if _spreads(steps[name]) else map
+        make(store, name, steps, code, execution, mapper)
     except makers.MakingFailed as error:
         return str(error.__cause__ or error)[:MOST_WORDS]
     except (makers.BadOutput, StoreError) as error:
         return str(error)[:MOST_WORDS]
     return ""
+
+
+def _on_ray(name: str, step: PlannedStep) -> children.Mapper:
+    """Each job as a Ray task of its own, with the step's resources."""
+    import ray
+
+    task = ray.remote(_call).options(name=f"{name}, some shards", **_options(step))
+
+    def mapped(child: children.Child, jobs: Iterable[Job]) -> Iterator[children.Outcome]:
+        waiting: deque[Any] = deque()
+        try:
+            for job in jobs:
+                waiting.append(task.remote(child, job))
+                if len(waiting) >= MOST_WAITING:
+                    yield _outcome(waiting.popleft())
+            while waiting:
+                yield _outcome(waiting.popleft())
+        finally:
+            for left in waiting:  # one has failed
+                ray.cancel(left, force=True)
+
+    return mapped
+
+
+def _call(child: children.Child, job: Job) -> children.Outcome:
+    return child(job)
+
+
+def _outcome(task: Any) -> children.Outcome:
+    import ray
+
+    try:
+        outcome: children.Outcome = ray.get(task)  # which lends the cores of who waits to others
+    except _gone() as error:
+        return children.Outcome("lost", " ".join(str(error).split())[:MOST_WORDS])
+    return outcome
+
+
+def _child(name: str, step: PlannedStep, code: str, job: Job) -> children.Outcome:
+    """Do a job, on whichever node, with the code that was planned."""
+    try:
+        check_code(name, step, Path(code))
+    except makers.MakingFailed as error:
+        return children.Outcome("failed", str(error))
+    return children.run(job)
 
 
 def make(
@@ -151,16 +236,20 @@ def make(
     steps: Mapping[str, PlannedStep],
     code: Path,
     execution: str,
+    mapper: children.Mapper = map,
     stale_after: float = STALE_AFTER,
 ) -> makers.Made:
-    """The output of one step, whose inputs are there. Raises makers.MakingFailed."""
+    """The output of one step, whose inputs are there. One that goes through many shards does so by
+    `mapper`. A maker of this execution that is lost is followed by another one, MOST_ATTEMPTS in
+    all. Raises makers.MakingFailed."""
     step = steps[name]
+    # Who only watches a step that spreads has its cores, while nobody uses them, but no GPU.
+    one = mapper if KINDS[step.resources.kind].ray_gpus else map
     receipt: dict[str, str] = {}
 
     def build(out: Path) -> None:
         scratch = out.with_name(f"{out.name}.scratch")
         scratch.mkdir()
-        check_code(name, step, code)
         job = Job(
             function=step.function,
             config=step.config,
@@ -171,12 +260,9 @@ def make(
             code=str(code) if step.own else "",
             resources=step.resources,
         )
-        if code_of_exit := _server.make(job):
-            why = scratch / WHY
-            words = f"its process ended with {code_of_exit}"
-            raise makers.MakingFailed(why.read_text() if why.is_file() else words)
+        child = partial(_child, name, step, str(code))
+        receipt.update(children.make(step.do, job, child, one, mapper))
         check_code(name, step, code)  # the lab's might have been edited meanwhile
-        receipt.update(json.loads((scratch / RECEIPT).read_bytes()))
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})
     return makers.make(
@@ -187,6 +273,7 @@ def make(
         parts,
         by=execution,
         receipt=lambda: receipt,
+        most_lost=MOST_ATTEMPTS,
         stale_after=stale_after,
     )
 

@@ -104,16 +104,31 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 _say(watching, action)
                 show_at = 0.0
                 continue
-            if facts.execution.plan.steps:
-                for name, end in provenance.step_ends(store, facts.execution).items():
-                    if name not in told:
+            if (began := time.monotonic()) >= show_at:
+                if facts.execution.plan.steps:
+                    for name, end in _ended(store, facts.execution, told):
                         watching.say(f"{name} {end.state} {steps_view.ended(end)}")
-                        told.add(name)
-            elif (began := time.monotonic()) >= show_at:
-                watching.show(facts, progress(store, facts))
-                # Reading long curves takes time; no more than a tenth of it is spent on that.
+                else:
+                    watching.show(facts, progress(store, facts))
+                # Long curves and many steps take time; no more than a tenth of it is spent on that.
                 show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
             time.sleep(POLL)
+
+
+def _ended(
+    store: Store, execution: record.Execution, told: set[str]
+) -> Iterator[tuple[str, record.StepEnd]]:
+    """The steps that have ended since the last look, which are added to `told`. Only those are
+    looked at whose inputs have all been told of: no other can have ended."""
+    steps = execution.plan.steps
+    while due := [
+        name for name, step in steps.items() if name not in told and told.issuperset(step.needs)
+    ]:
+        ends = provenance.step_ends(store, execution, due)
+        told.update(ends)
+        yield from ends.items()
+        if not ends:
+            return
 
 
 def _say(watching: terminal.Watching, action: lifecycle.Action) -> None:

@@ -4,18 +4,20 @@
     steps/<name>/<first 16>/<generation>-<maker>/              what one maker wrote
     leases/steps/<name>/<first 16>/<generation>/               start.json, heartbeats, end.json
 
-A generation starts once and ends once. Its maker ends it as made or as failed; a watcher who saw
-it stand still for 45 s ends it as lost. All create the same `end.json`, so one comes through, and
-the next generation starts only after it. A maker that comes too late finds its generation ended
-and is refused, wherever it slept: looking at the lease first could not promise this, since one
-can sleep between the look and the deed. `manifest.json` is copied from the end that says made, by
-its maker or, if that one died in between, by the next who looks.
+A generation starts once and ends once. Its maker ends it as made, as failed, or as lost where its
+process was taken away; a watcher who saw it stand still for 45 s ends it as lost too. All create
+the same `end.json`, so one comes through, and the next generation starts only after it. A maker
+that comes too late finds its generation ended and is refused, wherever it slept: looking at the
+lease first could not promise this, since one can sleep between the look and the deed.
+`manifest.json` is copied from the end that says made, by its maker or, if that one died in
+between, by the next who looks.
 
 So there is one manifest, it never changes, what it names was whole and on disk before it was
 there, and all who ask get the same bytes. Not promised: that only one works at a time. A maker
 that was taken for dead goes on, in a folder of its own, until it is refused.
 """
 
+import math
 import secrets
 import shutil
 import socket
@@ -43,6 +45,10 @@ R = TypeVar("R", bound=Record)
 
 class MakingFailed(Exception):
     """The step could not be made here; the message is the whole sentence."""
+
+
+class MakerLost(MakingFailed):
+    """What made the step was taken away, by no fault of the step's: the next one may go on."""
 
 
 class Start(Record):
@@ -141,6 +147,7 @@ def make(
     *,
     by: str = "",
     receipt: Callable[[], dict[str, str]] = dict,
+    most_lost: float = math.inf,
     stale_after: float = STALE_AFTER,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
@@ -148,10 +155,12 @@ def make(
     """The finished step: found, waited for, or made here by `build`, which writes files into the
     empty folder that it is given. `receipt` is asked when it has.
 
-    Another maker's failure may have been its machine's, so it is not ours: we take our turn.
-    Raises MakingFailed only where our own `build` raised or the disk failed us; BadOutput where
-    what was made is damaged. `stale_after`: seconds of `monotonic`; heartbeats are 4.5 times as
-    frequent, in real time.
+    Another maker's failure may have been its machine's, so it is not ours: we take our turn. Where
+    our own `build` raises MakerLost, or a maker of `by` was taken for dead, the next generation
+    begins, until `most_lost` of them were lost.
+    Raises MakingFailed only where our own `build` raised, lost too often or the disk failed us;
+    BadOutput where what was made is damaged. `stale_after`: seconds of `monotonic`; heartbeats are
+    4.5 times as frequent, in real time.
     """
     watch, me, host = LeaseWatch(store, monotonic), secrets.token_hex(8), socket.gethostname()
     turn = partial(Start, name=name, fingerprint=fingerprint, maker=me, by=by, host=host)
@@ -182,7 +191,7 @@ def make(
                 store.create(manifest, end.manifest.canonical())
             else:
                 mine = turn(generation=start.generation + 1 if start else 1)
-                _take_turn(store, mine, built, stale_after * BEAT_EVERY / STALE_AFTER)
+                _take_turn(store, mine, built, most_lost, stale_after * BEAT_EVERY / STALE_AFTER)
     except OSError as error:
         raise MakingFailed(
             f"{name} {fingerprint} cannot be made or waited for: {_sentence(error)}. Look into the "
@@ -191,7 +200,11 @@ def make(
 
 
 def _take_turn(
-    store: Store, mine: Start, built: Callable[[Start, Path], Manifest], beat_every: float
+    store: Store,
+    mine: Start,
+    built: Callable[[Start, Path], Manifest],
+    most_lost: float,
+    beat_every: float,
 ) -> None:
     """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
     lease, folder = AttemptLease(store, mine.lease), store.path(mine.folder)
@@ -199,8 +212,15 @@ def _take_turn(
         return
     with lease.beating(beat_every):
         try:
+            lost = _lost(store, mine) if mine.generation > most_lost else []
+            if len(lost) >= most_lost:
+                raise MakingFailed(f"it was lost {len(lost)} times; the last time {lost[-1]}")
             folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
+        except MakerLost as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            _end(store, mine, End(how="lost", why=_sentence(error)))
+            return
         except (Exception, KeyboardInterrupt) as error:
             shutil.rmtree(folder, ignore_errors=True)  # room for the word, where the disk is full
             with suppress(OSError, StoreError):  # without it, the others wait until it is stale
@@ -209,6 +229,20 @@ def _take_turn(
                 raise
             raise MakingFailed(f"{mine.folder} could not be made: {_sentence(error)}") from error
         _end(store, mine, made)
+
+
+def _lost(store: Store, mine: Start) -> list[str]:
+    """Why earlier generations of the same execution were lost, oldest first."""
+    found = []
+    for generation in range(1, mine.generation):
+        lease = f"leases/{_step(mine.name, mine.fingerprint)}/{generation}"
+        start, end = (
+            _word(store, f"{lease}/start.json", Start),
+            _word(store, f"{lease}/end.json", End),
+        )
+        if start and end and start.by == mine.by and end.how == "lost":
+            found.append(end.why)
+    return found
 
 
 def _end(store: Store, of: Start, end: End) -> None:

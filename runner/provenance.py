@@ -1,7 +1,7 @@
 """What is known of each step of a graph: whether its output is there, who makes it, and why it
 would be made again; and what of two graphs differs. Read from the store; nothing is changed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from runner import graph, makers, record
 from runner.record import Execution, PlannedStep, Standing, StepEnd
@@ -35,10 +35,13 @@ def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None
     return Standing(state="changed", why=_few(graph.changes(before, step)))
 
 
-def step_ends(store: Store, execution: Execution) -> dict[str, StepEnd]:
-    """What became of each step of an execution, as far as the store knows."""
+def step_ends(
+    store: Store, execution: Execution, only: Iterable[str] | None = None
+) -> dict[str, StepEnd]:
+    """What became of each step of an execution, or of some, as far as the store knows."""
     found = {}
-    for name, step in execution.plan.steps.items():
+    for name in execution.plan.steps if only is None else only:
+        step = execution.plan.steps[name]
         try:
             if made := makers.find(store, step.store, step.fingerprint, check=False):
                 found[name] = _made(made.manifest, execution.id)

@@ -47,6 +47,7 @@ MOST_REASON = 300  # characters of why something was refused; keys and values ar
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
 ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than it was told of
 TOLD_TO_END = 77  # exit code of a worker that got SIGTERM: it has saved, and the attempt is lost
+PREEMPTED = 78  # exit code of a worker whose steps lost their machines; the attempt is lost too
 
 Word = Annotated[str, StringConstraints(max_length=500)]
 

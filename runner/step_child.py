@@ -29,6 +29,7 @@ class Job(Record):
     scratch: str
     code: str  # the folder of the experiment's own modules; empty for what needs none of them
     resources: Resources
+    receipt: bool = True  # whether to say what figures rest on
 
 
 def main(job: Job) -> int:
@@ -43,9 +44,10 @@ def main(job: Job) -> int:
             sys.path.insert(0, job.code)
         config = {**job.config, "function": _imported(job.own)} if job.own else job.config
         _imported(job.function)(config, _paths(job.inputs), Path(job.out))
-        # What has not imported JAX does not depend on what JAX finds here.
-        receipt = machine.receipt(jax="jax" in sys.modules)
-        (scratch / RECEIPT).write_bytes(to_json(receipt))
+        if job.receipt:
+            # What has not imported JAX does not depend on what JAX finds here.
+            receipt = machine.receipt(jax="jax" in sys.modules)
+            (scratch / RECEIPT).write_bytes(to_json(receipt))
     except BaseException as error:
         traceback.print_exc()
         (scratch / WHY).write_text(" ".join(f"{type(error).__name__}: {error}".split()))

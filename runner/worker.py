@@ -34,6 +34,7 @@ from runner.record import Evaluated, PlannedArm, PlannedData, run_name
 from runner.reports import (
     ANOTHER_SPEC,
     ANOTHER_WORKER,
+    PREEMPTED,
     TOLD_TO_END,
     AttemptReport,
     AttemptSpec,
@@ -113,6 +114,10 @@ def _attempt(store: Store, folder: Path, written: bytes) -> int:
         print("told to end by SIGTERM; what was trained is saved", file=sys.stderr)
         guard.end_descendants(signal.SIGKILL)
         return TOLD_TO_END
+    except Preempted as error:
+        print(f"{error}; the next attempt goes on from there", file=sys.stderr)
+        guard.end_descendants(signal.SIGKILL)
+        return PREEMPTED
     except Exception as error:
         traceback.print_exc()
         guard.end_descendants(signal.SIGKILL)
@@ -150,6 +155,10 @@ def _write(path: Path, data: bytes) -> None:
 # ── Steps ────────────────────────────────────────────────────────────────────────────────────
 
 
+class Preempted(Exception):
+    """Steps lost the machines that they ran on; the message names them."""
+
+
 def _steps(store: Store, spec: AttemptSpec) -> None:
     from runner import execute
 
@@ -158,6 +167,8 @@ def _steps(store: Store, spec: AttemptSpec) -> None:
         execute.run(store, spec.plan, code, spec.attempt.rpartition(".")[0])
     except execute.StepsFailed as error:
         raise Refusal(str(error)) from error
+    except execute.StepsLost as error:
+        raise Preempted(str(error)) from error
 
 
 # ── Training ─────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-RAY = {"test_whole_way", "test_processes", "test_gang", "test_steps_on_ray", "test_tpu_gang"}
+RAY = {
+    *("test_whole_way", "test_processes", "test_gang", "test_tpu_gang"),
+    *("test_steps_on_ray", "test_lost_on_ray"),
+}
 LOCK = Path(tempfile.gettempdir()) / "regatta-tests-ray.lock"
 
 

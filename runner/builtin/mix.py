@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.data import TokenStore, WrongTokens
 from runner.builtin.mixtures import MIXTURE
-from runner.builtin.texts import SPLITS
+from runner.builtin.shards import SPLITS
 from runner.builtins import Mix
 
 

@@ -1,11 +1,6 @@
 """Steps that are really made, each in its own process: from own code to a table of scores."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,11 +50,13 @@ def broken(config, inputs, out):
 """
 
 
-def planned(tmp_path: Path, store: Store, declared: str = DECLARED, steps: int = 8) -> Plan:
+def planned(
+    tmp_path: Path, store: Store, declared: str = DECLARED, steps: int = 8, own: str = OWN
+) -> Plan:
     folder = tmp_path / "two-arms"
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(declared.replace("STEPS", str(steps)))
-    (folder / "own.py").write_text(OWN)
+    (folder / "own.py").write_text(own)
     return planning.plan_folder(folder, store)
 
 
@@ -134,66 +131,3 @@ def test_a_step_is_not_made_where_its_code_is_not_the_planned_one(tmp_path: Path
     (store.path(planning.code_folder(plan)) / "own.py").write_text(OWN + "x = 1\n")
     with pytest.raises(makers.MakingFailed, match=r"not the planned one \(own\.py changed\)"):
         made(store, plan)
-
-
-MAKE = """
-import sys
-from pathlib import Path
-from runner import execute, record
-from runner.store import Store
-root, plan, code, execution = sys.argv[1:]
-plan = record.Plan.model_validate_json(Path(plan).read_bytes())
-store = Store(Path(root))
-execute.make(store, "train/fast", plan.steps, Path(code), execution, stale_after=4.0)
-"""
-
-
-@pytest.mark.slow
-def test_two_executions_share_a_step_whose_makers_are_killed_and_end_with_the_same_bytes(
-    tmp_path: Path,
-) -> None:
-    """Makers are killed after 3, 9 and 14 of 20 steps; whoever waits takes over."""
-    calm, store = Store(tmp_path / "calm"), Store(tmp_path / "store")
-    undisturbed = made(calm, planned(tmp_path, calm, steps=20))["train/fast"]
-
-    plan = planned(tmp_path, store, steps=20)
-    code = store.path(planning.code_folder(plan))
-    for name in ("prepare", "short", "loud", "tokens"):
-        execute.make(store, name, plan.steps, code, "x0")
-    (tmp_path / "plan.json").write_bytes(plan.canonical())
-    arguments = [str(store.root), str(tmp_path / "plan.json"), str(code)]
-
-    def start(execution: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", MAKE, *arguments, execution]
-        return subprocess.Popen(command, cwd=planning.LAB)
-
-    step = plan.steps["train/fast"]
-    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
-    running = {name: start(name) for name in ("x1", "x2")}
-    try:
-        for steps in (3, 9, 14):
-            maker = maker_after(at, steps)
-            running[maker].send_signal(signal.SIGKILL)
-            running[maker].wait()
-            running[maker] = start(maker)
-        assert [process.wait(120) for process in running.values()] == [0, 0]
-    finally:
-        for process in running.values():
-            process.kill()
-    found = makers.find(store, step.store, step.fingerprint)
-    assert found
-    assert found.manifest.generation == 4
-    assert found.manifest.files == undisturbed.manifest.files
-
-
-def maker_after(at: Path, steps: int) -> str:
-    """The execution whose maker has trained so many steps, once one has."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        for curve in at.glob("*.scratch/curve/losses.jsonl"):
-            if any(json.loads(line)[0] >= steps for line in curve.read_text().splitlines()[:-1]):
-                start = at.parents[2] / "leases" / "steps" / at.parent.name / at.name
-                generation = curve.parents[1].name.partition("-")[0]
-                return str(json.loads((start / generation / "start.json").read_text())["by"])
-        time.sleep(0.01)
-    raise AssertionError(f"nobody trained {steps} steps in {os.fspath(at)}")

@@ -1,0 +1,233 @@
+"""Steps whose processes vanish: another one goes on, a few times; code that raises is not asked
+again."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray import exceptions
+
+from runner import execute, guard, makers, provenance, worker
+from runner.makers import End, Start
+from runner.record import Plan
+from runner.reports import PREEMPTED, AttemptSpec
+from runner.store import Store
+from tests.runner.test_execute import HEAD, made, planned
+
+OWN = """
+import os, signal
+
+def times(out):
+    return len(list(out.parent.glob("*.scratch")))
+
+def killed(config, inputs, out):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def unlucky(config, inputs, out):
+    (out / f"{times(out)}.txt").write_text("half")
+    if times(out) < 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def text(config, inputs, out):
+    for split in ("train", "validation"):
+        (out / f"{split}.txt").write_text("To be, or not to be. " * 40)
+
+def leaves(config, inputs, out):
+    os._exit(3)
+"""
+TRAINING = f"""{HEAD}steps:
+  text: {{do: own:text}}
+  tokens: {{do: tokenize, inputs: {{text: text}}}}
+  train:
+    do: train
+    inputs: {{tokens: tokens}}
+    config:
+      model: {{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}}
+      train: {{train_batch_size: 2, num_train_steps: 40, learning_rate: 0.01, checkpoint_every: 8}}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+Answers = dict[str, Any]
+
+
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """What Ray would say of each step."""
+    answers: Answers = {}
+
+    class Task:
+        def options(self, name: str, **_: object) -> "Task":
+            self.name = name
+            return self
+
+        def remote(self, *_: object) -> str:
+            return self.name
+
+    def get(name: str) -> list[str]:
+        if isinstance(answers[name], Exception):
+            raise answers[name]
+        return [str(answers[name])]
+
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    monkeypatch.setattr(ray, "remote", lambda _: Task())
+    monkeypatch.setattr(ray, "get", get)
+    return answers
+
+
+def one_step(tmp_path: Path, store: Store, function: str) -> Plan:
+    declared = f"{HEAD}steps: {{a: {{do: own:{function}}}}}"
+    return planned(tmp_path, store, declared, own=OWN)
+
+
+def ends(store: Store, plan: Plan, name: str = "a") -> Iterator[tuple[str, str, str]]:
+    """(by whom, how, why) of each generation."""
+    step = plan.steps[name]
+    folder = store.path(f"leases/steps/{step.store}/{step.fingerprint[:16]}")
+    for lease in sorted(folder.iterdir()):
+        start = Start.model_validate_json((lease / "start.json").read_bytes())
+        end = End.model_validate_json((lease / "end.json").read_bytes())
+        yield start.by, end.how, end.why
+
+
+def test_a_step_that_is_killed_twice_is_made_by_the_third_process(
+    tmp_path: Path, store: Store
+) -> None:
+    plan = one_step(tmp_path, store, "unlucky")
+    found = made(store, plan)["a"]
+    assert set(found.manifest.files) == {"3.txt"}, "nothing of those that were killed"
+    assert [how for _, how, _ in ends(store, plan)] == ["lost", "lost", "made"]
+    assert next(ends(store, plan))[2].startswith("its process was ended by SIGKILL")
+
+
+def test_a_step_that_is_killed_each_time_fails_after_three_processes_in_words(
+    tmp_path: Path, store: Store
+) -> None:
+    plan = one_step(tmp_path, store, "killed")
+    with pytest.raises(makers.MakingFailed, match=r"lost 3 times; the last time its process was "):
+        made(store, plan)
+    assert [how for _, how, _ in ends(store, plan)] == ["lost", "lost", "lost", "failed"]
+    stands = provenance.standing(store, plan.steps, {})["a"]
+    assert stands.state == "failed before"
+    assert "SIGKILL; the system does so where memory is out" in stands.why
+
+    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+        made(store, plan)
+    assert len(list(ends(store, plan))) == 5, "the same execution does not begin to count anew"
+    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+        made(store, plan, "x2")
+    assert [by for by, how, _ in ends(store, plan) if how == "lost"] == ["x1"] * 3 + ["x2"] * 3
+
+
+def test_a_step_that_ends_by_itself_without_a_word_has_failed(tmp_path: Path, store: Store) -> None:
+    plan = one_step(tmp_path, store, "leaves")
+    with pytest.raises(makers.MakingFailed, match="its process ended with 3"):
+        made(store, plan)
+    assert [how for _, how, _ in ends(store, plan)] == ["failed"]
+
+
+def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> None:
+    plan = one_step(tmp_path, store, "killed")
+    step = plan.steps["a"]
+    at = f"{step.store}/{step.fingerprint[:16]}"
+    for generation in range(1, 4):
+        start = Start(
+            name=step.store,
+            fingerprint=step.fingerprint,
+            generation=generation,
+            maker="0" * 16,
+            by="x1",
+            host="gone",
+        )
+        end = End(how="lost", why="it stood still for 45 s")
+        store.create(f"leases/steps/{at}/{generation}/start.json", start.canonical())
+        store.create(f"leases/steps/{at}/{generation}/end.json", end.canonical())
+    with pytest.raises(makers.MakingFailed, match="lost 3 times; the last time it stood still"):
+        made(store, plan)
+    assert not store.path(f"steps/{at}").exists(), "and no process was begun"
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (exceptions.WorkerCrashedError(), execute.StepsLost),
+        (exceptions.NodeDiedError("its node is gone"), execute.StepsLost),
+        (exceptions.RuntimeEnvSetupError("no such package"), execute.StepsFailed),
+    ],
+)
+def test_what_ray_lost_is_no_failure(
+    tmp_path: Path, store: Store, error: Exception, raised: type[Exception], without_ray: Answers
+) -> None:
+    declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:text, inputs: {{x: a}}}}}}"
+    plan = planned(tmp_path, store, declared, own=OWN)
+    without_ray |= {"a": error, "b": error}
+    with pytest.raises(raised) as told:
+        execute.run(store, plan, tmp_path, "x1")
+    assert str(told.value).startswith("a: ")
+    assert "b: " not in str(told.value), "of what never had its input nothing is said"
+
+
+def test_where_one_step_failed_another_ones_loss_is_no_reason_to_go_on(
+    tmp_path: Path, store: Store, without_ray: Answers
+) -> None:
+    declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:leaves}}}}"
+    plan = planned(tmp_path, store, declared, own=OWN)
+    without_ray |= {"a": exceptions.WorkerCrashedError(), "b": "KeyError: 'x'"}
+    with pytest.raises(execute.StepsFailed, match=r"^b: KeyError: 'x'$"):
+        execute.run(store, plan, tmp_path, "x1")
+
+
+def test_an_attempt_whose_steps_were_lost_leaves_no_report_so_that_the_next_one_begins(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = one_step(tmp_path, store, "text")
+
+    def lose(*_: object) -> None:
+        raise execute.StepsLost("a: the worker died")
+
+    monkeypatch.setattr(execute, "run", lose)
+    spec = AttemptSpec(attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan)
+    folder = store.path(f"work/{spec.folder}")
+    folder.mkdir(parents=True)
+    assert worker._attempt(store, folder, spec.canonical()) == PREEMPTED
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_training_that_is_killed_goes_on_from_its_checkpoint_to_the_same_bytes(
+    tmp_path: Path, store: Store
+) -> None:
+    calm = Store(tmp_path / "calm")
+    undisturbed = made(calm, planned(tmp_path, calm, TRAINING, own=OWN))
+    plan = planned(tmp_path, store, TRAINING, own=OWN)
+    step = plan.steps["train"]
+    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
+
+    def kill() -> None:
+        until = time.monotonic() + 60
+        while not list(at.glob("1-*.scratch/checkpoints/8")):
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        (child,) = guard.descendants(os.getpid())
+        os.kill(child, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    disturbed = made(store, plan)
+    killer.join()
+    assert [how for _, how, _ in ends(store, plan, "train")] == ["lost", "made"]
+    assert disturbed["train"].manifest.files == undisturbed["train"].manifest.files
+    (second,) = at.glob("2-*.scratch/curve/losses.jsonl")
+    assert json.loads(second.read_text().splitlines()[0])[0] > 8, "not from the beginning"
