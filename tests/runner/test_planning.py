@@ -118,6 +118,7 @@ SAME = {
     "the title": plan(changed("Does a warmer", "Is a warmer")),
     "a comment": plan("# words\n" + EXPERIMENT),
     "a default written out": plan(changed("seq_len: 32", "seq_len: 32, num_kv_heads: 2")),
+    "no phases": plan(changed("decay: 0.2", "decay: 0.2, phases: []")),
     "3e-4": plan(changed("0.0003", "3e-4")),
     "the order of the arms": plan(
         EXPERIMENT.partition("  slow")[0] + "  fast: {}\n  slow: {train: {learning_rate: 0.0003}}\n"
@@ -161,7 +162,7 @@ OTHER = {
             ("adam_learning_rate", "0.001, optimizer: muon"), ("gradient_accumulation_steps", 2),
             ("z_loss_weight", 1e-4), ("ema_decay", 0.9), ("on_bad_step", "skip"),
             ("checkpoint_every", 2), ("checkpoint_seconds", 60),
-            ("keep_checkpoints", 3), ("keep_every", 8),
+            ("keep_checkpoints", 3), ("keep_every", 8), ("phases", "[{at: 8, warmup: 1}]"),
         )
     },
     **{
