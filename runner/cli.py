@@ -16,8 +16,9 @@ from rich.console import Console
 
 from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
-from runner import compile_check as checking
 from runner import (
+    aliases,
+    checkout,
     figures,
     local_run,
     lock,
@@ -28,6 +29,7 @@ from runner import (
     terminal,
     upload,
 )
+from runner import compile_check as checking
 from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
@@ -80,21 +82,26 @@ def plan(
     resources = planned.resources
     on, compute = _described(devices, mesh, remat, Slice(resources.kind, resources.count))
     _check_mesh([(arm.model, arm.train) for arm in planned.arms.values()], compute.mesh)
+    opened = _open(store) if store.is_dir() else None
+    out = Console(stderr=as_json)
+    drifted = [steps_view.drift_view(x, planned.experiment) for x in _drifted(opened, planned)]
     if as_json:
         print(json.dumps(planned.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        out.print(*drifted, sep="\n\n", end="")
         return
-    out = Console()
     if planned.steps:
-        opened = _open(store) if store.is_dir() else None
         earlier = provenance.latest(opened, planned.experiment) if opened else None
         before = earlier.plan.steps if earlier else {}
         found = provenance.standing(opened, planned.steps, before)
         out.print(steps_view.standings(planned.steps, found))
         out.print()
+        for drift in drifted:
+            out.print(drift)
+            out.print()
     held = terminal.memory_view(planned.arms, on, compute) if planned.arms else ""
     out.print(terminal.plan_view(planned, held))
-    if store.is_dir():
-        for execution, result in local_run.earlier(_open(store), planned):
+    if opened:
+        for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
             out.print(f"it has run here as {execution.id}: {state}", highlight=False)
 
@@ -116,12 +123,17 @@ def run(
     _check_lock(path)
     planned = _planned(path, opened)
     console = Console(stderr=True)
+    if found := _drifted(opened, planned):
+        for drift in found:
+            console.print(steps_view.drift_view(drift, planned.experiment))
+        _stop(BAD_INPUT, "Nothing was started.")
+    source = checkout.source(path if path.is_dir() else path.parent)
     with ExitStack() as stack:
         try:
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
             if ray is None and (words := local_run.missing_devices(planned)):
                 _stop(BAD_INPUT, words)
-            execution = local_run.begin(opened, planned, console)
+            execution = local_run.begin(opened, planned, console, source)
             if ray is None:
                 ray = stack.enter_context(local_run.started(opened, console))
             watching = stack.enter_context(terminal.Watching(console))
@@ -214,6 +226,10 @@ def _planned(path: Path, store: Store | None) -> record.Plan:
         return planning.plan_folder(path, store)
     except BadExperiment as error:
         _stop(BAD_INPUT, str(error))
+
+
+def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:
+    return aliases.drifted(aliases.known(store, planned), planned.steps) if store else []
 
 
 def _check_lock(path: Path) -> None:
