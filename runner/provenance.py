@@ -4,8 +4,10 @@ from the store; nothing is changed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from runner import graph, makers, record, reproduce, step_runs
+from runner import closure, graph, makers, planning, record, reproduce, step_runs
 from runner.record import (
     Evaluated,
     Execution,
@@ -110,6 +112,21 @@ def _few(changes: list[str]) -> str:
     return "; ".join(said)
 
 
+def changed_code(plan: Plan, code: Path) -> Iterator[str]:
+    """Of each step whose code here, the lab's or the experiment's own in `code`, is not the planned
+    one, what differs."""
+    found = cache(lambda function, own: planning.code_of(function, own, code))
+    for name, step in plan.steps.items():
+        try:
+            here = found(step.function, step.own)
+        except closure.BadCode as error:
+            yield f"{name}: {error}"
+        else:
+            now = step.model_copy(update={"code": here, "fingerprint": ""})
+            if here != step.code:
+                yield f"{name}: {_few(graph.changes(step, now))}"
+
+
 # ── An execution, whole ──────────────────────────────────────────────────────────────────────
 
 
@@ -196,7 +213,7 @@ def compare(before: Side, after: Side) -> Differences:
     return Differences(
         figures=figures,
         steps=dict(differences(before.plan.steps, steps)),
-        besides=(*_checkouts(before, after), *(_receipts(one, other) if one and other else ())),
+        besides=(*_checkouts(before, after), *(receipts(one, other) if one and other else ())),
     )
 
 
@@ -229,7 +246,7 @@ def _at(of: Source | Lab, digest: str) -> str:
     return digest[:16] + (commit if of.commit else "")
 
 
-def _receipts(before: Account, after: Account) -> Iterator[str]:
+def receipts(before: Account, after: Account) -> Iterator[str]:
     """What of hardware and libraries is not the same, and for which steps."""
     found: dict[str, list[str]] = {}
     for name, receipt in after.receipts.items():
