@@ -170,7 +170,9 @@ def difference_view(found: Differences, before: str, after: str) -> Group:
         parts.append(table)
     else:
         parts.append(Text("The same steps, with the same fingerprints."))
-    return Group(*parts, *map(Text, found.besides))
+    if found.besides:
+        parts += [Text("\nBesides, and in no fingerprint:"), *map(Text, found.besides)]
+    return Group(*parts)
 
 
 def _figure(bpb: float | None) -> str:
@@ -205,7 +207,8 @@ def _became(
     if end is None:
         yield "not made", ""
         return
-    yield end.state, ended(end)
+    made_at = f", {end.made_at:%Y-%m-%d %H:%M:%S} UTC" if end.made_at else ""
+    yield end.state, ended(end) + (made_at if end.state == "made" else "")
     if end.output_sha256:
         files = account.files.get(name, {})
         more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""

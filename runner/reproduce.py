@@ -77,16 +77,16 @@ class Made:
 def compare_steps(
     steps: Mapping[str, PlannedStep], before: Mapping[str, Made], now: Mapping[str, Made]
 ) -> dict[str, Comparison]:
-    """How each step came out this time; `steps` in an order in which each comes after its inputs."""
+    """How each step came out this time. Of `steps` each comes after its inputs."""
     found: dict[str, Comparison] = {}
     for name, step in steps.items():
         inputs = [found[other].how for other in step.needs]
         same_bits = all(how == "bit for bit" for how in inputs)
         found[name] = _step(before[name], now[name], same_bits)
-        if found[name].how == "differs" and not same_bits and not now[name].figures:
-            if all(how in GOOD or how == "follows its inputs" for how in inputs):
-                words = "its inputs have other bits, and for what it makes no tolerance is stated"
-                found[name] = Comparison("follows its inputs", words)
+        excused = not same_bits and all(how in GOOD | {"follows its inputs"} for how in inputs)
+        if found[name].how == "differs" and excused and not now[name].figures:
+            words = "its inputs have other bits, and for what it makes no tolerance is stated"
+            found[name] = Comparison("follows its inputs", words)
     return found
 
 
@@ -95,7 +95,7 @@ def whole(found: Mapping[str, Comparison]) -> How:
     hows = {one.how for one in found.values()}
     for worst in ("not comparable", "differs"):
         if worst in hows:
-            return worst  # type: ignore[return-value]
+            return worst
     return "bit for bit" if hows <= {"bit for bit"} else "within the tolerance"
 
 

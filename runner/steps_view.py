@@ -2,6 +2,7 @@
 takes what from whom."""
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from rich.console import Group
 from rich.markup import escape
@@ -58,8 +59,12 @@ def ended(end: StepEnd) -> str:
     """How a step ended, in words."""
     if end.seconds is None or end.made_at is None:
         return end.why
-    took = f"{end.made_at:%Y-%m-%d %H:%M:%S} UTC in {duration(end.seconds)} on {end.host}"
-    return took if end.state == "made" else f"{end.by} made it {took}"
+    took = f"in {duration(end.seconds)} on {end.host}"
+    return took if end.state == "made" else f"{end.by} made it {took}, {_time(end.made_at)}"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def drift_view(drift: aliases.Drift, folder: str) -> Group:
