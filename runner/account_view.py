@@ -131,8 +131,8 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
         yield Group(Text("bits per byte, less is better"), table)
     yield from (Text(words, style="red") for words in account.unread)
     needed = {other for step in plan.steps.values() for other in step.needs}
-    for name in plan.steps:
-        if name not in needed and name not in account.scores and name in account.files:
+    for name in account.files:
+        if name not in needed and name not in account.scores:
             yield from _excerpts(store, account, name)
 
 

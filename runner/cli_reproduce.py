@@ -89,7 +89,7 @@ def command(
         }
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
-        _tell(execution, facts, found, differing)
+        _tell(before, facts, into, found, differing)
     sys.exit(DONE if whole in reproduce.GOOD else FAILED)
 
 
@@ -168,10 +168,16 @@ def _receipt(store: Store, execution: str) -> dict[str, str]:
 
 
 def _tell(
-    execution: str, facts: Facts, found: dict[str, reproduce.Comparison], differing: list[str]
+    before: Execution,
+    facts: Facts,
+    into: str,
+    found: dict[str, reproduce.Comparison],
+    differing: list[str],
 ) -> None:
     out = Console()
-    out.print(f"{execution} once more, as {facts.execution.id}", highlight=False)
+    where = f"as {facts.execution.id}" if into or not before.plan.steps else "every step of it"
+    there = f" in {into}" if into else ""
+    out.print(f"{before.id} once more, {where}{there}", highlight=False, markup=False)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     for run, one in found.items():
         style = STYLES.get(one.how, "green")

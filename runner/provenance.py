@@ -153,9 +153,12 @@ def account(store: Store, execution: Execution) -> Account:
     ends = {name: end for one in ended.values() for name, end in one.steps.items()}
     if plan.steps and not result:
         ends = step_ends(store, execution)
+    order = graph.order({name: step.needs for name, step in plan.steps.items()})
+    ends = {name: ends[name] for name in order if name in ends}
     files, scores = dict[str, dict[str, int]](), dict[str, dict[str, Evaluated]]()
     unread = list[str]()
-    for name, step in plan.steps.items():
+    for name in order:
+        step = plan.steps[name]
         if name not in ends or ends[name].state == "failed":
             continue
         try:

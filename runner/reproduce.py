@@ -109,9 +109,8 @@ def _step(before: Made, now: Made, same_bits: bool) -> Comparison:
     if one.output_sha256 == other.output_sha256:
         return Comparison("bit for bit", f"output {other.output_sha256[:16]}")
     if before.figures.keys() != now.figures.keys() or not now.figures:
-        return Comparison(
-            "differs", f"{one.output_sha256[:16]} then, {other.output_sha256[:16]} now"
-        )
+        words = f"output {one.output_sha256[:16]} then, {other.output_sha256[:16]} now"
+        return Comparison("differs", words)
     pairs = [(name, then, now.figures[name]) for name, then in before.figures.items()]
     words = "; ".join(f"{name} {then:.4f} then, {found:.4f} now" for name, then, found in pairs)
     if same_bits and not differing(one.receipt, other.receipt):
