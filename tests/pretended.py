@@ -1,5 +1,5 @@
 """Steps without Ray and without computing: an experiment of five steps whose outputs are made up,
-to be handed to `StubRay(tamper=…)`. What they say follows from their configuration alone."""
+to be handed to `StubRay.make_steps`. What they say follows from their configuration alone."""
 
 import json
 from collections.abc import Callable

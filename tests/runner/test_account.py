@@ -34,10 +34,10 @@ def words(*command: object) -> str:
 def two(tmp_path: Path, local: LocalStub) -> tuple[Path, str, str]:
     """A store with two executions: between them a learning rate, a library and a comment."""
     folder, store = declare(tmp_path / "which"), tmp_path / "store"
-    local.ray.tamper = pretend()
+    local.ray.make_steps = pretend()
     first = run(folder, store)
     declare(folder, "# Faster.\n" + FASTER)
-    local.ray.tamper = pretend(receipt={**RECEIPT, "jax": "0.11.0"})
+    local.ray.make_steps = pretend(receipt={**RECEIPT, "jax": "0.11.0"})
     return store, first, run(folder, store)
 
 

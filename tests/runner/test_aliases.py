@@ -33,7 +33,7 @@ def fingerprint(folder: Path) -> str:
 def ran(tmp_path: Path, local: LocalStub) -> tuple[Path, Path]:
     """A folder and a store in which it has run."""
     folder, store = declare(tmp_path / "which"), tmp_path / "store"
-    local.ray.tamper = pretend()
+    local.ray.make_steps = pretend()
     answer = ask("run", folder, "--store", store)
     assert answer.exit_code == 0, answer.output
     return folder, store

@@ -146,7 +146,7 @@ def test_what_is_made_of_other_bits_is_judged_by_its_tolerance_if_it_has_one() -
 @pytest.fixture
 def ran(tmp_path: Path, local: LocalStub) -> tuple[str, Path]:
     """An execution with steps, and its store."""
-    local.ray.tamper = pretend()
+    local.ray.make_steps = pretend()
     where = ("--store", tmp_path / "store")
     answer = ask("run", declare_steps(tmp_path / "which"), *where, "--json")
     return json.loads(answer.stdout)["execution"], tmp_path / "store"
@@ -164,7 +164,7 @@ def test_every_step_is_made_again_and_nothing_of_the_store_is_reused_or_changed(
     assert "on the whole: bit for bit" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
     assert {path.name for path in store.parent.iterdir()} == {"which", "store"}
-    local.ray.tamper = pretend(moved=0.5)
+    local.ray.make_steps = pretend(moved=0.5)
     other = ask("reproduce", execution, "--store", store, "--json")
     assert other.exit_code == 1, "so it was made again"
     found = json.loads(other.stdout)
@@ -179,7 +179,7 @@ def test_every_step_is_made_again_and_nothing_of_the_store_is_reused_or_changed(
 
 def test_elsewhere_a_tolerance_holds_and_is_said(ran: tuple[str, Path], local: LocalStub) -> None:
     execution, store = ran
-    local.ray.tamper = pretend(moved=0.01, receipt={**RECEIPT, "device": "1 × another"})
+    local.ray.make_steps = pretend(moved=0.01, receipt={**RECEIPT, "device": "1 × another"})
     again = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
     assert again.exit_code == 0, again.output
     said = " ".join(again.stdout.split())
@@ -196,7 +196,7 @@ def test_a_step_that_cannot_be_made_now_is_not_the_same(
     ran: tuple[str, Path], local: LocalStub
 ) -> None:
     execution, store = ran
-    local.ray.tamper = pretend(broken="train/wide")
+    local.ray.make_steps = pretend(broken="train/wide")
     again = ask("reproduce", execution, "--store", store)
     assert again.exit_code == 1
     said = " ".join(again.stdout.split())
