@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 
 from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
@@ -79,9 +79,11 @@ def plan(
     Memory is counted for the devices that the experiment asks for, or those described.
     """
     planned = _planned(path, None)
-    resources = planned.resources
-    on, compute = _described(devices, mesh, remat, Slice(resources.kind, resources.count))
-    _check_mesh([(arm.model, arm.train) for arm in planned.arms.values()], compute.mesh)
+    held = []
+    for default, arms in _asked_for(planned, bool(devices)).items():
+        on, compute = _described(devices, mesh, remat, default)
+        _check_mesh([(arm.model, arm.train) for arm in arms.values()], compute.mesh)
+        held += [terminal.memory_view(arms, on, compute)] if arms else []
     opened = _open(store) if store.is_dir() else None
     out = Console(stderr=as_json)
     drifted = [steps_view.drift_view(x, planned.experiment) for x in _drifted(opened, planned)]
@@ -98,8 +100,7 @@ def plan(
         for drift in drifted:
             out.print(drift)
             out.print()
-    held = terminal.memory_view(planned.arms, on, compute) if planned.arms else ""
-    out.print(terminal.plan_view(planned, held))
+    out.print(terminal.plan_view(planned, Group(*held)))
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
@@ -229,7 +230,10 @@ def _planned(path: Path, store: Store | None) -> record.Plan:
 
 
 def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:
-    return aliases.drifted(aliases.known(store, planned), planned.steps) if store else []
+    try:
+        return aliases.drifted(aliases.known(store, planned), planned.steps) if store else []
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
 
 
 def _check_lock(path: Path) -> None:
@@ -255,6 +259,16 @@ def _described(
         _stop(BAD_INPUT, f"`--mesh`: {found[0].words}.")
     on_cpu = DESCRIBED[on.kind].platform == "cpu"
     return on, ComputeConfig(mesh=sizes, remat=remat, dtype="float32" if on_cpu else "bfloat16")
+
+
+def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.PlannedArm]]:
+    """The arms by what they are trained on; all by the experiment's own devices if `alike`."""
+    steps = {arm: plan.steps[name].resources for (arm, _), name in plan.trained().items()}
+    found: dict[Slice, dict[str, record.PlannedArm]] = {}
+    for name, arm in plan.arms.items():
+        resources = plan.resources if alike else steps.get(name, plan.resources)
+        found.setdefault(Slice(resources.kind, resources.count), {})[name] = arm
+    return found or {Slice(plan.resources.kind, plan.resources.count): {}}
 
 
 def _check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig) -> None:

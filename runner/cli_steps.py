@@ -25,7 +25,7 @@ from runner import (
     steps_view,
 )
 from runner.complaints import BadExperiment, near
-from runner.provenance import Side
+from runner.provenance import Account, Side
 from runner.record import Execution, Plan
 from runner.store import Store, StoreError
 
@@ -65,8 +65,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Say who ran what, when, where and from which code, step by step."""
-    opened = _open(store)
-    found = provenance.account(opened, _execution(opened, execution))
+    opened, found = _account(store, execution)
     if not as_json:
         meanings = aliases.known(opened, found.execution.plan)
         Console().print(account_view.view(opened, found, meanings), highlight=False)
@@ -140,8 +139,7 @@ def _side(what: str, store: Path) -> Side:
     if (path := Path(what)).exists():
         folder = path if path.is_dir() else path.parent
         return Side(plan, checkout.source(folder), checkout.lab())
-    opened = _open(store)
-    found = provenance.account(opened, _execution(opened, what))
+    _, found = _account(store, what)
     return Side(plan, found.execution.source, found.execution.lab, found)
 
 
@@ -156,6 +154,14 @@ def _plan(what: str, store: Path) -> Plan:
     if not plan.steps:
         _stop(f"{what} declares arms and no steps; `regatta plan` shows its arms.")
     return plan
+
+
+def _account(store: Path, name: str) -> tuple[Store, Account]:
+    opened = _open(store)
+    try:
+        return opened, provenance.account(opened, _execution(opened, name))
+    except StoreError as error:
+        _stop(str(error))
 
 
 def _execution(store: Store, name: str) -> Execution:

@@ -15,6 +15,7 @@ from tests import synthetic
 from tests.pretended import DECLARED, RECEIPT, declare, pretend
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
+from tests.runner.test_worker import declare as declare_arms
 
 FASTER = DECLARED.replace("learning_rate: 0.01", "learning_rate: 0.02")
 
@@ -141,6 +142,16 @@ def test_an_execution_of_arms_is_shown_with_its_runs(tmp_path: Path) -> None:
     assert "approved by grace" in said.lower()
     assert "lab not on record" in said
     assert "fast, seed 0 2.5000 finished" in said
+
+
+def test_what_arms_took_of_the_devices_is_on_record(tmp_path: Path, local: LocalStub) -> None:
+    assert local.started == 0
+    execution = run(declare_arms(tmp_path / "tiny"), tmp_path / "store")
+    found = json.loads(ask("show", execution, "--store", tmp_path / "store", "--json").stdout)
+    [used] = Result.model_validate(found["result"]).used
+    assert used.kind == "cpu"
+    assert 0 < used.device_seconds < found["result"]["seconds"]
+    assert len(found["runs"]) == 4
 
 
 def test_a_record_from_before_is_still_read() -> None:
