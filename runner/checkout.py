@@ -18,7 +18,7 @@ LEFT_OUT = "__pycache__"
 
 
 def source(folder: Path) -> Source:
-    """The experiment in `folder` as it is now."""
+    """The experiment in `folder` as it is now. Raises OSError for what cannot be read there."""
     tree = tree_of(folder)
     if commit := _git(folder, "rev-parse", "HEAD"):
         changed = _git(folder, "rev-parse", "HEAD:./") != tree
@@ -97,12 +97,14 @@ def tree_id(files: Mapping[str, tuple[str, str]]) -> str:
 def _blobs(folder: Path, under: str) -> Iterator[tuple[str, tuple[str, str]]]:
     with os.scandir(folder) as entries:
         for entry in entries:
+            if entry.name == ".git":  # of a submodule it is a file
+                continue
             path, mode = Path(entry.path), entry.stat(follow_symlinks=False).st_mode
             if stat.S_ISLNK(mode):
                 yield under + entry.name, ("120000", _blob(os.fsencode(path.readlink())))
             elif stat.S_ISREG(mode):
                 kind = "100755" if mode & stat.S_IXUSR else "100644"
-                yield under + entry.name, (kind, _blob(path.read_bytes()))
+                yield under + entry.name, (kind, _blob_in(path))
             elif stat.S_ISDIR(mode) and not _left_out(path):
                 yield from _blobs(path, f"{under}{entry.name}/")
 
@@ -114,3 +116,12 @@ def _left_out(folder: Path) -> bool:
 
 def _blob(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _blob_in(path: Path) -> str:
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -128,7 +128,10 @@ def run(
         for drift in found:
             console.print(steps_view.drift_view(drift, planned.experiment))
         _stop(BAD_INPUT, "Nothing was started.")
-    source = checkout.source(path if path.is_dir() else path.parent)
+    try:
+        source = checkout.source(path if path.is_dir() else path.parent)
+    except OSError as error:
+        _stop(BAD_INPUT, f"{error}; what is run is on record with all of its folder's files.")
     with ExitStack() as stack:
         try:
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None

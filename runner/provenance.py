@@ -122,8 +122,8 @@ def changed_code(plan: Plan, code: Path) -> Iterator[str]:
         except closure.BadCode as error:
             yield f"{name}: {error}"
         else:
-            now = step.model_copy(update={"code": here, "fingerprint": ""})
             if here != step.code:
+                now = step.model_copy(update={"code": here, "fingerprint": ""})
                 yield f"{name}: {_few(graph.changes(step, now))}"
 
 
