@@ -14,7 +14,7 @@ from runner import graph, step_runs
 from runner.aliases import Alias
 from runner.figures import duration
 from runner.provenance import Account, Differences
-from runner.record import Lab, PlannedStep, Source, StepEnd
+from runner.record import Lab, PlannedStep, Result, Source, StepEnd
 from runner.steps_view import ended, ordered
 from runner.store import Store
 
@@ -69,16 +69,21 @@ def _facts(account: Account) -> Iterator[tuple[str, str]]:
     yield "experiment", f"{execution.plan.experiment}{_source(execution.source)}"
     yield "lab", _lab(execution.lab)
     for words in dict.fromkeys(map(_device, account.receipts.values())):
-        yield "ran on", words
+        yield "made on", words
     for words in dict.fromkeys(map(_software, account.receipts.values())):
         yield "with", words
-    for used in account.result.used if account.result else ():
-        price = "no price" if used.price is None else f"{used.price:.2f} US$"
-        cached = sum(end.state == "cached" for end in account.ends.values())
-        rest = f"; {cached} cached steps took none" if cached else ""
-        yield "it cost", f"{used.device_seconds:,.1f} device-seconds of {used.kind} ({price}){rest}"
+    if result := account.result:
+        yield "it cost", "; ".join(_used(result, account.ends)) or "not on record"
     low, high = (duration(value) for value in cost.seconds)
     yield "planned", f"{low} to {high} of training on {cost.device}"
+
+
+def _used(result: Result, ends: Mapping[str, StepEnd]) -> Iterator[str]:
+    for used in result.used:
+        price = "no price" if used.price is None else f"{used.price:.2f} US$"
+        yield f"{used.device_seconds:,.1f} device-seconds of {used.kind} ({price})"
+    if cached := sum(end.state == "cached" for end in ends.values()):
+        yield f"nothing for {cached} cached steps"
 
 
 def _source(source: Source | None) -> str:
