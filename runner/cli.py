@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 
 from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
-from runner import compile_check as checking
 from runner import (
+    aliases,
+    checkout,
     figures,
     local_run,
     lock,
@@ -28,6 +29,7 @@ from runner import (
     terminal,
     upload,
 )
+from runner import compile_check as checking
 from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
@@ -77,24 +79,30 @@ def plan(
     Memory is counted for the devices that the experiment asks for, or those described.
     """
     planned = _planned(path, None)
-    resources = planned.resources
-    on, compute = _described(devices, mesh, remat, Slice(resources.kind, resources.count))
-    _check_mesh([(arm.model, arm.train) for arm in planned.arms.values()], compute.mesh)
+    held = []
+    for default, arms in _asked_for(planned, bool(devices)).items():
+        on, compute = _described(devices, mesh, remat, default)
+        _check_mesh([(arm.model, arm.train) for arm in arms.values()], compute.mesh)
+        held += [terminal.memory_view(arms, on, compute)] if arms else []
+    opened = _open(store) if store.is_dir() else None
+    out = Console(stderr=as_json)
+    drifted = [steps_view.drift_view(x, planned.experiment) for x in _drifted(opened, planned)]
     if as_json:
         print(json.dumps(planned.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        out.print(*drifted, sep="\n\n", end="")
         return
-    out = Console()
     if planned.steps:
-        opened = _open(store) if store.is_dir() else None
         earlier = provenance.latest(opened, planned.experiment) if opened else None
         before = earlier.plan.steps if earlier else {}
         found = provenance.standing(opened, planned.steps, before)
         out.print(steps_view.standings(planned.steps, found))
         out.print()
-    held = terminal.memory_view(planned.arms, on, compute) if planned.arms else ""
-    out.print(terminal.plan_view(planned, held))
-    if store.is_dir():
-        for execution, result in local_run.earlier(_open(store), planned):
+        for drift in drifted:
+            out.print(drift)
+            out.print()
+    out.print(terminal.plan_view(planned, Group(*held)))
+    if opened:
+        for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
             out.print(f"it has run here as {execution.id}: {state}", highlight=False)
 
@@ -116,12 +124,20 @@ def run(
     _check_lock(path)
     planned = _planned(path, opened)
     console = Console(stderr=True)
+    if found := _drifted(opened, planned):
+        for drift in found:
+            console.print(steps_view.drift_view(drift, planned.experiment))
+        _stop(BAD_INPUT, "Nothing was started.")
+    try:
+        source = checkout.source(path if path.is_dir() else path.parent)
+    except OSError as error:
+        _stop(BAD_INPUT, f"{error}; what is run is on record with all of its folder's files.")
     with ExitStack() as stack:
         try:
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
             if ray is None and (words := local_run.missing_devices(planned)):
                 _stop(BAD_INPUT, words)
-            execution = local_run.begin(opened, planned, console)
+            execution = local_run.begin(opened, planned, console, source)
             if ray is None:
                 ray = stack.enter_context(local_run.started(opened, console))
             watching = stack.enter_context(terminal.Watching(console))
@@ -216,6 +232,13 @@ def _planned(path: Path, store: Store | None) -> record.Plan:
         _stop(BAD_INPUT, str(error))
 
 
+def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:
+    try:
+        return aliases.drifted(aliases.known(store, planned), planned.steps) if store else []
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
+
+
 def _check_lock(path: Path) -> None:
     try:
         lock.check(path if path.is_dir() else path.parent)
@@ -239,6 +262,16 @@ def _described(
         _stop(BAD_INPUT, f"`--mesh`: {found[0].words}.")
     on_cpu = DESCRIBED[on.kind].platform == "cpu"
     return on, ComputeConfig(mesh=sizes, remat=remat, dtype="float32" if on_cpu else "bfloat16")
+
+
+def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.PlannedArm]]:
+    """The arms by what they are trained on; all by the experiment's own devices if `alike`."""
+    steps = {arm: plan.steps[name].resources for (arm, _), name in plan.trained().items()}
+    found: dict[Slice, dict[str, record.PlannedArm]] = {}
+    for name, arm in plan.arms.items():
+        resources = plan.resources if alike else steps.get(name, plan.resources)
+        found.setdefault(Slice(resources.kind, resources.count), {})[name] = arm
+    return found or {Slice(plan.resources.kind, plan.resources.count): {}}
 
 
 def _check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig) -> None:

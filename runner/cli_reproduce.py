@@ -1,8 +1,10 @@
 """`reproduce`: run what an execution ran once more, and say whether it came out the same."""
 
 import json
+import shutil
 import sys
-from contextlib import ExitStack
+import tempfile
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -12,14 +14,25 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner import local_run, record, reproduce, terminal
+from runner import (
+    local_run,
+    planning,
+    provenance,
+    record,
+    reproduce,
+    step_runs,
+    steps_view,
+    terminal,
+)
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
+from runner.provenance import Account
 from runner.record import Ended, Execution, run_name
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
-STYLES = {"bit for bit": "green", "within the tolerance": "green"}
+STYLES = {"follows its inputs": "yellow", "differs": "red", "not comparable": "red"}
+MOST_CHANGED = 5  # steps whose code is not here, named in a complaint
 
 
 def command(
@@ -32,37 +45,92 @@ def command(
         str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
     ] = "",
     ray_token_file: Annotated[Path | None, typer.Option(help="The file with its token.")] = None,
+    into: Annotated[
+        str, typer.Option(help="A new store for what steps make again; it is kept. Else none is.")
+    ] = "",
 ) -> None:
-    """Run an execution's plan again, and say of each run whether it came out bit for bit the same,
-    within 1 % of its bits per byte, or otherwise. Exits with 1 if one did not."""
+    """Run an execution's plan again, and say of each run or step whether it came out bit for bit
+    the same, within 1 % of its bits per byte or loss, or otherwise. Exits with 1 if one did not.
+
+    Steps are all made again, into a store of their own, and nothing that lies there is reused."""
     opened, before = _known(store, execution)
     if bool(ray_address) != bool(ray_token_file):
         _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
     console = Console(stderr=True)
     with ExitStack() as stack:
+        makes_in = _fresh(opened, before, into, stack) if before.plan.steps else opened
         try:
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
             if ray is None and (words := local_run.missing_devices(before.plan)):
                 _stop(BAD_INPUT, words)
-            name = local_run.begin(opened, before.plan, console)
-            ray = ray or stack.enter_context(local_run.started(opened, console))
+            name = local_run.begin(makes_in, before.plan, console, before.source)
+            ray = ray or stack.enter_context(local_run.started(makes_in, console))
             watching = stack.enter_context(terminal.Watching(console))
-            facts = local_run.turn(opened, ray, name, watching)
+            facts = local_run.turn(makes_in, ray, name, watching)
         except RayError as error:
             _stop(FAILED, str(error))
-    found = reproduce.compare(_figures(opened, before), _figures(opened, facts.execution))
-    differing = reproduce.differing(_receipt(opened, execution), _receipt(opened, name))
+        if before.plan.steps:
+            then = provenance.account(opened, before)
+            now = provenance.account(makes_in, facts.execution)
+            steps = steps_view.ordered(before.plan.steps)
+            found = reproduce.compare_steps(steps, _made(opened, then), _made(makes_in, now))
+            differing = list(provenance.receipts(then, now))
+        else:
+            found = reproduce.compare(_figures(opened, before), _figures(opened, facts.execution))
+            differing = reproduce.differing(_receipt(opened, execution), _receipt(opened, name))
+    whole = reproduce.whole(found)
     if as_json:
         answer = {
             "execution": execution,
             "again": name,
-            "runs": {run: asdict(one) for run, one in found.items()},
+            "whole": whole,
+            "steps" if before.plan.steps else "runs": {x: asdict(one) for x, one in found.items()},
             "receipts_differ": differing,
         }
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
-        _tell(execution, facts, found, differing)
-    sys.exit(DONE if all(one.how in STYLES for one in found.values()) else FAILED)
+        _tell(before, facts, into, found, differing)
+    sys.exit(DONE if whole in reproduce.GOOD else FAILED)
+
+
+def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Store:
+    """An empty store, with the code of the execution's own that it ran; it goes with the stack,
+    unless it lies where somebody wants it."""
+    if not into and isinstance(opened.root, str):
+        _stop(BAD_INPUT, f"{opened.root} is in a bucket; --into names a new place for its steps.")
+    try:
+        if into:
+            fresh = Store(into)
+            if fresh.list("steps") or fresh.list("records"):
+                _stop(BAD_INPUT, f"--into: {into} is in use, and nothing there may be reused.")
+        else:
+            beside = Path(opened.root)
+            place = tempfile.mkdtemp(prefix=f".{beside.name}.again-", dir=beside.parent)
+            stack.callback(shutil.rmtree, place, ignore_errors=True)
+            fresh = Store(place)
+        code = planning.code_folder(before.plan)
+        for entry in opened.walk(code):
+            fresh.create(entry.name, opened.require(entry.name))
+        changed = [*provenance.changed_code(before.plan, fresh.path(code))]
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
+    if changed:
+        at = f" of commit {before.lab.commit}" if before.lab and before.lab.commit else ""
+        words = "; ".join(changed[:MOST_CHANGED])
+        _stop(BAD_INPUT, f"The code here is not that{at}, which {before.id} ran: {words}.")
+    return fresh
+
+
+def _made(store: Store, account: Account) -> dict[str, reproduce.Made]:
+    found = {}
+    for name, step in account.execution.plan.steps.items():
+        figures = {model: score.bpb for model, score in account.scores.get(name, {}).items()}
+        if step.do == "train":
+            with suppress(*step_runs.UNBELIEVED):
+                losses = step_runs.losses_of(store, step)
+                figures = {"last training loss": losses[-1][1]} if losses else {}
+        found[name] = reproduce.Made(account.ends.get(name), figures)
+    return found
 
 
 def _known(store: Path, execution: str) -> tuple[Store, Execution]:
@@ -75,8 +143,6 @@ def _known(store: Path, execution: str) -> tuple[Store, Execution]:
         found = record.require(opened, f"executions/{execution}/execution", Execution)
     except StoreError as error:
         _stop(BAD_INPUT, str(error))
-    if found.plan.steps:
-        _stop(BAD_INPUT, f"{execution} has steps, and only runs are reproduced so far.")
     if not record.read(opened, f"executions/{execution}/result", record.Result):
         _stop(BAD_INPUT, f"{execution} is not over, and there is nothing to compare with yet.")
     return opened, found
@@ -102,15 +168,23 @@ def _receipt(store: Store, execution: str) -> dict[str, str]:
 
 
 def _tell(
-    execution: str, facts: Facts, found: dict[str, reproduce.Comparison], differing: list[str]
+    before: Execution,
+    facts: Facts,
+    into: str,
+    found: dict[str, reproduce.Comparison],
+    differing: list[str],
 ) -> None:
     out = Console()
-    out.print(f"{execution} once more, as {facts.execution.id}", highlight=False)
+    where = f"as {facts.execution.id}" if into or not before.plan.steps else "every step of it"
+    there = f" in {into}" if into else ""
+    out.print(f"{before.id} once more, {where}{there}", highlight=False, markup=False)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     for run, one in found.items():
-        style = STYLES.get(one.how, "red")
+        style = STYLES.get(one.how, "green")
         table.add_row(escape(run), f"[{style}]{one.how}[/{style}]", escape(one.words))
     out.print(table)
+    style = STYLES.get(reproduce.whole(found), "green")
+    out.print(f"on the whole: {reproduce.whole(found)}", style=style, highlight=False)
     for line in differing:
         out.print(f"the receipts differ in {line}", style="yellow", highlight=False, markup=False)
 

@@ -1,20 +1,32 @@
 """`show`, `graph` and `diff`: what an execution was made of, for people and, with `--json`, for
-programs; and `compile`, which writes down what an `experiment.py` declares."""
+programs; `compile`, which writes down what an `experiment.py` declares; and `alias`, by which an
+author has a name mean something else."""
 
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
-from runner import lock, planning, provenance, record, spec, steps_view
-from runner.complaints import BadExperiment
-from runner.record import Ended, Execution, Plan, StepEnd
+from runner import (
+    account_view,
+    aliases,
+    checkout,
+    lock,
+    planning,
+    provenance,
+    record,
+    spec,
+    steps_view,
+)
+from runner.complaints import BadExperiment, near
+from runner.provenance import Account, Side
+from runner.record import Execution, Plan
 from runner.store import Store, StoreError
 
 BAD_INPUT = 2
@@ -53,40 +65,42 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Say who ran what, when, where and from which code, step by step."""
-    opened = _open(store)
-    found = _execution(opened, execution)
-    ends: dict[str, StepEnd] = {}
-    for event in record.names(opened, f"executions/{execution}"):
-        if event.endswith(".ended"):
-            ends |= record.require(opened, f"executions/{execution}/{event}", Ended).steps
-    result = record.read(opened, f"executions/{execution}/result", record.Result)
-    if as_json:
-        _print(
-            {
-                "execution": found.model_dump(mode="json"),
-                "steps": {name: end.model_dump(mode="json") for name, end in ends.items()},
-                "result": result.model_dump(mode="json") if result else None,
-            }
-        )
+    opened, found = _account(store, execution)
+    if not as_json:
+        meanings = aliases.known(opened, found.execution.plan)
+        Console().print(account_view.view(opened, found, meanings), highlight=False)
         return
-    out = Console()
-    origin = found.origin
-    who = f"approved by {origin.approved_by.login}" if origin else "unsigned, no approval"
-    out.print(Text(found.plan.title, style="bold"))
-    state = result.state if result else "unfinished"
-    out.print(f"{found.id} {state}, begun {found.at:%Y-%m-%d %H:%M} UTC, {who}", highlight=False)
-    if origin:
-        words = f"{origin.repository_name}#{origin.pull} at commit {origin.commit}"
-        out.print(words, highlight=False, markup=False)
-    out.print(f"on {found.plan.cost.device}", highlight=False, markup=False)
-    if result and result.why:
-        out.print(result.why, style="red", highlight=False, markup=False)
-    for name, step in steps_view.ordered(found.plan.steps).items():
-        end = ends.get(name)
-        out.print()
-        out.print(Text(name, style="bold").append(f"  {step.do}", style="dim"))
-        folder = str(opened.path(end.folder)) if end and end.folder else ""
-        out.print(steps_view.step_table(step, end, folder))
+    _print(
+        {
+            "execution": found.execution.model_dump(mode="json"),
+            "steps": _dumped(found.ends),
+            "result": found.result.model_dump(mode="json") if found.result else None,
+            "runs": [run.model_dump(mode="json") for run in found.runs],
+            "scores": {name: _dumped(scores) for name, scores in found.scores.items()},
+            "files": found.files,
+        }
+    )
+
+
+def _dumped(records: Mapping[str, record.Record]) -> dict[str, Any]:
+    return {name: one.model_dump(mode="json") for name, one in records.items()}
+
+
+@app.command("alias")
+def decide(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment's folder.")],
+    alias: Annotated[str, typer.Argument(help="One that its steps have.")],
+    store: TheStore = Path("store"),
+) -> None:
+    """Have an alias mean what the experiment makes of it now: its author's word, on record."""
+    opened, plan = _open(store), _plan(str(folder), store)
+    names = {step.alias: name for name, step in plan.steps.items() if step.alias}
+    if alias not in names:
+        known = ", ".join(f"`{one}`" for one in names) or "none"
+        _stop(f"no step of {folder} has the alias `{alias}`{near(alias, names)}; it has {known}.")
+    meant = aliases.decide(opened, plan, names[alias], datetime.now(UTC))
+    words = f"{alias} means {meant.fingerprint[:16]}, what {names[alias]} makes"
+    print(f"{words}, since {meant.at:%Y-%m-%d %H:%M:%S} UTC (its meaning no. {meant.n})")
 
 
 @app.command("graph")
@@ -111,19 +125,22 @@ def draw(
 def diff(
     before: What, after: What, store: TheStore = Path("store"), as_json: AsJson = False
 ) -> None:
-    """Say what of two executions or experiments is not the same, and why."""
-    found = dict(provenance.differences(_plan(before, store).steps, _plan(after, store).steps))
+    """Say what of two executions or experiments is not the same, and why. Between an execution and
+    a folder, the folder's files and the lab's code count as they are now."""
+    found = provenance.compare(_side(before, store), _side(after, store))
     if as_json:
-        _print(found)
+        _print(asdict(found))
         return
-    out = Console()
-    if not found:
-        out.print("The same steps, with the same fingerprints.")
-        return
-    table = Table("step", "what differs", box=None, pad_edge=False)
-    for name, why in found.items():
-        table.add_row(escape(name), escape(why))
-    out.print(table)
+    Console().print(account_view.difference_view(found, before, after), highlight=False)
+
+
+def _side(what: str, store: Path) -> Side:
+    plan = _plan(what, store)
+    if (path := Path(what)).exists():
+        folder = path if path.is_dir() else path.parent
+        return Side(plan, checkout.source(folder), checkout.lab())
+    _, found = _account(store, what)
+    return Side(plan, found.execution.source, found.execution.lab, found)
 
 
 def _plan(what: str, store: Path) -> Plan:
@@ -137,6 +154,14 @@ def _plan(what: str, store: Path) -> Plan:
     if not plan.steps:
         _stop(f"{what} declares arms and no steps; `regatta plan` shows its arms.")
     return plan
+
+
+def _account(store: Path, name: str) -> tuple[Store, Account]:
+    opened = _open(store)
+    try:
+        return opened, provenance.account(opened, _execution(opened, name))
+    except StoreError as error:
+        _stop(str(error))
 
 
 def _execution(store: Store, name: str) -> Execution:

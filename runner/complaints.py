@@ -115,7 +115,7 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
         else:  # a mapping from names to what is below them, or a list of it
             known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
     found = isinstance(known, type) and issubclass(known, BaseModel)
-    return list(known.model_fields) if found else []
+    return [field.alias or name for name, field in known.model_fields.items()] if found else []
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from runner import faults, lifecycle, provenance, record, reports, step_runs
+from runner import (
+    aliases,
+    checkout,
+    faults,
+    lifecycle,
+    provenance,
+    record,
+    reports,
+    step_runs,
+    usage,
+)
 from runner.analysis import verdicts
 from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
@@ -40,7 +50,11 @@ class Launcher(Protocol):
 
 
 def begin(store: Store, execution: record.Execution) -> bool:
-    """Record that an execution is due. False: it is known already."""
+    """Record that an execution is due, with the lab's code as it is now, and what its aliases mean.
+    False: it is known already."""
+    aliases.settle(store, execution.plan, execution.id, execution.at)
+    if execution.lab is None:
+        execution = execution.model_copy(update={"lab": checkout.lab()})
     return record.write(store, f"executions/{execution.id}/execution", execution)
 
 
@@ -325,8 +339,23 @@ def _conclude(
         verdicts=verdicts.judge(execution.plan, figures) if state in ("done", "failed") else (),
         refused=_few(refused),
         seconds=(now - training[0].claimed.at).total_seconds() if training else None,
+        used=_used(store, facts),
     )
     record.write(store, f"executions/{execution.id}/result", result)
+
+
+def _used(store: Store, facts: Facts) -> tuple[record.Used, ...]:
+    plan, execution = facts.execution.plan, facts.execution.id
+    ends = {attempt.name: attempt.ended for attempt in facts.attempts if attempt.ended}
+    if plan.steps:
+        found = {name: end for ended in ends.values() for name, end in ended.steps.items()}
+        return usage.of_steps(plan.steps, found)
+    began = {
+        name: record.read(store, f"executions/{execution}/{name}.started", record.Started)
+        for name in ends
+    }
+    spans = [(ends[name].at - start.at).total_seconds() for name, start in began.items() if start]
+    return usage.of_attempts(plan.resources, spans)
 
 
 def _run(

@@ -35,8 +35,11 @@ def earlier(
         yield execution, record.read(store, f"executions/{name}/result", record.Result)
 
 
-def begin(store: Store, planned: record.Plan, console: Console) -> str:
-    """Begin an execution of the plan, or go on with one that was left unfinished."""
+def begin(
+    store: Store, planned: record.Plan, console: Console, source: record.Source | None = None
+) -> str:
+    """Begin an execution of the plan, whose folder is `source`, or go on with one that was left
+    unfinished."""
     known = 0
     for execution, result in earlier(store, planned):
         known += 1
@@ -46,7 +49,8 @@ def begin(store: Store, planned: record.Plan, console: Console) -> str:
             return execution.id
     name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
     now = datetime.now(UTC)
-    drive.begin(store, record.Execution(id=name, at=now, plan=planned, origin=None))
+    begun = record.Execution(id=name, at=now, plan=planned, origin=None, source=source)
+    drive.begin(store, begun)
     console.print(f"{name}: unsigned, no approval")
     return name
 

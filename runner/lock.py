@@ -69,7 +69,7 @@ def main(python: Path) -> None:
         declared = runpy.run_path(str(python)).get("experiment")
     if not isinstance(declared, Declaration):
         sys.exit("it has no variable `experiment` that is a runner.spec.Declaration")
-    value = declared.model_dump(mode="json", exclude_unset=True)
+    value = declared.model_dump(mode="json", exclude_unset=True, by_alias=True)
     text = HEAD + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
     if yaml12.read(text).value != value:
         sys.exit("it has a text that YAML would read as a number; write it in another way")

@@ -101,6 +101,7 @@ def make_graph_plan(
             inputs=inputs,
             code=code,
             resources=node.resources,
+            alias=node.alias,
             fingerprint=graph.fingerprint(node.function, _decisive(node, config), inputs, digest),
             store=_shared_as(node, place) if name in private else node.do,
         )
@@ -306,7 +307,7 @@ def fingerprint(plan: Plan) -> str:
     words = ("title", "experiment", "code_sha256", "compiled", "cost", "fingerprint")
     left_out: dict[str, Any] = dict.fromkeys(words, True)
     if plan.steps:
-        left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code"}}}
+        left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code", "alias"}}}
     return hashlib.sha256(to_json(plan.model_dump(mode="json", exclude=left_out))).hexdigest()
 
 
@@ -323,18 +324,34 @@ def _arm(model: ModelConfig, train: TrainConfig) -> PlannedArm:
 
 
 def _cost(experiment: Experiment, arms: dict[str, PlannedArm]) -> Cost:
-    kind, count = KINDS[experiment.resources.kind], experiment.resources.count
+    """Of steps, what those cost that train, each on the devices that it names; what the others will
+    take is not known beforehand."""
     seeds = len(experiment.seeds) or 1  # of steps, each point of a sweep is a run
-    model_flops = sum(arm.model_flops for arm in arms.values()) * seeds
-    low, high = (model_flops / utilisation for utilisation in UTILISATION)
-    seconds = (low / (kind.peak_flops * count), high / (kind.peak_flops * count))
-    hours = [second * count / 3600 for second in seconds]
+    flops_on: dict[tuple[str, int], int] = {}
+    for name, arm in arms.items():
+        node = experiment.nodes.get(name)
+        on = node.resources if node else experiment.resources
+        key = (on.kind, on.count)
+        flops_on[key] = flops_on.get(key, 0) + arm.model_flops * seeds
+    if not flops_on:
+        flops_on[experiment.resources.kind, experiment.resources.count] = 0
+    least, most = UTILISATION
+    seconds, price, devices = (0.0, 0.0), (0.0, 0.0), dict[str, tuple[float, float]]()
+    for (name, count), model_flops in flops_on.items():
+        kind, before = KINDS[name], devices.get(name, (0.0, 0.0))
+        of_all = [model_flops / share / kind.peak_flops for share in (least, most)]
+        devices[name] = (before[0] + of_all[0], before[1] + of_all[1])
+        seconds = (seconds[0] + of_all[0] / count, seconds[1] + of_all[1] / count)
+        dollars = (kind.price or 0.0) / 3600
+        price = (price[0] + of_all[0] * dollars, price[1] + of_all[1] * dollars)
+    whole = sum(flops_on.values())
     return Cost(
         runs=len(arms) * seeds,
         tokens=sum(arm.tokens for arm in arms.values()) * seeds,
-        model_flops=model_flops,
-        hardware_flops=(low, high),
+        model_flops=whole,
+        hardware_flops=(whole / least, whole / most),
         seconds=seconds,
-        price=(hours[0] * kind.price, hours[1] * kind.price) if kind.price else None,
-        device=f"{count} × {kind.description}",
+        price=price if any(KINDS[name].price for name in devices) else None,
+        device=" and ".join(f"{n} × {KINDS[name].description}" for name, n in flops_on),
+        device_seconds=devices,
     )

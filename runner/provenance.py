@@ -1,10 +1,25 @@
 """What is known of each step of a graph: whether its output is there, who makes it, and why it
-would be made again; and what of two graphs differs. Read from the store; nothing is changed."""
+would be made again; what of two graphs differs; and all that is on record of an execution. Read
+from the store; nothing is changed."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from runner import graph, makers, record
-from runner.record import Execution, PlannedStep, Standing, StepEnd
+from runner import closure, graph, makers, planning, record, reproduce, step_runs
+from runner.record import (
+    Evaluated,
+    Execution,
+    Lab,
+    Plan,
+    PlannedStep,
+    Result,
+    Run,
+    Source,
+    Standing,
+    StepEnd,
+)
 from runner.store import Store
 
 
@@ -98,3 +113,151 @@ def _few(changes: list[str]) -> str:
     more = len(changes) - graph.MOST_CHANGES
     said = changes[: graph.MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])
     return "; ".join(said)
+
+
+def changed_code(plan: Plan, code: Path) -> Iterator[str]:
+    """Of each step whose code here, the lab's or the experiment's own in `code`, is not the planned
+    one, what differs."""
+    found = cache(lambda function, own: planning.code_of(function, own, code))
+    for name, step in plan.steps.items():
+        try:
+            here = found(step.function, step.own)
+        except closure.BadCode as error:
+            yield f"{name}: {error}"
+        else:
+            if here != step.code:
+                now = step.model_copy(update={"code": here, "fingerprint": ""})
+                yield f"{name}: {_few(graph.changes(step, now))}"
+
+
+# ── An execution, whole ──────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Account:
+    """All that is on record of an execution, and what its steps' outputs say."""
+
+    execution: Execution
+    result: Result | None
+    ends: Mapping[str, StepEnd]  # of steps
+    receipts: Mapping[str, Mapping[str, str]]  # by step; by attempt where there are no steps
+    runs: tuple[Run, ...]
+    scores: Mapping[str, Mapping[str, Evaluated]]  # {evaluate step: {train step: figures}}
+    files: Mapping[str, Mapping[str, int]]  # {step: {file of its output: bytes}}
+    unread: tuple[str, ...]  # outputs that are not as they were made, each with its reason
+
+
+def account(store: Store, execution: Execution) -> Account:
+    """Everything that can be said of an execution."""
+    folder, plan = f"executions/{execution.id}", execution.plan
+    events = [x for x in record.names(store, folder) if x.endswith(".ended")]
+    ended = {event: record.require(store, f"{folder}/{event}", record.Ended) for event in events}
+    result = record.read(store, f"{folder}/result", Result)
+    ends = {name: end for one in ended.values() for name, end in one.steps.items()}
+    if plan.steps and not result:
+        ends = step_ends(store, execution)
+    order = graph.order({name: step.needs for name, step in plan.steps.items()})
+    ends = {name: ends[name] for name in order if name in ends}
+    files, scores = dict[str, dict[str, int]](), dict[str, dict[str, Evaluated]]()
+    unread = list[str]()
+    for name in order:
+        step = plan.steps[name]
+        if name not in ends or ends[name].state == "failed":
+            continue
+        try:
+            made = makers.find(store, step.store, step.fingerprint, check=False)
+            files[name] = {x: of.bytes for x, of in made.manifest.files.items()} if made else {}
+            if step.do == "evaluate":
+                scores[name] = step_runs.scores_of(store, step)
+        except step_runs.UNBELIEVED as error:
+            unread.append(f"{name}: {' '.join(str(error).split())}")
+    names = [f"runs/{execution.id}.{record.run_name(arm, seed)}" for arm, seed in plan.runs()]
+    return Account(
+        execution=execution,
+        result=result,
+        ends=ends,
+        receipts={name: end.receipt for name, end in ends.items() if end.receipt}
+        or {event.removesuffix(".ended"): one.receipt for event, one in ended.items()},
+        runs=tuple(run for name in names if (run := record.read(store, name, Run))),
+        scores=scores,
+        files=files,
+        unread=tuple(unread),
+    )
+
+
+# ── Two of them ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two that are compared: an execution, or a folder as it is now."""
+
+    plan: Plan
+    source: Source | None
+    lab: Lab | None
+    account: Account | None = None  # of an execution
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What of two sides is not the same. Where nothing is said, nothing differs."""
+
+    figures: Mapping[str, tuple[float | None, float | None]]  # bits per byte: before, after
+    steps: Mapping[str, str]  # why each is not the same, the causes first
+    besides: tuple[str, ...]  # what no fingerprint covers: checkouts, libraries, devices
+
+
+def compare(before: Side, after: Side) -> Differences:
+    """What of two executions or folders is not the same. Pure."""
+    needs = {name: step.needs for name, step in after.plan.steps.items()}
+    steps = {name: after.plan.steps[name] for name in graph.order(needs)}
+    one, other = before.account, after.account
+    figures = dict[str, tuple[float | None, float | None]]()
+    if one and other:
+        then, now = dict(_figures(one)), dict(_figures(other))
+        figures = {x: (then.get(x), now.get(x)) for x in dict.fromkeys((*then, *now))}
+    return Differences(
+        figures=figures,
+        steps=dict(differences(before.plan.steps, steps)),
+        besides=(*_checkouts(before, after), *(receipts(one, other) if one and other else ())),
+    )
+
+
+def _figures(account: Account) -> Iterator[tuple[str, float]]:
+    many = len(account.scores) > 1
+    for step, scores in account.scores.items():
+        for model, score in scores.items():
+            yield f"{model} in {step}" if many else model, score.bpb
+    if not account.execution.plan.steps:
+        for run in account.runs:
+            if run.evaluated:
+                yield f"{run.arm}, seed {run.seed}", run.evaluated.bpb
+
+
+def _checkouts(before: Side, after: Side) -> Iterator[str]:
+    if before.source and after.source and before.source.tree != after.source.tree:
+        one, other = (_at(side.source, side.source.tree) for side in (before, after) if side.source)
+        yield f"the experiment's folder: {one} → {other}"
+    if before.lab and after.lab:
+        if before.lab.code_sha256 != after.lab.code_sha256:
+            one, other = (_at(x, x.code_sha256) for x in (before.lab, after.lab))
+            yield f"the lab's code: {one} → {other}"
+        if before.lab.lock_sha256 != after.lab.lock_sha256:
+            one, other = ((x.lock_sha256 or "none")[:16] for x in (before.lab, after.lab))
+            yield f"the lab's requirements.lock: {one} → {other}"
+
+
+def _at(of: Source | Lab, digest: str) -> str:
+    commit = f" of commit {of.commit[:12]}{' with changes' if of.changed else ''}"
+    return digest[:16] + (commit if of.commit else "")
+
+
+def receipts(before: Account, after: Account) -> Iterator[str]:
+    """What of hardware and libraries is not the same, and for which steps."""
+    found: dict[str, list[str]] = {}
+    for name, receipt in after.receipts.items():
+        then = {**before.receipts.get(name, receipt), "code_sha256": ""}
+        for line in reproduce.differing(then, {**receipt, "code_sha256": ""}):
+            found.setdefault(line, []).append(name)
+    for line, names in found.items():
+        yield f"{line} ({', '.join(names)})"

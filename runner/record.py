@@ -7,6 +7,7 @@ drawn from these. Paths below `records/`:
     plans/<repository>/<pull>/<n>.json                one for each head that was looked at
     approvals/<repository>/<pull>/<command>.json      what became of a `/run`
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
+    aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
     wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B
 """
@@ -135,6 +136,7 @@ class PlannedStep(Record):
     code: dict[str, Sha256]  # what the function can reach, see `runner.closure`
     resources: Resources
     fingerprint: Sha256
+    alias: str = ""  # a readable name that is the experiment's own, see `runner.aliases`
     store: str  # where outputs of this function lie: `steps/<store>/<first 16 of fingerprint>`
 
     @property
@@ -151,8 +153,9 @@ class Cost(Record):
     model_flops: int
     hardware_flops: tuple[float, float]
     seconds: tuple[float, float]
-    price: tuple[float, float] | None  # in US dollars, where the kind has a price
+    price: tuple[float, float] | None  # in US dollars, of the kinds that have a price
     device: str
+    device_seconds: dict[str, tuple[float, float]] = {}  # by kind
 
 
 class Plan(Record):
@@ -269,6 +272,23 @@ class Origin(Record):
     approval: str
 
 
+class Source(Record):
+    """An experiment's folder as it was run."""
+
+    tree: str  # Git's id of it: equal to `git rev-parse <commit>:<folder>` where nothing is changed
+    commit: str = ""  # that was checked out, if the folder lay in a checkout
+    changed: bool = False  # it is not as that commit has it
+
+
+class Lab(Record):
+    """The lab's own code when an execution began."""
+
+    code_sha256: Sha256  # over paths and bytes of the Python files of its packages
+    lock_sha256: Sha256 | None  # of requirements.lock
+    commit: str = ""  # that was checked out, if it lay in a checkout
+    changed: bool = False  # it was not as that commit has it
+
+
 class Execution(Record):
     """What an approved plan starts once. `origin` is None for a local, unsigned run."""
 
@@ -276,6 +296,8 @@ class Execution(Record):
     at: Instant
     plan: Plan
     origin: Origin | None
+    source: Source | None = None
+    lab: Lab | None = None
 
 
 def execution_id(cause: str) -> str:
@@ -379,6 +401,14 @@ class Verdict(Record):
     beyond_two_se: bool | None = None  # the field's Δ > 2·SE, for comparison
 
 
+class Used(Record):
+    """What an execution took of one kind of device."""
+
+    kind: str
+    device_seconds: float
+    price: float | None  # in US dollars, where the kind has a price
+
+
 class Result(Record):
     """How an execution ended. Written once; nothing of the execution changes after it."""
 
@@ -388,6 +418,7 @@ class Result(Record):
     verdicts: tuple[Verdict, ...] = ()
     refused: tuple[str, ...] = ()
     seconds: float | None = None  # from the first claim to the end
+    used: tuple[Used, ...] = ()  # see `runner.usage`
 
 
 class Run(Record):

@@ -184,7 +184,7 @@ def _with_steps(document: yaml12.Document, file: str) -> Experiment:
         found = [Problem(file, document.line((key,)), key, words) for key in both]
         raise BadExperiment(in_order(found))
     try:
-        declared = Declaration.model_validate(document.value)
+        declared = Declaration.model_validate(document.value, by_name=False, by_alias=True)
     except ValidationError as error:
         details = error.errors(include_url=False)[: MOST_PROBLEMS + 1]
         raise BadExperiment(

@@ -5,8 +5,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 
-from pydantic import ValidationError
-
 from runner import makers
 from runner.progress import thinned
 from runner.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
@@ -14,6 +12,7 @@ from runner.reports import Refused, read_regular
 from runner.store import Store, StoreError
 
 MOST_BYTES = 64 << 20  # of a file that a step has left
+UNBELIEVED = (Refused, StoreError, makers.BadOutput, ValueError, KeyError, TypeError)
 
 
 def runs(
@@ -50,31 +49,42 @@ def _scores(store: Store, plan: Plan, refused: list[str]) -> Iterator[tuple[str,
         if step.do != "evaluate" or step.own:
             continue
         try:
-            scores = json.loads(_file(store, step, "scores.json") or b"{}")
-            for model in step.inputs["models"]:
-                label = model.partition("/")[2]
-                if label in scores:
-                    evaluated = Evaluated.model_validate(scores[label])
-                    if evaluated.targets != step.config["tokens"]:
-                        planned = step.config["tokens"]
-                        raise Refused(f"it scored {evaluated.targets} tokens instead of {planned}")
-                    yield model, evaluated
-        except (Refused, StoreError, makers.BadOutput, ValueError, ValidationError) as error:
+            yield from scores_of(store, step).items()
+        except UNBELIEVED as error:
             refused.append(f"{name}, scores.json: {' '.join(str(error).split())[:200]}")
 
 
+def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
+    """{train step: its model's figures} as an `evaluate` step has left them; {} if it has not.
+    Raises one of `UNBELIEVED`."""
+    found, scores = {}, json.loads(file_of(store, step, "scores.json") or b"{}")
+    for model in step.inputs["models"]:
+        label = model.partition("/")[2]
+        if label in scores:
+            found[model] = Evaluated.model_validate(scores[label])
+            if found[model].targets != step.config["tokens"]:
+                planned = step.config["tokens"]
+                raise Refused(f"it scored {found[model].targets} tokens instead of {planned}")
+    return found
+
+
+def losses_of(store: Store, step: PlannedStep) -> list[tuple[int, float]]:
+    """A trained model's (step, training loss in nats a token); [] if it is not there. Raises one of
+    `UNBELIEVED`."""
+    lines = (file_of(store, step, "curve.jsonl") or b"").splitlines()
+    points = [json.loads(line) for line in lines]
+    return [(point["step"], point["loss"]) for point in points if point["loss"] is not None]
+
+
 def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[tuple[int, float]]:
-    """A trained model's (step, training loss in nats a token)."""
     try:
-        lines = (_file(store, step, "curve.jsonl") or b"").splitlines()
-        points = [json.loads(line) for line in lines]
-        return [(point["step"], point["loss"]) for point in points if point["loss"] is not None]
-    except (Refused, StoreError, makers.BadOutput, ValueError, KeyError, TypeError) as error:
+        return losses_of(store, step)
+    except UNBELIEVED as error:
         refused.append(f"{step.store}, curve.jsonl: {' '.join(str(error).split())[:200]}")
         return []
 
 
-def _file(store: Store, step: PlannedStep, name: str) -> bytes | None:
+def file_of(store: Store, step: PlannedStep, name: str) -> bytes | None:
     """A file of a step's output, with the digest that it was made with; None if there is no output.
     Parameters beside it are left alone: they may be large."""
     made = makers.find(store, step.store, step.fingerprint, check=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -47,10 +48,22 @@ def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:
     )
 
 
+def _alias(name: str) -> str:
+    if name and not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name):
+        raise refusal(
+            "an alias has a–z, 0–9, `.`, `_` and `-`, at most 64, a letter or digit first; write "
+            "one such as fineweb-2026-11"
+        )
+    return name
+
+
+AliasName = Annotated[str, AfterValidator(_alias)]
+
+
 class Step(BaseModel):
     """A step as it is declared."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True)
 
     do: str
     config: dict[str, Any] = {}
@@ -58,6 +71,7 @@ class Step(BaseModel):
     sweep: Annotated[dict[str, list[Any]] | list[dict[str, Any]], PlainValidator(_sweep)] = {}
     seeds: tuple[Seed, ...] = ()  # of each point of the sweep, where the step has a seed
     resources: Resources | None = None
+    alias: AliasName = Field(default="", alias="as")
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ class Node:
     inputs: dict[str, tuple[str, ...]]  # {input: nodes}
     resources: Resources
     checked: BaseModel | None = None  # the configuration of a built-in, as its schema read it
+    alias: str = ""
 
 
 def nodes(
@@ -105,6 +120,7 @@ def nodes(
                 inputs=inputs,
                 resources=step.resources or resources,
                 checked=checked,
+                alias=step.alias,
             )
     return made, []
 
@@ -179,6 +195,14 @@ class _Reader:
             known = ", ".join(f"`{one}`" for one in KINDS)
             words = f"the lab has no devices of kind `{kind}`; it has {known}{near(kind, KINDS)}"
             self._say((name, "resources", "kind"), words)
+        if step.alias:
+            first = next(one for one, other in self._steps.items() if other.alias == step.alias)
+            if first != name:
+                words = f"`{step.alias}` is the alias of `{first}` already; write another one"
+                self._say((name, "as"), words)
+            if (count := _combinations(step)) > 1:
+                words = f"an alias names one output, and this sweep makes {count:,}; take it out"
+                self._say((name, "as"), words)
         for key, of in step.inputs.items():
             if of not in self._steps:
                 words = f"there is no step `{of}`{near(of, self._steps)}"

@@ -1,14 +1,15 @@
-"""Steps as people see them in a terminal: how they stand before a run, how they ended, what each
-was made of, and who takes what from whom."""
+"""Steps as people see them in a terminal: how they stand before a run, how they ended, and who
+takes what from whom."""
 
-import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from runner import graph
+from runner import aliases, graph
 from runner.figures import duration
 from runner.record import PlannedStep, Standing, StepEnd
 
@@ -35,8 +36,13 @@ def standings(steps: Mapping[str, PlannedStep], found: Mapping[str, Standing]) -
     for name, step in ordered(steps).items():
         one = found[name]
         state = Text(one.state, STATES[one.state])
-        table.add_row(escape(name), escape(step.do), state, escape(one.why))
+        table.add_row(called(name, step), escape(step.do), state, escape(one.why))
     return table
+
+
+def called(name: str, step: PlannedStep) -> str:
+    """A step's name in a table, with its alias."""
+    return escape(name) + (f" [cyan]as {step.alias}[/cyan]" if step.alias else "")
 
 
 def ends(steps: Mapping[str, PlannedStep], found: Mapping[str, StepEnd]) -> Table:
@@ -54,38 +60,27 @@ def ended(end: StepEnd) -> str:
     if end.seconds is None or end.made_at is None:
         return end.why
     took = f"in {duration(end.seconds)} on {end.host}"
-    return took if end.state == "made" else f"{took}, {end.made_at:%Y-%m-%d %H:%M} UTC by {end.by}"
+    return took if end.state == "made" else f"{end.by} made it {took}, {_time(end.made_at)}"
 
 
-def step_table(step: PlannedStep, end: StepEnd | None, folder: str) -> Table:
-    """What a step was made of, and what became of it; `folder` is where its output lies."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for key, these in step.inputs.items():
-        table.add_row(f"input {key}", escape(", ".join(these)))
-    for key, value in graph.leaves(step.config).items():
-        if value not in (None, {}):
-            table.add_row(escape(key), escape(json.dumps(value)))
-    own = [name for name in step.code if not name.startswith("lab:")]
-    lab = f"{len(step.code) - len(own)} files of the lab" if len(own) < len(step.code) else ""
-    code = ", ".join(filter(None, [*own, lab]))
-    table.add_row("code", f"{graph.code_sha256(step.code)[:16]}… ({escape(code)})")
-    table.add_row("fingerprint", step.fingerprint)
-    if end:
-        table.add_row(end.state, escape(ended(end)))
-    if end and end.output_sha256:
-        table.add_row("output", end.output_sha256)
-        table.add_row("folder", escape(folder))
-    return table
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def drift_view(drift: aliases.Drift, folder: str) -> Group:
+    """An alias that would mean something else: what is wrong, and what differs."""
+    table = Table("step", "what differs", box=None, pad_edge=False, padding=NARROW)
+    for name, why in drift.why:
+        table.add_row(escape(name), escape(why))
+    return Group(Text(aliases.sentence(drift, folder), style="red"), table)
 
 
 def drawing(steps: Mapping[str, PlannedStep]) -> Table:
-    """One line a step: what it does, and what it takes from where."""
-    table = Table("step", "do", "takes", box=None, pad_edge=False, padding=NARROW)
+    """One line a step: what it does, and what it takes from which other steps."""
+    table = Table("step", "do", "takes (input ← steps)", box=None, pad_edge=False, padding=NARROW)
     for name, step in ordered(steps).items():
         takes = "; ".join(f"{key} ← {', '.join(these)}" for key, these in step.inputs.items())
-        table.add_row(escape(name), escape(step.do), escape(takes))
+        table.add_row(called(name, step), escape(step.do), escape(takes))
     return table
 
 

@@ -150,10 +150,16 @@ def _cost(plan: record.Plan) -> list[str]:
         runs = f"{len(plan.steps)} steps, of which {cost.runs} train"
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
     times = " to ".join(duration(value) for value in cost.seconds)
+    if len(cost.device_seconds) > 1:
+        of_kinds = sorted(cost.device_seconds.items())
+        each = [f"{kind} {duration(low)} to {duration(high)}" for kind, (low, high) in of_kinds]
+        times += f" ({'; '.join(each)})"
     price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""
+    alone = ", training alone" if plan.steps else ""
     return [
         f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs",
-        f"at 50 % to 20 % utilisation: {hardware} hardware FLOPs, {times} on {cost.device}{price}",
+        f"at 50 % to 20 % utilisation{alone}: {hardware} hardware FLOPs, {times} on {cost.device}"
+        f"{price}",
     ]
 
 

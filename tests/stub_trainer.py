@@ -106,6 +106,7 @@ class StubRay:
         self.skip = skip or {}
         self.tamper = tamper
         self.root = root
+        self.make_steps: Callable[[StubJob], None] | None = None  # in a way of the test's own
         self.reachable = True
         self.busy = False  # no devices are free: jobs stay pending
         self.jobs: dict[str, StubJob] = {}
@@ -202,7 +203,9 @@ class StubRay:
 
     def _work(self, job: StubJob) -> Iterator[None]:
         spec = job.spec
-        if spec.plan.steps:
+        if spec.plan.steps and self.make_steps:
+            self.make_steps(job)
+        elif spec.plan.steps:
             yield from self._steps(job, spec)
         elif spec.kind == "train":
             for arm, seed in spec.plan.runs():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from engine.tokenize import Text
 from runner import planning, record, spec
+from runner.hardware import KINDS
 from runner.record import Person, Plan, Prediction, Preregistration
 from runner.spec import BadExperiment
 from runner.store import Store
@@ -290,3 +292,26 @@ def test_a_text_of_its_own_is_kept_for_the_job_under_its_digests(tmp_path: Path)
     train, validation = (store.require(f"{folder}/{split}") for split in ("train", "validation"))
     assert train + validation == TEXT.encode()
     assert len(validation) == made.data.validation_tokens
+
+
+def test_a_cost_adds_up_by_the_devices_that_each_step_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "h100", replace(KINDS["h100"], price=3.0))
+    step = """{do: train, inputs: {tokens: tokens}, resources: {kind: KIND}, config: {
+      model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 1, num_heads: 2, seq_len: 16},
+      train: {train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}}}"""
+    (tmp_path / "experiment.yaml").write_text(
+        "title: T\nresources: {kind: cpu}\nsteps:\n"
+        "  tokens: {do: tokenize, config: {source: stdlib}}\n"
+        f"  small: {step.replace('KIND', 'cpu')}\n  large: {step.replace('KIND', 'h100')}\n"
+    )
+    cost = planning.plan_folder(tmp_path).cost
+    each = cost.model_flops / 2
+    for kind, peak in (("cpu", 1.92e11), ("h100", 9.89e14)):
+        assert cost.device_seconds[kind] == pytest.approx((each / 0.5 / peak, each / 0.2 / peak))
+    both = zip(*cost.device_seconds.values(), strict=True)
+    assert cost.seconds == pytest.approx([sum(seconds) for seconds in both])
+    dollars = [seconds / 3600 * 3.0 for seconds in cost.device_seconds["h100"]]
+    assert cost.price == pytest.approx(dollars), "the CPU has no price"
+    assert set(cost.device.split(" and ")) == {"1 × CPU, 2 cores", "1 × NVIDIA H100 SXM"}

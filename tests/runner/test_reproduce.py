@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from runner import reproduce
-from runner.record import Evaluated
+from runner.record import Evaluated, PlannedStep, Resources, StepEnd
+from runner.store import to_json
+from tests.pretended import RECEIPT, pretend
+from tests.pretended import declare as declare_steps
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import folder as folder  # a fixture
 from tests.runner.test_cli import local as local
@@ -52,7 +55,7 @@ def test_an_execution_is_reproduced_from_its_id(
     again = ask("reproduce", first, *at)
     assert again.exit_code == 0, again.output
     # The stand-in for training has equal figures and, each time, other parameters.
-    assert again.stdout.count("within the tolerance") == 4
+    assert again.stdout.count("within the tolerance") == 4 + 1
     local.ray.bpb = lambda _, seed: 5.0 + seed
     other = ask("reproduce", first, *at, "--json")
     assert other.exit_code == 1
@@ -66,3 +69,152 @@ def test_what_cannot_be_reproduced_is_said(local: LocalStub, tmp_path: Path) -> 
     unknown = ask("reproduce", "x1", "--store", tmp_path / "store")
     assert (unknown.exit_code, "knows no execution x1" in unknown.stderr) == (2, True)
     assert local.started == 0
+
+
+# ── Steps ────────────────────────────────────────────────────────────────────────────────────
+
+
+def planned_step(*needs: str) -> PlannedStep:
+    return PlannedStep(
+        do="m:f",
+        function="m:f",
+        config={},
+        inputs={"x": dict.fromkeys(needs, "a" * 64)} if needs else {},
+        code={},
+        resources=Resources(kind="cpu"),
+        fingerprint="a" * 64,
+        store="x",
+    )
+
+
+def made(output: str, jax: str = "1", **figures: float) -> reproduce.Made:
+    end = StepEnd(state="made", output_sha256=output * 64, receipt={"jax": jax})
+    return reproduce.Made(end, figures)
+
+
+ONE = {"train": planned_step()}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "how", "words"),
+    [
+        (made("a"), made("a"), "bit for bit", "output aaaaaaaaaaaaaaaa"),
+        (made("a"), made("a", "2"), "bit for bit", "output"),
+        (made("a"), made("b"), "differs", "output aaaaaaaaaaaaaaaa then, bbbbbbbbbbbbbbbb now"),
+        (made("a"), made("b", "2"), "differs", "then"),
+        (made("a", loss=2), made("b", "2", loss=2.019), "within the tolerance", "loss 2.0000 then"),
+        (made("a", loss=2), made("b", "2", loss=2.021), "differs", "more than 1% apart"),
+        (made("a", loss=2), made("b", loss=2.019), "differs", "for which equal bits are promised"),
+        (made("a", loss=2), made("b", "2", bpb=2), "differs", "output"),
+        (made("a"), reproduce.Made(None), "not comparable", "it was not made now"),
+        (made("a"), reproduce.Made(StepEnd(state="failed", why="the disk is full")),
+         "not comparable", "it was not made now: the disk is full"),
+        (reproduce.Made(None), made("a"), "not comparable", "it was not made then"),
+    ],
+)  # fmt: skip
+def test_a_step_came_out_the_same_or_not(
+    before: reproduce.Made, now: reproduce.Made, how: str, words: str
+) -> None:
+    found = reproduce.compare_steps(ONE, {"train": before}, {"train": now})["train"]
+    assert found.how == how
+    assert words in found.words
+    assert reproduce.whole({"train": found}) == how
+
+
+def test_what_is_made_of_other_bits_is_judged_by_its_tolerance_if_it_has_one() -> None:
+    steps = {
+        "train": planned_step(),
+        "score": planned_step("train"),
+        "table": planned_step("score"),
+        "page": planned_step("table"),
+    }
+    before = {"train": made("a", loss=2), "score": made("a", bpb=3)}
+    before |= {"table": made("a"), "page": made("a")}
+    now = {"train": made("b", "2", loss=2.001), "score": made("b", bpb=3.001)}
+    now |= {"table": made("b"), "page": made("b")}
+    found = reproduce.compare_steps(steps, before, now)
+    assert [one.how for one in found.values()] == [
+        *("within the tolerance", "within the tolerance"),
+        *("follows its inputs", "follows its inputs"),
+    ]
+    assert reproduce.whole(found) == "within the tolerance"
+    found = reproduce.compare_steps(steps, before, now | {"train": made("b", "2", loss=9)})
+    assert found["table"].how == "follows its inputs"
+    assert reproduce.whole(found) == "differs"
+
+
+@pytest.fixture
+def ran(tmp_path: Path, local: LocalStub) -> tuple[str, Path]:
+    """An execution with steps, and its store."""
+    local.ray.make_steps = pretend()
+    where = ("--store", tmp_path / "store")
+    answer = ask("run", declare_steps(tmp_path / "which"), *where, "--json")
+    return json.loads(answer.stdout)["execution"], tmp_path / "store"
+
+
+def test_every_step_is_made_again_and_nothing_of_the_store_is_reused_or_changed(
+    ran: tuple[str, Path], local: LocalStub
+) -> None:
+    execution, store = ran
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    (store.parent / "which" / "own.py").write_text("raise SystemExit")  # what ran is in the store
+    again = ask("reproduce", execution, "--store", store)
+    assert again.exit_code == 0, again.output
+    assert again.stdout.count("bit for bit") == 6 + 1
+    assert "on the whole: bit for bit" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+    assert {path.name for path in store.parent.iterdir()} == {"which", "store"}
+    local.ray.make_steps = pretend(moved=0.5)
+    other = ask("reproduce", execution, "--store", store, "--json")
+    assert other.exit_code == 1, "so it was made again"
+    found = json.loads(other.stdout)
+    assert found["whole"] == "differs"
+    hows = {name: one["how"] for name, one in found["steps"].items()}
+    assert hows == {
+        **dict.fromkeys(("prepare", "tokens"), "bit for bit"),
+        **dict.fromkeys(("train/deep", "train/wide", "evaluate"), "differs"),
+        "compare": "differs",
+    }
+
+
+def test_elsewhere_a_tolerance_holds_and_is_said(ran: tuple[str, Path], local: LocalStub) -> None:
+    execution, store = ran
+    local.ray.make_steps = pretend(moved=0.01, receipt={**RECEIPT, "device": "1 × another"})
+    again = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
+    assert again.exit_code == 0, again.output
+    said = " ".join(again.stdout.split())
+    assert "train/deep 3.0500 then, 3.0600 now" in said
+    assert "compare follows its inputs" in said
+    assert "on the whole: within the tolerance" in said
+    assert "device: 1 × cpu then, 1 × another now" in said
+    assert (store.parent / "again" / "steps").is_dir(), "it is kept where somebody wants it"
+    twice = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
+    assert (twice.exit_code, "nothing there may be reused" in twice.stderr) == (2, True)
+
+
+def test_a_step_that_cannot_be_made_now_is_not_the_same(
+    ran: tuple[str, Path], local: LocalStub
+) -> None:
+    execution, store = ran
+    local.ray.make_steps = pretend(broken="train/wide")
+    again = ask("reproduce", execution, "--store", store)
+    assert again.exit_code == 1
+    said = " ".join(again.stdout.split())
+    assert "train/wide not comparable it was not made now: ValueError: no such word" in said
+    assert "on the whole: not comparable" in said
+
+
+def test_with_other_code_of_the_labs_nothing_is_run(
+    ran: tuple[str, Path], local: LocalStub
+) -> None:
+    execution, store = ran
+    path = store / f"records/executions/{execution}/execution.json"
+    written = json.loads(path.read_bytes())
+    written["plan"]["steps"]["tokens"]["code"]["lab:engine/data.py"] = "a" * 64
+    written["lab"]["commit"] = "abc123"
+    path.write_bytes(to_json(written))
+    again = ask("reproduce", execution, "--store", store)
+    assert again.exit_code == 2
+    assert "not that of commit abc123" in again.stderr
+    assert "tokens: engine/data.py changed" in again.stderr
+    assert local.started == 1

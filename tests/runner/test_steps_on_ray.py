@@ -86,3 +86,11 @@ def test_a_graph_is_drawn_for_a_terminal_and_for_a_page(
     page = ask("graph", folder, "--mermaid").output.splitlines()
     assert page[0] == "flowchart LR"
     assert sum("-->" in line for line in page) == 5
+
+
+@pytest.mark.slow
+def test_what_ray_made_is_reproduced_bit_for_bit(ran: tuple[Path, Path, list[Result]]) -> None:
+    _, store, (_, mended) = ran
+    again = ask("reproduce", execution(mended), "--store", store)
+    assert again.exit_code == 0, again.output
+    assert again.stdout.count("bit for bit") == 6 + 1

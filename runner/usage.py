@@ -1,0 +1,39 @@
+"""What an execution has taken of the lab's devices: device-seconds by kind, and dollars where the
+kind has a price."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from runner.hardware import KINDS
+from runner.record import PlannedStep, Resources, StepEnd, Used
+
+
+def of_steps(steps: Mapping[str, PlannedStep], ends: Mapping[str, StepEnd]) -> tuple[Used, ...]:
+    """Of the steps that an execution has made itself, from the beginning of a step's process to its
+    end. What a maker that was lost or failed had taken is not in it."""
+    return _used(
+        (steps[name].resources, end.seconds)
+        for name, end in ends.items()
+        if end.state == "made" and end.seconds is not None
+    )
+
+
+def of_attempts(resources: Resources, seconds: Iterable[float]) -> tuple[Used, ...]:
+    """Of attempts that took so many seconds each, from their workers' beginning to the recorded
+    end, lost ones included."""
+    return _used((resources, taken) for taken in seconds)
+
+
+def _used(parts: Iterable[tuple[Resources, float]]) -> tuple[Used, ...]:
+    seconds: dict[str, float] = defaultdict(float)
+    for resources, taken in parts:
+        seconds[resources.kind] += taken * resources.count
+    return tuple(
+        Used(kind=kind, device_seconds=round(taken, 3), price=_price(kind, taken))
+        for kind, taken in sorted(seconds.items())
+    )
+
+
+def _price(kind: str, seconds: float) -> float | None:
+    price = KINDS[kind].price if kind in KINDS else None
+    return None if price is None else round(seconds / 3600 * price, 6)

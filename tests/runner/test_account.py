@@ -1,0 +1,197 @@
+"""What is on record of an execution, as `show` and `diff` tell it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner import record
+from runner.hardware import KINDS
+from runner.record import Execution, PlannedStep, Resources, Result, StepEnd
+from runner.store import Store, to_json
+from runner.usage import of_attempts, of_steps
+from tests import synthetic
+from tests.pretended import DECLARED, RECEIPT, declare, pretend
+from tests.runner.test_cli import LocalStub, ask
+from tests.runner.test_cli import local as local  # a fixture
+from tests.runner.test_worker import declare as declare_arms
+
+FASTER = DECLARED.replace("learning_rate: 0.01", "learning_rate: 0.02")
+
+
+def run(folder: Path, store: Path) -> str:
+    answer = ask("run", folder, "--store", store, "--json")
+    return str(json.loads(answer.stdout)["execution"])
+
+
+def words(*command: object) -> str:
+    answer = ask(*command)
+    assert answer.exit_code == 0, answer.output
+    return " ".join(answer.stdout.split())
+
+
+@pytest.fixture
+def two(tmp_path: Path, local: LocalStub) -> tuple[Path, str, str]:
+    """A store with two executions: between them a learning rate, a library and a comment."""
+    folder, store = declare(tmp_path / "which"), tmp_path / "store"
+    local.ray.make_steps = pretend()
+    first = run(folder, store)
+    declare(folder, "# Faster.\n" + FASTER)
+    local.ray.make_steps = pretend(receipt={**RECEIPT, "jax": "0.11.0"})
+    return store, first, run(folder, store)
+
+
+def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, str, str]) -> None:
+    store, first, second = two
+    said = words("show", second, "--store", store)
+    for part in (
+        f"{second} done, begun 20",
+        "unsigned, no approval",
+        "in no checkout, tree ",
+        "requirements.lock ",
+        "made on 1 × cpu, A CPU",
+        "with python 3.11.7, jax 0.11.0",
+        "device-seconds of cpu (no price); nothing for 2 cached steps",
+        "evaluate: bits per byte on 64 validation tokens, less is better",
+        "train/deep 3.1000 train/wide 3.2000",
+        "| arm | bits per byte | | train/deep | 3.1000 | | train/wide | 3.2000 |",
+        "prepare own:prepare as small-2026-11",
+        f"cached {first} made it in 0 s on",
+        "train/wide train input tokens tokens config as of train/deep, but for "
+        "model.head_dim 8 model.hidden_dim 16 model.num_layers 1 code",
+    ):
+        assert part in said, part
+    assert "table.md" in said.partition("What came out")[2].partition("| arm")[0].replace(" ", "")
+
+
+def test_show_in_json_has_every_digest(two: tuple[Path, str, str]) -> None:
+    store, _, second = two
+    found = json.loads(ask("show", second, "--store", store, "--json").stdout)
+    execution = Execution.model_validate(found["execution"])
+    assert execution.lab
+    assert execution.lab.lock_sha256
+    assert execution.source
+    assert len(execution.source.tree) == 40
+    for name, step in execution.plan.steps.items():
+        end = StepEnd.model_validate(found["steps"][name])
+        assert end.state == ("cached" if name in ("prepare", "tokens") else "made")
+        assert end.output_sha256
+        assert end.made_at
+        assert end.host
+        assert end.receipt["device"] == "1 × cpu"
+        assert step.code
+    assert Result.model_validate(found["result"]).used[0].kind == "cpu"
+    assert found["scores"]["evaluate"]["train/wide"]["bpb"] == pytest.approx(3.2)
+    assert {run["arm"] for run in found["runs"]} == {"deep", "wide"}
+    assert list(found["files"]["compare"]) == ["table.md"]
+
+
+def test_diff_says_what_moved_why_and_what_no_fingerprint_covers(
+    two: tuple[Path, str, str],
+) -> None:
+    store, first, second = two
+    said = words("diff", first, second, "--store", store)
+    for part in (
+        "train/deep 3.0500 3.1000 +0.0500",
+        "step what differs train/deep train.learning_rate 0.01 → 0.02 train/wide",
+        "compare input scores: evaluate changed Besides",
+        "the experiment's folder: ",
+        "jax: 0.10.2 then, 0.11.0 now (train/deep, train/wide, evaluate, compare)",
+    ):
+        assert part in said, part
+    assert "the lab's code" not in said
+    found = json.loads(ask("diff", first, second, "--store", store, "--json").stdout)
+    assert list(found["steps"]) == ["train/deep", "train/wide", "evaluate", "compare"]
+    assert found["figures"]["train/wide"] == pytest.approx([3.1, 3.2])
+    assert words("diff", first, first, "--store", store).startswith("bits per byte of")
+    assert "with the same fingerprints." in words("diff", first, first, "--store", store)
+
+
+def test_diff_names_the_labs_code_where_it_is_another(
+    two: tuple[Path, str, str],
+) -> None:
+    store, first, _ = two
+    path = store / f"records/executions/{first}/execution.json"
+    written = json.loads(path.read_bytes())
+    written["lab"] |= {"code_sha256": "e" * 64, "lock_sha256": None, "commit": "abc123"}
+    path.write_bytes(to_json(written))
+    said = words("diff", first, store.parent / "which", "--store", store)
+    assert "the lab's code: eeeeeeeeeeeeeeee of commit abc123" in said
+    assert "the lab's requirements.lock: none → " in said
+
+
+def test_an_output_that_was_changed_is_said_and_not_shown(two: tuple[Path, str, str]) -> None:
+    store, _, second = two
+    for path in store.glob("steps/which.evaluate/*/1-*/scores.json"):
+        path.write_text(path.read_text().replace("3.", "1."))
+    said = words("show", second, "--store", store)
+    assert "evaluate: it is not the file that was made" in said
+    assert "train/deep 1." not in said
+
+
+def test_an_execution_of_arms_is_shown_with_its_runs(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path / "store"), synthetic.plan()
+    execution = synthetic.execution(plan)
+    synthetic.begin(store, execution)
+    for arm, seed in plan.runs():
+        found = synthetic.run(plan, arm, seed, 2.5, execution=execution.id)
+        record.write(store, f"runs/{execution.id}.{record.run_name(arm, seed)}", found)
+    said = words("show", execution.id, "--store", store.root)
+    assert "unfinished" in said
+    assert "approved by grace" in said.lower()
+    assert "lab not on record" in said
+    assert "fast, seed 0 2.5000 finished" in said
+
+
+def test_what_arms_took_of_the_devices_is_on_record(tmp_path: Path, local: LocalStub) -> None:
+    assert local.started == 0
+    execution = run(declare_arms(tmp_path / "tiny"), tmp_path / "store")
+    found = json.loads(ask("show", execution, "--store", tmp_path / "store", "--json").stdout)
+    [used] = Result.model_validate(found["result"]).used
+    assert used.kind == "cpu"
+    assert 0 < used.device_seconds < found["result"]["seconds"]
+    assert len(found["runs"]) == 4
+
+
+def test_a_record_from_before_is_still_read() -> None:
+    plan = synthetic.plan()
+    for kind, one, later in (
+        (Execution, synthetic.execution(plan), {"lab", "source"}),
+        (Result, Result(at=synthetic.START, state="done"), {"used"}),
+        (record.Cost, plan.cost, {"device_seconds"}),
+    ):
+        before = {key: of for key, of in json.loads(one.canonical()).items() if key not in later}
+        assert kind.model_validate_json(json.dumps(before)) == one
+
+
+# ── What was used ────────────────────────────────────────────────────────────────────────────
+
+
+def step(kind: str) -> PlannedStep:
+    return PlannedStep(
+        do="m:f",
+        function="m:f",
+        config={},
+        code={},
+        resources=Resources(kind=kind),
+        fingerprint="a" * 64,
+        store="x",
+    )
+
+
+def test_device_seconds_are_those_of_what_was_made_by_kind_and_priced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(KINDS, "h100", replace(KINDS["h100"], price=3.6))
+    steps = {name: step(kind) for name, kind in (("a", "cpu"), ("b", "h100"), ("c", "h100"))}
+    ends = {
+        "a": StepEnd(state="made", seconds=5),
+        "b": StepEnd(state="made", seconds=1000),
+        "c": StepEnd(state="cached", seconds=9000),
+    }
+    cpu, h100 = of_steps(steps, ends)
+    assert (cpu.kind, cpu.device_seconds, cpu.price) == ("cpu", 5, None)
+    assert (h100.kind, h100.device_seconds, h100.price) == ("h100", 1000, 1.0)
+    [used] = of_attempts(Resources(kind="h100", count=4), [100, 150])
+    assert (used.device_seconds, used.price) == (1000, 1.0)
