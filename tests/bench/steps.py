@@ -34,12 +34,9 @@ rule all:
     input: expand("{{step}}.txt", step=STEPS)
 rule step:
     output: "{{step}}.txt"
-    params: needs=lambda of: STEPS[of.step]
     input: lambda of: [f"{{need}}.txt" for need in STEPS[of.step]]
     threads: {cores}
-    run:
-        with open(output[0], "w") as file:
-            file.write(wildcards.step)
+    shell: "printf %s {{wildcards.step}} > {{output}}"
 """
 
 
@@ -209,7 +206,7 @@ def main() -> None:
     parser.add_argument("--snakemake", type=Path, help="its program; without it, it is left out")
     parser.add_argument("--into", type=Path, default=RESULTS)
     options = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine(), "shapes": {}}
+    results: dict[str, Any] = {"machine": machine("ray"), "shapes": {}}
     snakemake = options.snakemake and options.snakemake.absolute()
     with tempfile.TemporaryDirectory() as name, cluster(Path(name) / "ray"):
         for shape in options.shape or SHAPES:
