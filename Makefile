@@ -16,9 +16,12 @@ test-slow: .venv/ready-for-tests
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 # On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
-bench: .venv-bench/ready
+bench: .venv-bench/ready .venv-snake/ready
 	$(BENCH)/python -m tests.bench.cpu
 	$(BENCH)/python -m tests.bench.profile_step
+	$(BENCH)/python -m tests.bench.planning
+	$(BENCH)/python -m tests.bench.steps --snakemake .venv-snake/bin/snakemake
+	$(BENCH)/python -m tests.bench.tokenizing
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
 	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
 
@@ -47,6 +50,11 @@ lint: .venv/ready-for-tests
 	$(BENCH)/python $(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 
+.venv-snake/ready: tests/bench/requirements-snakemake.txt
+	test -x .venv-snake/bin/python || $(PYTHON) -m venv .venv-snake
+	.venv-snake/bin/python $(PIP) --requirement tests/bench/requirements-snakemake.txt
+	touch $@
+
 # Pins for Python 3.11 and newer, with hashes and without any registry's address. Needs uv.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -55,4 +63,4 @@ lock:
 	  --no-header --no-annotate --group test --constraints requirements.lock -o requirements-test.lock
 
 clean:
-	rm -rf .venv .venv-bench store build *.egg-info
+	rm -rf .venv .venv-bench .venv-snake store build *.egg-info

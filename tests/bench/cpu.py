@@ -218,8 +218,8 @@ def missed(results: dict[str, Any]) -> list[str]:
     return found
 
 
-def machine() -> dict[str, Any]:
-    """What the figures depend on."""
+def machine(*packages: str) -> dict[str, Any]:
+    """What the figures depend on, with the versions of these packages."""
     cpu = Path("/proc/cpuinfo").read_text().splitlines()
     about = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in cpu)}
     return {
@@ -229,7 +229,7 @@ def machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "libc": " ".join(platform.libc_ver()),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("jax", "jaxlib", "torch")},
+        **{name: version(name) for name in packages},
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
@@ -254,7 +254,11 @@ def main() -> None:
         parser.error("the engine is what all sides are compared with: add --side engine")
     if "AuthenticAMD" not in Path("/proc/cpuinfo").read_text():
         sides = [side for side in sides if not side.free_mkl]
-    results: dict[str, Any] = {"machine": machine(), "threads": CORES, "workloads": {}}
+    results: dict[str, Any] = {
+        "machine": machine("jax", "jaxlib", "torch"),
+        "threads": CORES,
+        "workloads": {},
+    }
     with tempfile.TemporaryDirectory() as folder:
         for name in options.workload or WORKLOADS:
             found = measure(name, sides, options.rounds, Path(folder) / name)

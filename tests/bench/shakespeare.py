@@ -263,7 +263,12 @@ def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     with tempfile.TemporaryDirectory() as folder:
         sides = measure(options.text, options.rounds, Path(folder))
-    about = {"machine": machine(), "threads": CORES, "seed": SEED, "train": CONFIG.model_dump()}
+    about = {
+        "machine": machine("jax", "jaxlib", "torch"),
+        "threads": CORES,
+        "seed": SEED,
+        "train": CONFIG.model_dump(),
+    }
     options.into.mkdir(parents=True, exist_ok=True)
     results = json.dumps(about | {"sides": sides}, indent=1)
     (options.into / "shakespeare.json").write_text(results + "\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine import tokenize
@@ -26,6 +26,8 @@ from engine.tokenize import (
 
 ROWING = ["row, row, row your boat\n", "gently down the stream, the stream\n"] * 20
 BPE = train_bpe(ROWING, 280)
+LOOKS_UP = Tokenizer(BPE.definition)
+LOOKS_UP._words = tokenize._Words(LOOKS_UP._tokenizer)  # also where there are many cores
 BYTES = byte_tokenizer()
 texts = st.text(st.characters(codec="utf-8"))
 
@@ -147,6 +149,43 @@ def test_the_bytes_of_a_bpes_tokens_add_up_to_the_text(text: str) -> None:
     assert BPE.counts_every_byte
     assert BPE.token_bytes[ids].sum() == len(text.encode())
     assert tokenizers.Tokenizer.from_str(BPE.definition).decode(ids.tolist()) == text
+
+
+@given(st.text(st.characters(max_codepoint=127)), texts)
+@example("row  row\n\n don't 're I'll''s 12row3 \t\x0b\x1c.", "ä row")
+def test_words_that_are_looked_up_have_the_librarys_ids(ascii_only: str, other: str) -> None:
+    library = tokenizers.Tokenizer.from_str(BPE.definition)
+    library.encode_special_tokens = True
+    found = LOOKS_UP.encode_batch([ascii_only, other, ascii_only])
+    wanted = [library.encode(text, add_special_tokens=False).ids for text in (ascii_only, other)]
+    assert [ids.tolist() for ids in found] == [*wanted, wanted[0]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "Lowercase"}},
+        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}},
+        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                           "use_regex": False}},
+    ],
+)  # fmt: skip
+def test_only_what_is_cut_as_gpt2_cuts_it_is_looked_up(
+    change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenize, "_cores", lambda: 2)
+    assert Tokenizer(BPE.definition)._words is not None
+    assert Tokenizer(json.dumps(json.loads(BPE.definition) | change))._words is None
+
+
+def test_no_more_words_are_remembered_than_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenize, "MOST_WORDS", 3)
+    monkeypatch.setattr(tokenize, "_cores", lambda: 2)
+    tokenizer = Tokenizer(BPE.definition)
+    text = "row your boat gently down the stream"
+    assert np.array_equal(tokenizer.encode_batch([text])[0], BPE.encode_batch([text])[0])
+    assert tokenizer._words is not None
+    assert len(tokenizer._words) <= 3
 
 
 def test_a_trained_bpe_merges_what_is_frequent_and_saves_what_it_is(tmp_path: Path) -> None:

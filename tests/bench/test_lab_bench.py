@@ -1,0 +1,54 @@
+"""What the lab is measured at is what it does: the harnesses at toy size, without their clocks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.data import TokenStore
+from runner import execute, planning
+from tests.bench import planning as planning_bench
+from tests.bench import steps, tokenizing
+
+
+@pytest.mark.parametrize("name", planning_bench.GRAPHS)
+def test_the_graphs_that_are_planned_are_as_large_as_they_say(name: str, tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(planning_bench.OWN)
+    declare, most = planning_bench.GRAPHS[name]
+    (tmp_path / "experiment.yaml").write_text(planning_bench.HEAD + declare(200))
+    plan = planning.plan_folder(tmp_path)
+    assert 200 <= len(plan.steps) <= 202
+    assert most <= planning.spec.stepping.MOST_NODES
+
+
+def test_a_warm_plan_finds_every_step(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(planning_bench.OWN)
+    declared = planning_bench.HEAD + planning_bench.sweep(20)
+    (tmp_path / "experiment.yaml").write_text(declared)
+    assert planning_bench.turn(tmp_path, tmp_path / "store")["steps"] == 20
+
+
+def test_points_share_tasks_and_what_waits_does_not(tmp_path: Path) -> None:
+    steps.declare(tmp_path, steps.sweep(1000))
+    tasks = list(execute.together(planning.plan_folder(tmp_path).steps, cores=2))
+    assert sum(map(len, tasks)) == 1000
+    assert max(map(len, tasks)) == execute.MOST_TOGETHER
+    steps.declare(tmp_path, steps.chain(30))
+    tasks = list(execute.together(planning.plan_folder(tmp_path).steps, cores=2))
+    assert tasks == [(f"s{n}",) for n in range(30)]
+
+
+def test_the_documents_are_tokenized_as_by_the_library(tmp_path: Path) -> None:
+    text = "a line with tokenization and other words\n" * 300 + "ä\n"
+    total = tokenizing.prepare(text, 40_000, tmp_path)
+    assert total >= 40_000
+    tokenizing.by_the_engine(tmp_path, tmp_path / "store")
+    import tokenizers
+
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    store = TokenStore.open(tmp_path / "store")
+    found = np.concatenate(list(store.tokens_in_parts()))
+    wanted: list[int] = []
+    for document in tokenizing.documents(text, 40_000):
+        wanted += [*library.encode(document, add_special_tokens=False).ids, 0]
+    assert found.tolist() == wanted

@@ -1,0 +1,103 @@
+"""Steps share a server and nothing else."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.record import Resources
+from runner.step_child import WHY, Job
+from runner.step_server import LOG, StepServer
+
+OWN = """
+import os, signal, sys, threading, time
+seen = []
+
+def remember(config, inputs, out):
+    seen.append(config["n"])
+    os.environ["SEEN"] = "yes" if "SEEN" in os.environ else "no"
+    print("said", sys.stdin.read(), flush=True)
+    (out / "seen.txt").write_text(f"{seen} {os.environ['SEEN']} {os.getpid()}")
+
+def die(config, inputs, out):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def late(config, inputs, out):
+    def write():
+        time.sleep(0.2)
+        (out / "late.txt").write_text("written")
+    threading.Thread(target=write).start()
+
+def end_server(config, inputs, out):
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[StepServer]:
+    server = StepServer()
+    server.start()
+    yield server
+    assert server._process
+    server._process.kill()
+    server._process.communicate()
+
+
+def job(folder: Path, function: str, n: int = 0) -> Job:
+    (folder / "own_steps.py").write_text(OWN)
+    out, scratch = folder / str(n), folder / f"{n}.scratch"
+    out.mkdir()
+    scratch.mkdir()
+    return Job(
+        function=f"own_steps:{function}",
+        config={"n": n},
+        inputs={},
+        out=str(out),
+        scratch=str(scratch),
+        code=str(folder),
+        resources=Resources(kind="cpu"),
+    )
+
+
+def test_no_step_sees_what_another_did(server: StepServer, tmp_path: Path) -> None:
+    assert [server.make(job(tmp_path, "remember", n)) for n in (1, 2)] == [0, 0]
+    first, second = ((tmp_path / f"{n}/seen.txt").read_text().split() for n in (1, 2))
+    assert (first[:2], second[:2]) == (["[1]", "no"], ["[2]", "no"])
+    assert first[2] != second[2]
+
+
+def test_what_a_step_prints_is_its_log_and_it_reads_nothing(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(job(tmp_path, "remember")) == 0
+    assert (tmp_path / f"0.scratch/{LOG}").read_text() == "said \n"
+
+
+def test_a_killed_step_says_by_which_signal_and_the_next_one_is_made(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(job(tmp_path, "die", 1)) == -signal.SIGKILL
+    assert server.make(job(tmp_path, "remember", 2)) == 0
+
+
+def test_a_step_that_fails_leaves_its_reason(server: StepServer, tmp_path: Path) -> None:
+    assert server.make(job(tmp_path, "nowhere")) == 1
+    assert "has no attribute 'nowhere'" in (tmp_path / "0.scratch" / WHY).read_text()
+
+
+def test_threads_that_a_step_left_running_are_waited_for(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(job(tmp_path, "late")) == 0
+    assert (tmp_path / "0/late.txt").read_text() == "written"
+
+
+def test_a_step_ends_with_its_server_and_the_next_one_has_another(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(job(tmp_path, "end_server", 1)) == -signal.SIGKILL
+    assert server.make(job(tmp_path, "remember", 2)) == 0
+    assert str(os.getpid()) not in (tmp_path / "2/seen.txt").read_text()
