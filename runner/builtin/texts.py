@@ -10,7 +10,8 @@ from typing import Any
 
 from engine.documents import documents
 from engine.tokenize import BadText
-from runner.builtin.shards import SPLITS, files, shards
+from runner.builtin.shards import SPLITS as SPLITS
+from runner.builtin.shards import files, shards
 
 
 def write_text(out: Path, name: str, texts: Iterable[str]) -> int:

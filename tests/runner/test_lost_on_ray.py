@@ -117,7 +117,7 @@ def _run(story: Story, store: Store, plan: Plan) -> None:
         assert found
         story.found[name] = found
     scratch = story.found["map"].folder.with_name(f"{story.found['map'].folder.name}.scratch")
-    story.parts = len(list(scratch.glob("parts/*/made")))
+    story.parts = len(list(scratch.glob("parts/*/digests.json")))
 
 
 def _disturb(story: Story, store: Store, plan: Plan, ray: LocalRay) -> None:

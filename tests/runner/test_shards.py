@@ -135,6 +135,19 @@ def test_one_two_and_three_workers_make_the_same_bytes_as_one_after_another(
     assert digest(at_once) == digest(one_after_another), "and so does a single process"
 
 
+def test_a_tokenizer_that_another_text_has_taught_is_used_for_every_shard(
+    text: Path, here: Child
+) -> None:
+    here(taught := a_job("tokenize", text, step="taught"))
+    given = CONFIGS["tokenize"] | {"tokenizer": "given", "vocab_size": None}
+    inputs = {"text": str(text), "tokenizer": taught.out}
+    job, at_once = a_job("tokenize", text), a_job("tokenize", text, step="at once")
+    job = job.model_copy(update={"config": given, "inputs": inputs})
+    children.make("tokenize", job, here, map, map)
+    here(at_once.model_copy(update={"config": given, "inputs": inputs}))
+    assert digest(job) == digest(at_once) == digest(taught)
+
+
 def test_of_each_shard_a_shard_is_made_in_the_same_order(text: Path, here: Child) -> None:
     job = a_job("map", text)
     children.make("map", job, here, map, map)
