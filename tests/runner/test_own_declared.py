@@ -143,6 +143,15 @@ def test_costs_of_own_models_are_said_to_be_unknown(tmp_path: Path) -> None:
     assert "hardware FLOPs" not in words
 
 
+def test_an_own_data_function_may_read_inputs_of_any_name(tmp_path: Path) -> None:
+    scored = STEPS.replace("inputs: {tokens: tokens}\n", "inputs: {tokens: tokens, order: by}\n", 1)
+    scored = scored.replace("  train:\n    do", '  by: {do: "average:all"}\n  train:\n    do')
+    with pytest.raises(BadExperiment, match="no phase has `order` as its `tokens`"):
+        planned(tmp_path / "x", scored)
+    plan = planned(tmp_path / "x", scored.replace("own: {", 'own: {data: "loss:focal", '))
+    assert set(plan.steps["train/gamma=1"].inputs) == {"tokens", "order"}
+
+
 def problems(declared: str) -> list[tuple[int, str, str]]:
     with pytest.raises(BadExperiment) as it:
         spec.parse(declared, "experiment.yaml")
@@ -162,6 +171,9 @@ def problems(declared: str) -> list[tuple[int, str, str]]:
         ("theirs: {}", "theirs: {model: {width: 4}}", 9, "arms.theirs.model.width", "unknown key"),
         ("theirs: {}", "theirs: {options: {width: 4}}", 9, "arms.theirs.options",
          "and the arm `theirs` names none"),
+        ("loss: \"loss:focal\"}",
+         "schedule: \"loss:focal\"}, train: {phases: [{at: 2, warmup: 1}]}", 13,
+         "arms.harder.own", "phases change the schedule, which is own code's here"),
         ("learning_rate: 0.01", "learning_rate: -1", 4, "train.learning_rate", "greater than 0"),
         ("source: stdlib", "source: text.txt", 2, "data.source",
          "arms with own code train on `stdlib` so far"),
@@ -185,6 +197,10 @@ def test_what_cannot_be_is_said_at_the_authors_own_line(
     [
         ("seq_len: 16, ", "", "steps.train.config.model.seq_len", "is missing"),
         ("model: \"model:Mine\", ", "", "steps.train.config.model.width", "unknown key"),
+        ("learning_rate: 0.01}\n    sweep: {options.gamma: [1, 2]}",
+         "learning_rate: 0.01, phases: [{at: 2, tokens: tokens}]}\n"
+         "    sweep: {own.data: [\"loss:focal\"]}",
+         "steps.train.config.own", "phases change the data, which is own code's here"),
         ("loss: \"loss:focal\"", "losses: \"loss:focal\"", "steps.train.config.own.losses",
          "unknown key; did you mean `loss`?"),
         ("own: {model: \"model:Mine\", loss: \"loss:focal\"}\n      model: {seq_len: 16, width: 4}",
