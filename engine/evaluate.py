@@ -19,7 +19,7 @@ import numpy as np
 
 from engine import checkpoint
 from engine.data import TokenStore, validation_windows
-from engine.model import Decoder, Params
+from engine.model import Model, Params
 from engine.tokenize import byte_tokenizer
 
 MOST_LOGITS = 2**26  # at a time: 256 MB in float32
@@ -87,7 +87,7 @@ def _evaluation(nats: float, targets: int, num_bytes: int) -> Evaluation:
 
 
 def bits_per_byte(
-    decoder: Decoder,
+    decoder: Model,
     params: Params,
     validation: TokenStore | np.ndarray,
     num_targets: int,
@@ -111,7 +111,7 @@ def bits_per_byte(
     )
 
 
-def load_params(path: Path, decoder: Decoder) -> Params:
+def load_params(path: Path, decoder: Model) -> Params:
     """The parameters in the checkpoint `<folder>/<step>`. Raises BadCheckpoint if it cannot be
     read or is of another model."""
     like = jax.eval_shape(decoder.init, jax.random.key(0))
@@ -148,7 +148,7 @@ def _check(
 
 
 @partial(jax.jit, static_argnums=0)  # the runs of an arm share one compilation
-def _logits(decoder: Decoder, params: Params, tokens_BS: jax.Array) -> jax.Array:
+def _logits(decoder: Model, params: Params, tokens_BS: jax.Array) -> jax.Array:
     return decoder.logits(params, tokens_BS)
 
 

@@ -70,8 +70,9 @@ def make(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mes
     return Mesh(laid_out, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def check(model: ModelConfig, train: TrainConfig, config: MeshConfig) -> None:
-    """Raises BadMesh where the mesh does not divide the model or the batch."""
+def check(model: ModelConfig | None, train: TrainConfig, config: MeshConfig) -> None:
+    """Raises BadMesh where the mesh does not divide the model, where its shape is known, or the
+    batch."""
     if problems := misfits(config, model=model, train=train):
         raise BadMesh("; ".join(problem.words for problem in problems))
 

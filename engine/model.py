@@ -17,7 +17,7 @@ built as `Part(decoder, rngs)` from the Decoder that it belongs to and a source 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,26 @@ class Sequences(NamedTuple):
 
     seq_len: int
     segments_BS: jax.Array | None  # document of each position, 0 is padding; None: one a row
+
+
+class Model(Protocol):
+    """A whole model, as training needs it: hashable, so that it can be a static argument of
+    `jax.jit`. `config` has `vocab_size`, `seq_len` and `logit_soft_cap`. What the methods are for
+    stands at `Decoder`; what is only drawn and called becomes one by `engine.plain`."""
+
+    @property
+    def config(self) -> Any: ...
+    @property
+    def compute(self) -> ComputeConfig: ...
+    def init(self, key: jax.Array) -> Params: ...
+    def roles(self) -> Params: ...
+    def features(
+        self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> jax.Array: ...
+    def output_matrix(self, params: Params) -> Any: ...
+    def logits(
+        self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> jax.Array: ...
 
 
 class RMSNorm(nnx.Module):
@@ -148,8 +168,7 @@ class Ends(nnx.Module):
 
 @dataclass(frozen=True)
 class Decoder:
-    """A whole model, as training needs it; any object with these methods replaces it. Frozen and
-    hashable, so that it can be a static argument of `jax.jit`."""
+    """The lab's Model; any other one replaces it."""
 
     config: ModelConfig
     compute: ComputeConfig = field(default_factory=ComputeConfig)

@@ -32,6 +32,11 @@ class Optimizer(NamedTuple):
     max_grad_norm: float
 
 
+# An optimizer of somebody else's: from a step's learning rate (a traced scalar) to all that happens
+# to gradients, clipping and decay included.
+AtRate = Callable[[Any], optax.GradientTransformation]
+
+
 class Rates(NamedTuple):
     """The learning rates of one step, float32 scalars."""
 
@@ -45,7 +50,7 @@ def optimizer(config: TrainConfig) -> Optimizer:
     return Optimizer(config.optimizer, **constants)
 
 
-def transform(optimizer: Optimizer, roles: Any) -> optax.GradientTransformationExtraArgs:
+def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransformationExtraArgs:
     """Gradients to what is added to the parameters: `update(grads, state, params, rates=Rates)`.
 
     Gradients are clipped by their global norm, then each is turned into a direction u. From there:
@@ -65,6 +70,8 @@ def transform(optimizer: Optimizer, roles: Any) -> optax.GradientTransformationE
     below some prefix (…/mu/<path>, …/nu/<path>): Adam keeps mu and nu, Muon only mu. The rest of
     the state is small: counts, and the three coefficients of Newton–Schulz.
     """
+    if not isinstance(optimizer, Optimizer):
+        return _at_each_rate(optimizer)
     hyperball = optimizer.name in ("adamh", "muonh")
     direction = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.epsilon)
     if optimizer.name in ("muon", "muonh"):
@@ -131,6 +138,13 @@ def _rates(config: TrainConfig) -> Callable[[int], Rates]:
         return Rates(*(np.float32(peak * height(step)) for peak in peaks))
 
     return at
+
+
+def _at_each_rate(optimizer: AtRate) -> optax.GradientTransformationExtraArgs:
+    def update(grads: Any, state: Any, params: Any, *, rates: Rates) -> tuple[Any, Any]:
+        return optimizer(rates.matrix).update(grads, state, params)
+
+    return optax.GradientTransformationExtraArgs(lambda params: optimizer(0.0).init(params), update)
 
 
 def _muon(momentum: float) -> optax.GradientTransformation:

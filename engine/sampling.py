@@ -36,6 +36,21 @@ GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: what SplitMix64 counts 
 T = TypeVar("T")
 
 
+class Batches(Protocol):
+    """What training reads from: a Sampler, or what else gives rows of a step's batch."""
+
+    @property
+    def seq_len(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def packed(self) -> bool: ...
+    @property
+    def vocab_size(self) -> int: ...
+    def bytes_per_token(self, step: int) -> float: ...
+    def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch: ...
+
+
 class Rows(Protocol):
     """A store cut into rows of one length."""
 

@@ -16,15 +16,15 @@ from engine import optim
 from engine.config import GUARD_WINDOW, TrainConfig
 from engine.data import Batch
 from engine.loss import LossFunction
-from engine.model import Decoder, Params
+from engine.model import Model, Params
 
 
 class Recipe(NamedTuple):
     """What a step is made of. Hashable: equal recipes are compiled once."""
 
-    decoder: Decoder
+    decoder: Model
     loss: LossFunction
-    optimizer: optim.Optimizer
+    optimizer: optim.Optimizer | optim.AtRate
     z_loss_weight: float
     parts: int  # of a batch, worked through one after the other
     ema_decay: float | None
@@ -76,12 +76,17 @@ class Figures(NamedTuple):
     bad_steps: jax.Array  # in a row up to this one; 0 if it was good
 
 
-def recipe(decoder: Decoder, config: TrainConfig, loss: LossFunction) -> Recipe:
-    """The recipe of `config`."""
+def recipe(
+    decoder: Model,
+    config: TrainConfig,
+    loss: LossFunction,
+    optimizer: optim.AtRate | None = None,
+) -> Recipe:
+    """The recipe of `config`; `optimizer` in the place of the one that it names."""
     return Recipe(
         decoder=decoder,
         loss=loss,
-        optimizer=optim.optimizer(config),
+        optimizer=optimizer or optim.optimizer(config),
         z_loss_weight=config.z_loss_weight,
         parts=config.gradient_accumulation_steps,
         ema_decay=config.ema_decay,

@@ -16,11 +16,11 @@ import orbax.checkpoint as ocp
 
 from engine import checkpoint, flops, memory, optim, processes, step
 from engine import mesh as meshes
-from engine.config import TrainConfig
+from engine.config import ModelConfig, TrainConfig
 from engine.data import Batch, WrongTokens
 from engine.loss import LossFunction, cross_entropy
-from engine.model import Decoder, Params
-from engine.sampling import Sampler, ahead
+from engine.model import Model, Params
+from engine.sampling import Batches, ahead
 from engine.step import Figures, Recipe, State
 
 PACE_WINDOW = 5  # steps over which throughput is measured
@@ -67,15 +67,17 @@ class Profile(NamedTuple):
 
 
 def train(
-    decoder: Decoder,
+    decoder: Model,
     config: TrainConfig,
-    sampler: Sampler,
+    sampler: Batches,
     seed: int,
     checkpoints: Path,
     resume_from: Sequence[Path] = (),
     *,
     start_from: Params | None = None,
     loss: LossFunction = cross_entropy,
+    optimizer: optim.AtRate | None = None,
+    rates: Callable[[int], optim.Rates] | None = None,
     devices: Sequence[jax.Device] | None = None,
     peak_flops: float | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -95,20 +97,21 @@ def train(
     Several processes (`engine.processes`) call it alike, with folders that they share. Each reads
     its own rows and yields the same metrics; `stop` in one ends the run in all, a step later.
 
+    `optimizer` and `rates` stand in the place of those that `config` declares.
     `peak_flops` (FLOP/s of one device) is for the metrics only. Raises WrongTokens, BadMesh,
     BadCheckpoint and OutOfMemory, and Diverged after the metrics of all earlier steps.
     """
     _refuse_what_cannot_work(decoder, config, sampler)
     mesh = meshes.make(decoder.compute.mesh, devices)
-    recipe = step.recipe(decoder, config, loss)
+    recipe = step.recipe(decoder, config, loss, optimizer)
     size = config.train_batch_size, sampler.seq_len
     with _memory_in_words(decoder, config, mesh):
         state, done = _begin(recipe, config, mesh, seed, start_from, (checkpoints, *resume_from))
         began = clock()
         run = step.compiled(recipe, mesh, *size, sampler.packed)
         compile_seconds = clock() - began
-    rates_of = optim.rates(config)
-    report = _Reporter(decoder, config, sampler, peak_flops, compile_seconds)
+    rates_of = rates or optim.rates(config)
+    report = _Reporter(decoder, config, sampler, rates_of, peak_flops, compile_seconds)
     here = meshes.local_rows(mesh, config.train_batch_size)
 
     def read(number: int) -> Batch:
@@ -147,7 +150,7 @@ def train(
                     return
 
 
-def _refuse_what_cannot_work(decoder: Decoder, config: TrainConfig, sampler: Sampler) -> None:
+def _refuse_what_cannot_work(decoder: Model, config: TrainConfig, sampler: Batches) -> None:
     model = decoder.config
     if sampler.vocab_size > model.vocab_size:
         raise WrongTokens(
@@ -164,7 +167,8 @@ def _refuse_what_cannot_work(decoder: Decoder, config: TrainConfig, sampler: Sam
             f"the sampler's batches have {sampler.batch_size} rows and train_batch_size is "
             f"{config.train_batch_size}; make both the same"
         )
-    meshes.check(model, config, decoder.compute.mesh)
+    counted = model if isinstance(model, ModelConfig) else None
+    meshes.check(counted, config, decoder.compute.mesh)
 
 
 def _begin(
@@ -219,7 +223,7 @@ def _save(saver: ocp.CheckpointManager, number: int, state: State) -> None:
 
 @contextmanager
 def _memory_in_words(
-    decoder: Decoder, config: TrainConfig, mesh: jax.sharding.Mesh
+    decoder: Model, config: TrainConfig, mesh: jax.sharding.Mesh
 ) -> Iterator[None]:
     """Turns XLA's word that memory is out into OutOfMemory."""
     try:
@@ -230,6 +234,11 @@ def _memory_in_words(
         device: jax.Device = mesh.devices.flat[0]
         limit = (device.memory_stats() or {}).get("bytes_limit")
         said, platform = str(error), cast(memory.Platform, device.platform)
+        if not isinstance(decoder.config, ModelConfig):
+            raise OutOfMemory(
+                f"memory is out ({' '.join(said.split())[:200]}); make train_batch_size or the "
+                "model smaller, or gradient_accumulation_steps larger"
+            ) from error
         raise OutOfMemory(
             memory.what_fits(decoder.config, config, decoder.compute, said, limit, platform)
         ) from error
@@ -246,13 +255,14 @@ class _Reporter:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Model,
         config: TrainConfig,
-        sampler: Sampler,
+        sampler: Batches,
+        rates_of: Callable[[int], optim.Rates],
         peak_flops: float | None,
         compile_seconds: float,
     ) -> None:
-        self._config, self._rates_of = config, optim.rates(config)
+        self._config, self._rates_of = config, rates_of
         self._tokens_per_step = config.train_batch_size * sampler.seq_len
         self._bytes_per_token = sampler.bytes_per_token
         self._mfu_of_pace = (

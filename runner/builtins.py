@@ -3,18 +3,44 @@ function is. Light: the functions (`runner.builtin`) are imported only where a s
 
 A step's function is called as `function(config, inputs, out)`: its configuration, {input: folder}
 (of an input that is a whole sweep {input: {label: folder}}), and an empty folder for its output.
-Texts are folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line.
+Texts are folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line. One that calls
+functions of the experiment's own is handed them as a fourth argument, {module:function: it}.
 """
 
-from typing import Annotated, Literal, NamedTuple
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from engine.config import Config, Count, EvalConfig, ModelConfig, TrainConfig, refusal
 from engine.phases import Weights
+from runner.store import to_json
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
-Function = Annotated[str, StringConstraints(pattern=f"^{FUNCTION}$")]
+
+
+def _function(value: str) -> str:
+    if not re.fullmatch(FUNCTION, value):
+        raise refusal(
+            "`{value}` is no module:function of the experiment's folder; `model:Transformer` is "
+            "Transformer in model.py",
+            value=value,
+        )
+    return value
+
+
+Function = Annotated[str, AfterValidator(_function)]
 
 
 class Tokenize(Config):
@@ -75,12 +101,71 @@ class Map(Config):
     )
 
 
+class Own(Config):
+    """Functions of the experiment's own in the place of the lab's, each as module:function of its
+    folder. How they are called is said in `runner.builtin.own`."""
+
+    model: Function | None = Field(default=None, description="what is trained, and then scored")
+    loss: Function | None = Field(default=None, description="what is minimised")
+    optimizer: Function | None = Field(default=None, description="how parameters move")
+    schedule: Function | None = Field(default=None, description="the learning rate of each step")
+    data: Function | None = Field(default=None, description="which tokens a step sees")
+
+    @model_serializer(mode="wrap")
+    def _named(self, whole: SerializerFunctionWrapHandler) -> dict[str, str]:
+        return {key: value for key, value in whole(self).items() if value is not None}
+
+
+class Options(Config):
+    """What functions of the experiment's own are told besides: whatever they want."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="after")
+    def _is_finite(self) -> "Options":
+        try:
+            to_json(self.model_extra)
+        except ValueError:
+            raise refusal("it has a number that is not finite") from None
+        return self
+
+
+class OwnModel(Options):
+    """The configuration of a model of the experiment's own: what the lab must know, and whatever
+    else that model wants to be told."""
+
+    seq_len: Count = Field(description="tokens in a training window")
+    vocab_size: Count = Field(default=256, description="how many logits a position has")
+
+
 class Train(Config):
     """A token store to a trained model."""
 
     model: ModelConfig
     train: TrainConfig
+    own: Own = Own()
+    options: Options = Options()
     seed: int = Field(default=0, ge=0, lt=2**31)
+
+    @field_validator("own")
+    @classmethod
+    def _phases_are_heard(cls, own: Own, info: ValidationInfo) -> Own:
+        if "train" in info.data and (words := in_the_way(own, info.data["train"])):
+            raise refusal(words)
+        return own
+
+    @field_validator("options")
+    @classmethod
+    def _somebody_reads_them(cls, options: Options, info: ValidationInfo) -> Options:
+        if options.model_extra and info.data.get("own") == Own():
+            raise refusal("`options` are for functions of `own`, which names none")
+        return options
+
+
+class TrainOwn(Train):
+    """The same with a model of the experiment's own."""
+
+    model: OwnModel  # type: ignore[assignment]  # no kind of ModelConfig
 
 
 class Evaluate(EvalConfig):
@@ -124,3 +209,31 @@ BUILT_IN = {
     "train": BuiltIn("runner.builtin.train:train", Train, ("tokens",)),
     "evaluate": BuiltIn("runner.builtin.evaluate:evaluate", Evaluate, ("models", "tokens")),
 }
+
+
+def schema_of(do: str, config: Mapping[str, Any]) -> type[BaseModel]:
+    """What the configuration of a built-in has to be."""
+    own = config.get("own")
+    if do == "train" and isinstance(own, Mapping) and own.get("model") is not None:
+        return TrainOwn
+    return BUILT_IN[do].config
+
+
+def in_the_way(own: Own, train: TrainConfig) -> str:
+    """What own functions and phases would both decide; empty where they do not meet."""
+    for key, named in (
+        ("schedule", any(phase.schedule for phase in train.phases)),
+        ("data", any(phase.changes_data for phase in train.phases)),
+    ):
+        if named and getattr(own, key):
+            return f"phases change the {key}, which is own code's here; take one of the two out"
+    return ""
+
+
+def own_of(do: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The functions of the experiment's own that a step names itself."""
+    if do not in BUILT_IN:
+        return (do,)
+    if do == "map":
+        return (str(config["function"]),)
+    return tuple(dict.fromkeys(config["own"].values())) if do == "train" else ()

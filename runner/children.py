@@ -105,7 +105,8 @@ def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Ma
         for group in groups(shards(text))
     ]
     parts = {f"{number:06d}": made for number, made in enumerate(_parts(jobs, child, many))}
-    return job.model_copy(update={"function": over.join, "inputs": inputs | {"parts": parts}})
+    joined = {"function": over.join, "inputs": inputs | {"parts": parts}, "own": ()}
+    return job.model_copy(update=joined)
 
 
 def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:

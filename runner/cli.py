@@ -30,6 +30,7 @@ from runner import (
     upload,
 )
 from runner import compile_check as checking
+from runner.cli_new import command as new
 from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
@@ -43,6 +44,7 @@ from runner.store import Store, StoreError
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
 app.add_typer(steps_app)
+app.command("new")(new)
 app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)
 app.add_typer(store_app, name="store")
@@ -189,6 +191,8 @@ def compile_check(
     model, train = checking.llama_8b(compute.mesh)
     if path is not None:
         arms = _planned(path, None).arms
+        if not arms:
+            _stop(BAD_INPUT, f"{path} trains no model of the lab's, whose step could be compiled.")
         if len(arms) > 1 and not arm:
             _stop(BAD_INPUT, f"--arm says which one: {', '.join(arms)}.")
         if arm and arm not in arms:

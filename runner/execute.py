@@ -253,7 +253,7 @@ def make(
         job = Job(
             function=step.function,
             config=step.config,
-            own="" if step.function in step.own else "".join(step.own),
+            own=() if step.function in step.own else step.own,
             inputs={key: _given(store, these, steps) for key, these in step.inputs.items()},
             out=str(out),
             scratch=str(scratch),

@@ -82,13 +82,13 @@ def make_graph_plan(
         except closure.BadCode as error:
             code, digest = {}, ""
             words = str(error).replace(str(folder), called or str(folder))
-            problem = experiment.problem(("steps", name.partition("/")[0]), words)
-            problems += [problem] if problem not in problems else []
+            if words not in [problem.message for problem in problems]:
+                problems.append(experiment.problem(experiment.place(name), words))
         try:
             config = source(node) if node.do == "tokenize" else node.config
         except BadText as error:
             config = node.config
-            problems.append(experiment.problem(("steps", name.partition("/")[0]), str(error)))
+            problems.append(experiment.problem(experiment.place(name), str(error)))
         inputs = {
             key: {one: steps[one].fingerprint for one in these if one in steps}
             for key, these in node.inputs.items()
@@ -185,8 +185,7 @@ def _private(nodes: Mapping[str, Node]) -> set[str]:
 
 def _shared_as(node: Node, experiment: str) -> str:
     """Where outputs lie that are shared within the experiment in the folder of this name only."""
-    last = ".".join(node.own).replace(":", ".") or node.do
-    return f"{experiment}.{last}"
+    return f"{experiment}.{node.do.replace(':', '.')}"
 
 
 def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
@@ -291,7 +290,7 @@ def _of_no_arm(
     """Predictions that speak of what is not trained."""
     return [
         experiment.problem(
-            ("steps",) if experiment.nodes else ("arms",),
+            ("steps",) if "steps" in experiment.document.value else ("arms",),
             f"the preregistration predicts something of the arm `{name}`, which is not here"
             + near(name, arms),
         )
@@ -345,9 +344,17 @@ def _cost(experiment: Experiment, arms: dict[str, PlannedArm]) -> Cost:
         dollars = (kind.price or 0.0) / 3600
         price = (price[0] + of_all[0] * dollars, price[1] + of_all[1] * dollars)
     whole = sum(flops_on.values())
+    uncounted = [
+        node.config["train"]["num_train_steps"]
+        * node.config["train"]["train_batch_size"]
+        * node.config["model"]["seq_len"]
+        for node in experiment.nodes.values()
+        if node.do == "train" and "model" in node.config["own"]
+    ]
     return Cost(
-        runs=len(arms) * seeds,
-        tokens=sum(arm.tokens for arm in arms.values()) * seeds,
+        runs=len(arms) * seeds + len(uncounted),
+        uncounted=len(uncounted),
+        tokens=sum(arm.tokens for arm in arms.values()) * seeds + sum(uncounted),
         model_flops=whole,
         hardware_flops=(whole / least, whole / most),
         seconds=seconds,

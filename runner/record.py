@@ -146,9 +146,11 @@ class PlannedStep(Record):
 
 
 class Cost(Record):
-    """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation."""
+    """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation. Of those whose
+    model is the experiment's own only the tokens are known."""
 
     runs: int
+    uncounted: int = 0  # how many of them have such a model
     tokens: int
     model_flops: int
     hardware_flops: tuple[float, float]

@@ -4,18 +4,18 @@ Reading is not running: a stranger's file goes through here, so nothing in it is
 every complaint names file, line, field and, where there is one, the near miss.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
 
-from engine.config import DataConfig, EvalConfig, ModelConfig, TrainConfig
+from engine.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
 from runner import steps as stepping
 from runner import yaml12
-from runner.builtins import Train
+from runner.builtins import Options, Own, OwnModel, Train, TrainOwn, in_the_way
 from runner.complaints import MOST_PROBLEMS, dotted, in_order, near, telling, told
 from runner.complaints import BadExperiment as BadExperiment
 from runner.complaints import Problem as Problem
@@ -29,7 +29,7 @@ PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.
 LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
 MOST_RUNS = 256
 
-C = TypeVar("C", ModelConfig, TrainConfig)
+C = TypeVar("C", bound=Config)
 
 ARM_NAME = r"[a-z0-9_-]{1,40}"
 ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
@@ -44,10 +44,13 @@ class _Arm(BaseModel):
 
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
 
 
 class _Declaration(BaseModel):
-    """experiment.yaml as it is written. `model` and `train` are completed by each arm."""
+    """experiment.yaml as it is written. `model`, `train`, `own` and `options` are completed by each
+    arm; the last two are as in a `train` step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,6 +59,8 @@ class _Declaration(BaseModel):
     data: DataConfig
     model: dict[str, Any]
     train: dict[str, Any]
+    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     eval: EvalConfig = EvalConfig()
     resources: Resources
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
@@ -92,6 +97,16 @@ class Experiment:
     def problem(self, path: yaml12.Path, message: str) -> Problem:
         """A complaint about the value at `path` of this experiment's file."""
         return Problem(self.file, self.document.line(path), dotted(path), message)
+
+    def place(self, node: str) -> yaml12.Path:
+        """Where a node was declared: at its step, or at what stands for it in the short form."""
+        step, _, point = node.partition("/")
+        if "steps" in self.document.value:
+            return ("steps", step)
+        if step == "tokenize":
+            return ("data",)
+        own: yaml12.Path = ("arms", point.partition(",")[0], "own")
+        return own if own in self.document.lines else own[2:]
 
 
 def load(path: Path) -> Experiment:
@@ -152,8 +167,15 @@ def parse(text: str, file: str) -> Experiment:
         words = f"{runs} runs are more than the {MOST_RUNS} that one experiment may have"
         raise BadExperiment([Problem(file, document.line(place), dotted(place), words)])
     problems: dict[Problem, None] = {}  # in the order they were found, each once
-    models = _resolved(file, document, ModelConfig, "model", declared, problems)
-    trains = _resolved(file, document, TrainConfig, "train", declared, problems)
+    everything = document, file, declared, problems
+    own = _resolved(*everything, Own, "own", [*declared.arms])
+    own_models = [name for name in declared.arms if name in own and own[name].model]
+    models = _resolved(
+        *everything, ModelConfig, "model", [x for x in declared.arms if x not in own_models]
+    )
+    _resolved(*everything, OwnModel, "model", own_models)
+    _resolved(*everything, Options, "options", [*declared.arms])
+    trains = _resolved(*everything, TrainConfig, "train", [*declared.arms])
     arms = {
         name: (models[name], trains[name])
         for name in declared.arms
@@ -172,9 +194,10 @@ def parse(text: str, file: str) -> Experiment:
         document=document,
     )
     problems.update(dict.fromkeys(_sense(experiment)))
+    problems.update(dict.fromkeys(_sense_of_own(experiment, declared, own, trains)))
     if problems:
         raise BadExperiment(in_order(list(problems)))
-    return experiment
+    return _in_steps(experiment, declared) if any(x != Own() for x in own.values()) else experiment
 
 
 def _with_steps(document: yaml12.Document, file: str) -> Experiment:
@@ -200,11 +223,7 @@ def _with_steps(document: yaml12.Document, file: str) -> Experiment:
         eval=EvalConfig(),
         resources=declared.resources,
         seeds=(),
-        arms={
-            name: (node.checked.model, node.checked.train)
-            for name, node in nodes.items()
-            if isinstance(node.checked, Train)
-        },
+        arms=_trained(nodes),
         nodes=nodes,
         file=file,
         document=document,
@@ -212,6 +231,69 @@ def _with_steps(document: yaml12.Document, file: str) -> Experiment:
     if problems := _sense(experiment):
         raise BadExperiment(problems)
     return experiment
+
+
+def _trained(nodes: Mapping[str, Node]) -> dict[str, tuple[ModelConfig, TrainConfig]]:
+    """What of the nodes trains a model of the lab's."""
+    return {
+        name: (node.checked.model, node.checked.train)
+        for name, node in nodes.items()
+        if isinstance(node.checked, Train) and not isinstance(node.checked, TrainOwn)
+    }
+
+
+def _in_steps(experiment: Experiment, declared: _Declaration) -> Experiment:
+    """Arms and seeds as the steps that they stand for, so that own code is run in one place only.
+    All that can be wrong with them has been said before, in the author's own words."""
+    points = [
+        {
+            "name": name,
+            **{
+                section: {**getattr(declared, section), **getattr(arm, section)}
+                for section in ("model", "train", "own", "options")
+            },
+        }
+        for name, arm in declared.arms.items()
+    ]
+    steps = {
+        "tokenize": Step(do="tokenize", config=declared.data.model_dump()),
+        "train": Step(
+            do="train", inputs={"tokens": "tokenize"}, sweep=points, seeds=declared.seeds
+        ),
+        "evaluate": Step(
+            do="evaluate",
+            inputs={"models": "train", "tokens": "tokenize"},
+            config=declared.eval.model_dump(),
+        ),
+    }
+    nodes, problems = stepping.nodes(
+        steps, declared.resources, experiment.file, experiment.document
+    )
+    if problems:
+        raise BadExperiment(in_order(problems))
+    return replace(experiment, data=None, seeds=(), arms=_trained(nodes), nodes=nodes)
+
+
+def _sense_of_own(
+    experiment: Experiment,
+    declared: _Declaration,
+    own: Mapping[str, Own],
+    trains: Mapping[str, TrainConfig],
+) -> Iterator[Problem]:
+    """What own code cannot be together with."""
+    if declared.data.source != "stdlib" and any(x != Own() for x in own.values()):
+        words = (
+            "arms with own code train on `stdlib` so far; for another text declare `steps`, one of "
+            "which writes its train.jsonl and validation.jsonl"
+        )
+        yield experiment.problem(("data", "source"), words)
+    for name, arm in declared.arms.items():
+        if name in own and name in trains and (words := in_the_way(own[name], trains[name])):
+            yield experiment.problem(("arms", name, "own") if arm.own else ("own",), words)
+        if (declared.options or arm.options) and own.get(name) == Own():
+            path: yaml12.Path = ("arms", name, "options") if arm.options else ("options",)
+            words = f"`options` are for functions of `own`, and the arm `{name}` names none"
+            yield experiment.problem(path, words)
 
 
 _SHORT = _Declaration.model_fields.keys() - Declaration.model_fields.keys()
@@ -254,25 +336,28 @@ def _sense(experiment: Experiment) -> list[Problem]:
 
 
 def _resolved(
-    file: str,
     document: yaml12.Document,
-    schema: type[C],
-    section: Literal["model", "train"],
+    file: str,
     declared: _Declaration,
     problems: dict[Problem, None],
+    schema: type[C],
+    section: Literal["model", "train", "own", "options"],
+    arms: Collection[str],
 ) -> dict[str, C]:
-    """The section of each arm, but for those with problems, which are noted where they stand.
+    """The section of each of these arms, but for those with problems, which are noted where they
+    stand.
 
     What all arms share is looked at once: a file's length bounds the work, and not its square.
     """
     base: dict[str, Any] = getattr(declared, section)
-    shared = {key: value for key, value in base.items() if key in schema.model_fields}
+    free = schema.model_config.get("extra") == "allow"
+    shared = {key: value for key, value in base.items() if free or key in schema.model_fields}
     unknown = {key: value for key, value in base.items() if key not in shared}
     misspelt = list(unknown)[:MOST_PROBLEMS]
     known: set[tuple[object, ...]] = set()
     found = {}
-    for name, arm in declared.arms.items():
-        override: dict[str, Any] = getattr(arm, section)
+    for name in arms:
+        override: dict[str, Any] = getattr(declared.arms[name], section)
         try:
             # The keys that no arm may have are told with the first one.
             found[name] = schema.model_validate({**shared, **unknown, **override})
@@ -280,7 +365,8 @@ def _resolved(
             fresh: list[tuple[yaml12.Path, ErrorDetails]] = []
             for detail in error.errors(include_url=False):
                 key = str(detail["loc"][0]) if detail["loc"] else ""
-                under: yaml12.Path = ("arms", name) if key in override else ()
+                here = key in override if key else bool(override)
+                under: yaml12.Path = ("arms", name) if here else ()
                 written = (*under, section)
                 if (written, detail["loc"], detail["type"]) not in known:
                     known.add((written, detail["loc"], detail["type"]))

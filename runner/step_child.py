@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import guard, machine
+from runner.builtin.blame import BadOwnCode, blamed
 from runner.record import Record, Resources
 from runner.store import to_json
 
@@ -23,7 +24,7 @@ class Job(Record):
 
     function: str  # module:function
     config: dict[str, Any]
-    own: str = ""  # module:function of the experiment's that config's `function` stands for
+    own: tuple[str, ...] = ()  # module:function of the experiment's that it calls
     inputs: dict[str, str | dict[str, str]]  # folders
     out: str
     scratch: str
@@ -42,15 +43,17 @@ def main(job: Job) -> int:
         machine.settle(job.resources)
         if job.code:
             sys.path.insert(0, job.code)
-        config = {**job.config, "function": _imported(job.own)} if job.own else job.config
-        _imported(job.function)(config, _paths(job.inputs), Path(job.out))
+        own = {name: _imported_own(name) for name in job.own}
+        handed = (own,) if own else ()
+        _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *handed)
         if job.receipt:
             # What has not imported JAX does not depend on what JAX finds here.
             receipt = machine.receipt(jax="jax" in sys.modules)
             (scratch / RECEIPT).write_bytes(to_json(receipt))
     except BaseException as error:
         traceback.print_exc()
-        (scratch / WHY).write_text(" ".join(f"{type(error).__name__}: {error}".split()))
+        words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"
+        (scratch / WHY).write_text(" ".join(words.split()))
         return 1
     finally:
         guard.end_descendants(signal.SIGKILL)
@@ -61,6 +64,14 @@ def _imported(function: str) -> Callable[..., Any]:
     module, _, name = function.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
+
+
+def _imported_own(function: str) -> Callable[..., Any]:
+    with blamed(function, "imported"):
+        found = _imported(function)
+        if not callable(found):
+            raise TypeError(f"it is a {type(found).__name__} and cannot be called")
+        return found
 
 
 def _paths(inputs: dict[str, str | dict[str, str]]) -> dict[str, Path | dict[str, Path]]:

@@ -38,8 +38,8 @@ def _trained_on(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
 
 def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
     """Those of a step's inputs that it reads with this configuration."""
-    if do != "train":
-        return set(inputs)
+    if do != "train" or "data" in config["own"]:
+        return set(inputs)  # an own data function may read any
     named = {phase.get("tokens") for phase in config["train"].get("phases", [])}
     return {name for name in inputs if name == "tokens" or name in named}
 

@@ -21,7 +21,7 @@ from pydantic import (
 from engine.config import refusal
 from engine.phases import InputName
 from runner import graph, yaml12
-from runner.builtins import BUILT_IN, FUNCTION, Map
+from runner.builtins import BUILT_IN, FUNCTION, own_of, schema_of
 from runner.complaints import Problem, dotted, near, told
 from runner.hardware import KINDS
 from runner.record import Resources
@@ -115,7 +115,7 @@ def nodes(
             made[node] = Node(
                 do=step.do,
                 function=BUILT_IN[step.do].function if step.do in BUILT_IN else step.do,
-                own=tuple(_own(step.do, config)),
+                own=own_of(step.do, config) or tuple(_own_models(step.do, inputs, made)),
                 config=config,
                 inputs=inputs,
                 resources=step.resources or resources,
@@ -240,7 +240,7 @@ class _Reader:
 
     def _checked(self, name: str, do: str, config: dict[str, Any]) -> BaseModel | None:
         """A built-in's configuration, with every default filled in."""
-        schema = BUILT_IN[do].config
+        schema = schema_of(do, config)
         try:
             return schema.model_validate(config)
         except ValidationError as error:
@@ -256,11 +256,23 @@ class _Reader:
             self.problems.append(found)
 
 
-def _own(do: str, config: Mapping[str, Any]) -> Iterator[str]:
-    if do not in BUILT_IN:
-        yield do
-    elif BUILT_IN[do].config is Map:
-        yield str(config["function"])
+def _own_models(
+    do: str, inputs: Mapping[str, tuple[str, ...]], made: Mapping[str, Node]
+) -> list[str]:
+    """The functions that a step calls to score models of the experiment's own: those of the steps
+    that trained them, also where own steps have changed the models since."""
+    found: dict[str, None] = {}
+    waiting = list(inputs["models"]) if do == "evaluate" else []
+    seen = set(waiting)
+    for name in waiting:  # which grows while we walk it
+        node = made[name]
+        if node.do == "train":
+            found[node.config["own"].get("model", "")] = None
+        elif node.do not in BUILT_IN:
+            fresh = {other for these in node.inputs.values() for other in these} - seen
+            seen |= fresh
+            waiting += sorted(fresh)
+    return list(filter(None, found))
 
 
 def _combinations(step: Step) -> int:

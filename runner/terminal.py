@@ -63,7 +63,8 @@ def plan_view(plan: record.Plan, held: RenderableType) -> Group:
         for phase in arm.train.phases
     ]
     lines = (*_cost(plan), f"fingerprint {plan.fingerprint}")
-    return Group(table, *map(Text, phases), held, *map(Text, lines))
+    head = table if plan.arms else Text(plan.title, style="bold")
+    return Group(head, *map(Text, phases), held, *map(Text, lines))
 
 
 def memory_view(
@@ -148,6 +149,9 @@ def _cost(plan: record.Plan) -> list[str]:
     runs = f"{len(plan.arms)} arms × {len(plan.seeds)} seeds = {cost.runs} runs"
     if plan.steps:
         runs = f"{len(plan.steps)} steps, of which {cost.runs} train"
+    if cost.uncounted == cost.runs > 0:
+        words = "with models of the experiment's own: their FLOPs and time are not known beforehand"
+        return [f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"]
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
     times = " to ".join(duration(value) for value in cost.seconds)
     if len(cost.device_seconds) > 1:
@@ -156,11 +160,15 @@ def _cost(plan: record.Plan) -> list[str]:
         times += f" ({'; '.join(each)})"
     price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""
     alone = ", training alone" if plan.steps else ""
-    return [
+    lines = [
         f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs",
         f"at 50 % to 20 % utilisation{alone}: {hardware} hardware FLOPs, {times} on {cost.device}"
         f"{price}",
     ]
+    if cost.uncounted:
+        words = "train models of the experiment's own, whose FLOPs and time are not among these"
+        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}")
+    return lines
 
 
 # ── Results ──────────────────────────────────────────────────────────────────────────────────

@@ -5,13 +5,22 @@ at a position. W_g is zero at the start, where the gate is 1: the model begins a
 
     decoder = Decoder(config, attention=GatedAttention)
 
-and everything that takes a Decoder (`engine.train.train`, for one) trains it."""
+and everything that takes a Decoder (`engine.train.train`, for one) trains it. In a declaration it
+is the model `gated`: see experiment.yaml."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from engine.config import ModelConfig
 from engine.model import Attention, Decoder, Sequences
+
+
+def gated(config: dict[str, Any]) -> Decoder:
+    """The lab's decoder of this shape, with gates."""
+    return Decoder(ModelConfig.model_validate(config), attention=GatedAttention)
 
 
 class GatedAttention(Attention):

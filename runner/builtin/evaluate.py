@@ -4,6 +4,7 @@ the same parts are scored on the same text; `parts.json` has the parts' own scor
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ import safetensors.numpy
 from engine.checkpoint import tree_sha256
 from engine.config import ModelConfig
 from engine.evaluate import Evaluation, bits_per_byte, together
-from engine.model import Decoder
+from engine.model import Decoder, Model
 from engine.sampling import apportion
+from runner.builtin.blame import BadOwnCode, blamed
 from runner.builtin.mixtures import parts_of
+from runner.builtin.own_model import OWN, Functions, own_model
 
 
 def evaluate(
-    config: Mapping[str, Any], inputs: Mapping[str, Path | Mapping[str, Path]], out: Path
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path | Mapping[str, Path]],
+    out: Path,
+    functions: Functions = {},  # noqa: B006  # never changed
 ) -> None:
     """{label: {bpb, loss, targets, params_sha256}} of each model of the input `models`."""
     models, tokens = inputs["models"], inputs["tokens"]
@@ -28,12 +34,13 @@ def evaluate(
     shares = apportion([1] * len(validation), config["tokens"])
     scores, by_part = {}, {}
     for label, folder in models.items() if isinstance(models, Mapping) else [("", models)]:
-        decoder = Decoder(ModelConfig.model_validate_json((folder / "model.json").read_bytes()))
-        params = read_params(folder, decoder)
-        found = {
-            name: bits_per_byte(decoder, params, store, share)
-            for (name, (store, _)), share in zip(validation.items(), shares, strict=True)
-        }
+        model, own = read_model(folder, functions)
+        params = read_params(folder, model)
+        with blamed(own, f"scoring {label}") if own else nullcontext():
+            found = {
+                name: bits_per_byte(model, params, store, share)
+                for (name, (store, _)), share in zip(validation.items(), shares, strict=True)
+            }
         digest = {"params_sha256": tree_sha256(params)}
         scores[label] = _figures(together(list(found.values()))) | digest
         by_part[label] = {name: _figures(part) for name, part in found.items()}
@@ -50,7 +57,21 @@ def _write(path: Path, scores: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
 
 
-def read_params(folder: Path, decoder: Decoder) -> Any:
+def read_model(folder: Path, functions: Functions) -> tuple[Model, str]:
+    """The model that a `train` step left, and which of `functions` made it; "" for the lab's."""
+    config = json.loads((folder / "model.json").read_bytes())
+    if not (folder / OWN).is_file():
+        return Decoder(ModelConfig.model_validate(config)), ""
+    name = json.loads((folder / OWN).read_bytes())["model"]
+    if name not in functions:
+        raise BadOwnCode(
+            f"{name} made the model in {folder}, and this step was not planned with it; let its "
+            "input `models` come from the `train` step"
+        )
+    return own_model(config, name, functions[name]), name
+
+
+def read_params(folder: Path, decoder: Model) -> Any:
     """The parameters that a `train` step left."""
     arrays = safetensors.numpy.load_file(folder / "params.safetensors")
     like = jax.eval_shape(decoder.init, jax.random.key(0))

@@ -5,40 +5,41 @@ from pathlib import Path
 from typing import Any
 
 from engine.documents import documents
+from runner.builtin.blame import BadOwnCode, blamed
 from runner.builtin.shards import shards
 from runner.builtin.texts import write_text
 
-
-class BadDocument(Exception):
-    """The function could not do a document; the message says which, of which shard."""
+Functions = Mapping[str, Callable[[str], Any]]  # of the experiment's own, by name
 
 
-def map_documents(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+def map_documents(
+    config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, functions: Functions
+) -> None:
     """What the function makes of each document, in their order; None leaves one out. Of each shard
     a shard."""
-    map_shards(config, {"shards": shards(inputs["text"])}, out)
+    map_shards(config, {"shards": shards(inputs["text"])}, out, functions)
 
 
 def map_shards(
-    config: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Mapping[str, Path]],
+    out: Path,
+    functions: Functions,
 ) -> None:
-    """The same of the input `shards`, {name: file}. Raises BadDocument."""
-    function = config["function"]  # itself, and not its name: `runner.step_child` imports it
+    """The same of the input `shards`, {name: file}. Raises BadOwnCode."""
     for name, path in inputs["shards"].items():
-        write_text(out, name, _made(function, path))
+        write_text(out, name, _made(config["function"], functions, path))
 
 
-def _made(function: Callable[[str], Any], path: Path) -> Iterator[str]:
+def _made(name: str, functions: Functions, path: Path) -> Iterator[str]:
+    function = functions[name]
     for number, text in enumerate(documents(path), 1):
-        try:
+        with blamed(name, f"{path.name}, document {number}"):
             made = function(text)
-        except Exception as error:
-            words = f"{path.name}, document {number}: {type(error).__name__}: {error}"
-            raise BadDocument(words) from error
         if isinstance(made, str):
             yield made
         elif made is not None:
-            raise BadDocument(
-                f"{path.name}, document {number}: the function gave {type(made).__name__}; it "
-                "gives a string, or None to leave the document out"
+            raise BadOwnCode(
+                f"{name}, {path.name}, document {number}: it gave {type(made).__name__}; it gives "
+                "a string, or None to leave the document out"
             )

@@ -11,31 +11,55 @@ import jax
 import safetensors.numpy
 
 from engine.checkpoint import restore
-from engine.config import ModelConfig, TrainConfig
+from engine.config import TrainConfig
 from engine.heap import keep_heap
-from engine.model import Decoder
+from engine.sampling import Batches
+from engine.train import Diverged
 from engine.train import train as steps_of
+from runner.builtin import own
 from runner.builtin.mixtures import sampler as sampler_of
+from runner.builtin.own_model import OWN, Functions
 
 
-def train(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+def train(
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    out: Path,
+    functions: Functions = {},  # noqa: B006  # never changed
+) -> None:
     """Train on the train split of the input `tokens`, and of what phases name. An earlier maker's
-    checkpoints, in folders beside this one, are gone on from."""
+    checkpoints, in folders beside this one, are gone on from. `functions` are those of the
+    experiment's own."""
     keep_heap()
-    model = ModelConfig.model_validate(config["model"])
+    parts = own.parts(config, inputs, functions)
+    decoder = parts.model
     recipe = TrainConfig.model_validate(config["train"])
-    decoder, sampler = Decoder(model), sampler_of(recipe, config["seed"], model.seq_len, inputs)
+    sampler: Batches = parts.batches or sampler_of(
+        recipe, config["seed"], decoder.config.seq_len, inputs
+    )
     mine = scratch(out)
     earlier = [x / "checkpoints" for x in sorted(out.parent.glob("*.scratch")) if x != mine]
     curve: dict[int, float | None] = {}
-    for metrics in steps_of(
-        decoder, recipe, sampler, config["seed"], mine / "checkpoints", earlier
-    ):
-        loss = metrics.loss if math.isfinite(metrics.loss) else None
-        print(
-            f"step {metrics.step} of {recipe.num_train_steps}: loss {metrics.loss:.4f}", flush=True
-        )
-        _note(mine / "curve", metrics.step, loss)
+    steps = steps_of(
+        decoder,
+        recipe,
+        sampler,
+        config["seed"],
+        mine / "checkpoints",
+        earlier,
+        loss=parts.loss,
+        optimizer=parts.optimizer,
+        rates=parts.rates,
+    )
+    try:
+        for metrics in steps:
+            loss = metrics.loss if math.isfinite(metrics.loss) else None
+            said = f"step {metrics.step} of {recipe.num_train_steps}: loss {metrics.loss:.4f}"
+            print(said, flush=True)
+            _note(mine / "curve", metrics.step, loss)
+    except Diverged as error:
+        first = sampler.rows(1, range(sampler.batch_size))
+        raise own.blame_for(error, config, parts, first) from error
     for folder in (*earlier, mine / "checkpoints"):
         curve |= _noted(folder.parent / "curve")
     like = jax.eval_shape(decoder.init, jax.random.key(0))
@@ -44,6 +68,8 @@ def train(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> N
     named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
     safetensors.numpy.save_file(named, out / "params.safetensors")
     (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
+    if name := config["own"].get("model"):
+        (out / OWN).write_text(json.dumps({"model": name}) + "\n")
     lines = (json.dumps({"step": step, "loss": curve[step]}) + "\n" for step in sorted(curve))
     (out / "curve.jsonl").write_text("".join(lines))
 

@@ -93,7 +93,7 @@ def a_job(do: str, text: Path, number: int = 1, step: str = "step") -> Job:
     return Job(
         function=BUILT_IN[do].function,
         config=CONFIGS[do],
-        own="shouting:loud" if do == "map" else "",
+        own=("shouting:loud",) if do == "map" else (),
         inputs={"text": str(text)},
         out=str(out),
         scratch=str(scratch),
@@ -108,9 +108,10 @@ def here(monkeypatch: pytest.MonkeyPatch, text: Path) -> Child:
     monkeypatch.syspath_prepend(str(text.parent))
 
     def do(job: Job) -> Outcome:
-        function = {"function": step_child._imported(job.own)} if job.own else {}
+        own = {name: step_child._imported(name) for name in job.own}
+        handed = (own,) if own else ()
         inputs = step_child._paths(job.inputs)
-        step_child._imported(job.function)({**job.config, **function}, inputs, Path(job.out))
+        step_child._imported(job.function)(job.config, inputs, Path(job.out), *handed)
         (Path(job.scratch) / step_child.RECEIPT).write_text("{}")
         return Outcome("made")
 
@@ -229,12 +230,10 @@ def test_each_shard_has_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_function_that_raises_names_shard_and_document(tmp_path: Path) -> None:
-    words = r"BadDocument: train.part1.jsonl, document 6: KeyError: 'no such word'"
+    words = r"own:.*, train.part1.jsonl, document 6: KeyError: 'no such word'"
     with pytest.raises(makers.MakingFailed, match=words):
         made(tmp_path, "picky")
-    with pytest.raises(
-        makers.MakingFailed, match="document 1: the function gave int; it gives a s"
-    ):
+    with pytest.raises(makers.MakingFailed, match="document 1: it gave int; it gives a s"):
         made(tmp_path, "counts")
 
 

@@ -1,0 +1,91 @@
+"""`regatta new`: what it writes is an experiment that plans and runs as it stands."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from runner import cli_new, execute, graph, planning, spec
+from runner.cli import app
+from runner.closure import reach
+from runner.store import Store
+
+
+def new(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["new", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "experiments"
+
+
+@pytest.mark.parametrize("starter", cli_new.starters())
+def test_every_starter_plans_as_it_stands(here: Path, starter: str) -> None:
+    code, said = new("first", "--from", starter)
+    assert code == 0, said
+    assert "regatta run experiments/first" in said
+    text = (here / "first" / "experiment.yaml").read_text()
+    assert "regatta run experiments/first " in text
+    assert "NAME" not in text
+    assert planning.plan_folder(here / "first").cost.runs > 1
+
+
+def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> None:
+    new("mine", "--from", "hackable")
+    assert sorted(path.name for path in (here / "mine").iterdir()) == [
+        "experiment.yaml",
+        "model.py",
+    ]
+    steps = planning.plan_folder(here / "mine").steps
+    sizes = [step.config["model"]["width"] for step in steps.values() if step.do == "train"]
+    assert len(set(sizes)) == 4
+    assert list(reach("model", here / "mine", planning.LAB)) == ["model.py"], "nothing of the lab's"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["mine", "--from", "hackble"],
+         "no starter `hackble`; there are `hackable` and `plain`; did you mean `hackable`?"),
+        (["My Idea!"], "`My Idea!` is no name of a folder here; use a–z, 0–9, `_` and `-`; how "
+         "about `my-idea`?"),
+        (["../mine"], "`../mine` is no name of a folder here"),
+        (["taken"], "experiments/taken is there already; choose another name"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_refused_and_nothing_is(
+    here: Path, arguments: list[str], sentence: str
+) -> None:
+    (here / "taken").mkdir(parents=True)
+    code, said = new(*arguments)
+    assert code == 2
+    assert sentence in " ".join(said.split())
+    assert [*here.rglob("*")] == [here / "taken"]
+
+
+def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> None:
+    """The smallest size for a few steps, each step in its own process."""
+    new("mine", "--from", "hackable")
+    declared = here / "mine" / spec.FILE_NAME
+    lines = declared.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "{name: " not in line or "{name: xs," in line]
+    assert len(kept) == len(lines) - 3
+    [steps] = [line for line in lines if "num_train_steps:" in line]
+    text = "".join(kept).replace(steps, "        num_train_steps: 20\n")
+    declared.write_text(text.replace("train_batch_size: 16", "train_batch_size: 4"))
+
+    store = Store(tmp_path / "store")
+    plan = planning.plan_folder(here / "mine", store)
+    code = store.path(planning.code_folder(plan))
+    names = graph.order({name: step.needs for name, step in plan.steps.items()})
+    made = {name: execute.make(store, name, plan.steps, code, "x1") for name in names}
+    curve = (made["train/xs"].folder / "curve.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in curve]
+    assert losses[0] == pytest.approx(5.5, abs=0.2), "it begins by guessing"
+    assert losses[-1] < 4
+    score = json.loads((made["evaluate"].folder / "scores.json").read_text())["xs"]
+    assert score["bpb"] < 6
