@@ -10,7 +10,15 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
-from engine.config import Config, Count, EvalConfig, ModelConfig, TrainConfig, refusal
+from engine.config import (
+    ComputeConfig,
+    Config,
+    Count,
+    EvalConfig,
+    ModelConfig,
+    TrainConfig,
+    refusal,
+)
 from engine.phases import Weights
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
@@ -80,6 +88,7 @@ class Train(Config):
 
     model: ModelConfig
     train: TrainConfig
+    compute: ComputeConfig = ComputeConfig()
     seed: int = Field(default=0, ge=0, lt=2**31)
 
 

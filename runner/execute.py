@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from runner import graph, makers, planning
-from runner.hardware import KINDS
+from runner.hardware import KINDS, takes_gang
 from runner.leases import STALE_AFTER
-from runner.record import Plan, PlannedStep
+from runner.record import Plan, PlannedStep, Resources
 from runner.step_child import RECEIPT, WHY, Job
 from runner.step_server import StepServer
 from runner.store import Store, StoreError
@@ -48,8 +48,9 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
         needed = {one: plan.steps[one] for one in (*names, *step.needs)}
         tasks[names] = task.options(
             name=names[0],
-            num_cpus=kind.ray_cpus * count,
-            num_gpus=kind.ray_gpus * count,
+            # The hosts of a gang have their own.
+            num_cpus=0 if takes_gang(step.resources.kind, count) else kind.ray_cpus,
+            num_gpus=0 if takes_gang(step.resources.kind, count) else kind.ray_gpus,
             max_retries=RETRIES,
         ).remote(
             *(str(store.root), names, needed, str(code), execution),
@@ -171,12 +172,17 @@ def make(
             code=str(code) if step.own else "",
             resources=step.resources,
         )
+        if takes_gang(step.resources.kind, step.resources.count):
+            from runner import gang_step  # needs Ray
+
+            receipt.update(gang_step.train(name, step, job))
+            job = job.model_copy(update={"resources": Resources(kind="cpu")})
         if code_of_exit := _server.make(job):
             why = scratch / WHY
             words = f"its process ended with {code_of_exit}"
             raise makers.MakingFailed(why.read_text() if why.is_file() else words)
         check_code(name, step, code)  # the lab's might have been edited meanwhile
-        receipt.update(json.loads((scratch / RECEIPT).read_bytes()))
+        receipt.update(json.loads((scratch / RECEIPT).read_bytes()) | receipt)
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})
     return makers.make(

@@ -19,8 +19,17 @@ from datetime import UTC, datetime
 from runner import record
 from runner.admission import Refused, Request, admit, priority_of
 from runner.cluster import Described
+from runner.hardware import KINDS
 from runner.queues import Entry, Queue, Start
-from runner.record import Approval, Claimed, Execution, Plan, PlanRecord, Result
+from runner.record import (
+    Approval,
+    Claimed,
+    Execution,
+    Plan,
+    PlanRecord,
+    Resources,
+    Result,
+)
 from runner.schedule import Cluster, Place, Policy, forecast, schedule
 from runner.store import Store
 
@@ -38,11 +47,12 @@ class Life:
 
 
 def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
-    """What an execution of `plan` takes: as many devices as its largest part asks for, all along.
+    """What an execution of `plan` takes: the devices that its largest part asks for, all along.
 
     It is expected to take what it takes at poor utilisation.
     """
     wanted = [plan.resources, *(step.resources for step in plan.steps.values())]
+    most = max(wanted, key=_speed)
     longest = max((arm.model_flops for arm in plan.arms.values()), default=0)
     share = longest / plan.cost.model_flops if plan.cost.model_flops else 0.0
     slow = plan.cost.seconds[1]
@@ -50,11 +60,16 @@ def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
         name=name,
         person=person.lower(),  # GitHub's logins are the same in either case
         priority=priority_of(plan.cost.runs, math.ceil(slow * share)),
-        kind=plan.resources.kind,
-        count=max(one.count for one in wanted if one.kind == plan.resources.kind),
+        kind=most.kind,
+        count=most.count,
         seconds=math.ceil(slow) + OVERHEAD,
         submitted=_seconds(at),
     )
+
+
+def _speed(of: Resources) -> float:
+    # A kind that the table has no longer is still in old records.
+    return KINDS[of.kind].peak_flops * of.count if of.kind in KINDS else 0.0
 
 
 # ── The queue ────────────────────────────────────────────────────────────────────────────────

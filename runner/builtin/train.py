@@ -10,36 +10,47 @@ from typing import Any
 import jax
 import safetensors.numpy
 
-from engine.checkpoint import restore
-from engine.config import ModelConfig, TrainConfig
+from engine.checkpoint import latest, restore
+from engine.config import ComputeConfig, ModelConfig, TrainConfig
 from engine.heap import keep_heap
 from engine.model import Decoder
 from engine.train import train as steps_of
 from runner.builtin.mixtures import sampler as sampler_of
 
 
-def train(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+def train(
+    config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, *, output: bool = True
+) -> None:
     """Train on the train split of the input `tokens`, and of what phases name. An earlier maker's
-    checkpoints, in folders beside this one, are gone on from."""
+    checkpoints, in folders beside this one, are gone on from. Without `output`, as a process of
+    a gang (`runner.gang_step`), it only trains; who comes after finds the last checkpoint."""
     keep_heap()
     model = ModelConfig.model_validate(config["model"])
     recipe = TrainConfig.model_validate(config["train"])
-    decoder, sampler = Decoder(model), sampler_of(recipe, config["seed"], model.seq_len, inputs)
+    decoder = Decoder(model, ComputeConfig.model_validate(config["compute"]))
+    sampler = sampler_of(recipe, config["seed"], model.seq_len, inputs)
     mine = scratch(out)
     earlier = [x / "checkpoints" for x in sorted(out.parent.glob("*.scratch")) if x != mine]
+    last = [x for x in earlier if latest(x) == recipe.num_train_steps]
     curve: dict[int, float | None] = {}
-    for metrics in steps_of(
-        decoder, recipe, sampler, config["seed"], mine / "checkpoints", earlier
+    for metrics in (
+        ()
+        if last and output
+        else steps_of(decoder, recipe, sampler, config["seed"], mine / "checkpoints", earlier)
     ):
         loss = metrics.loss if math.isfinite(metrics.loss) else None
         print(
             f"step {metrics.step} of {recipe.num_train_steps}: loss {metrics.loss:.4f}", flush=True
         )
-        _note(mine / "curve", metrics.step, loss)
+        if jax.process_index() == 0:
+            _note(mine / "curve", metrics.step, loss)
+    if not output:
+        return
     for folder in (*earlier, mine / "checkpoints"):
         curve |= _noted(folder.parent / "curve")
     like = jax.eval_shape(decoder.init, jax.random.key(0))
-    params = restore(mine / "checkpoints" / str(recipe.num_train_steps), "params", like)
+    folder = last[0] if last else mine / "checkpoints"
+    params = restore(folder / str(recipe.num_train_steps), "params", like)
     leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(params))
     named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
     safetensors.numpy.save_file(named, out / "params.safetensors")
