@@ -198,3 +198,18 @@ def test_what_no_pool_can_hold_is_refused_at_its_approval(lab_on: Callable[[str]
     tell(lab, "grace", pull := propose(lab, "one"), "/run")
     assert not lab.records("executions")
     assert "more than the cluster has in one pool; it has none at all" in lab.last(pull)
+
+
+def test_an_approval_that_no_longer_holds_when_its_turn_comes_gives_the_device_to_the_next(
+    lab_on: Callable[[str], Lab],
+) -> None:
+    lab = lab_on(ONE)
+    for name in ("one", "two", "three"):
+        tell(lab, "grace", propose(lab, name), "/run")
+    later = EXPERIMENT.replace("0.0003", "0.0005").encode()
+    lab.sandbox.commit("ada", "two", {"experiments/two/experiment.yaml": later}, "a new thought")
+    look(lab)
+    assert states(lab) == ["begun", "queued", "queued"]
+    end_first(lab)
+    look(lab, 20)
+    assert states(lab) == ["done", "voided", "begun"]
