@@ -126,6 +126,7 @@ def _approvable(thread: Thread, comment: Comment, role: str, argument: str) -> P
                         "This plan has its execution already: "
                         f"`{known}` is {states.get(known, 'queued')}."
                     )
+        return thread.refusal(comment.author.login, found.n) or found
     return found
 
 

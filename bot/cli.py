@@ -56,13 +56,26 @@ def serve(
     seconds_between_writes: Annotated[
         float, typer.Option(envvar="REGATTA_SECONDS_BETWEEN_WRITES")
     ] = 1.0,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REGATTA_CLUSTER",
+            help="The lab's devices and rules, as examples/cluster.yaml describes some. "
+            "Without it, everything starts when it is approved and Ray queues it.",
+        ),
+    ] = None,
     host: str = "127.0.0.1",
     port: int = 8080,
 ) -> None:
     """Run the bot. Secrets come from REGATTA_GITHUB_TOKEN and REGATTA_WEBHOOK_SECRET alone."""
     from bot import serve as server
+    from runner.cluster import BadCluster, load
     from runner.launch import RayAddress
 
+    try:
+        described = load(cluster) if cluster else None
+    except BadCluster as error:
+        _stop(str(error))
     secret = _secret("REGATTA_WEBHOOK_SECRET")
     server.serve(
         server.Settings(
@@ -74,6 +87,7 @@ def serve(
             github_api=github_api,
             bot=bot,
             seconds_between_writes=seconds_between_writes,
+            cluster=described,
             host=host,
             port=port,
         )

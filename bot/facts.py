@@ -27,6 +27,7 @@ from runner.record import (
     Standing,
     StepEnd,
 )
+from runner.schedule import Place
 
 
 @dataclass(frozen=True, order=True)
@@ -83,7 +84,7 @@ class Finding:
 class Question:
     """Something to look up: a method of the observer and its arguments."""
 
-    what: Literal["issue", "pull", "role", "form", "finding"]
+    what: Literal["issue", "pull", "role", "form", "finding", "refusal"]
     about: tuple[str, ...] = ()
 
 
@@ -140,6 +141,7 @@ class Ran:
     progress: Progress | None
     runs: tuple[Run, ...] = ()
     steps: Mapping[str, StepEnd] = field(default_factory=dict)  # that have come to an end
+    place: Place | None = None  # in the line for devices; None: nothing keeps it from beginning
 
     @property
     def execution(self) -> Execution:
@@ -193,6 +195,11 @@ class Thread:
     def finding(self, base: str, head: str) -> Finding:
         """What the commit `head` declares that `base` does not."""
         return self._ask(Question("finding", (base, head)))
+
+    def refusal(self, login: str, plan: int) -> str:
+        """Why somebody may not approve the plan of this number as things stand, or nothing: it
+        breaks a budget, or no device of the lab's can take it."""
+        return self._ask(Question("refusal", (login, str(plan))))
 
     def _ask(self, question: Question) -> Any:
         if question not in self.answers:

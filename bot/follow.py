@@ -32,9 +32,15 @@ def rules(thread: Thread) -> Iterator[Action]:
 def ongoing(thread: Thread) -> Iterator[Drive]:
     """The next steps of this thread's executions that need no word of GitHub's."""
     for ran in thread.executions if thread.is_pull else ():
-        action = lifecycle.decide(ran.life)
+        action = _next(ran)
         if action is not None and not _is_launch(ran, action):
             yield Drive(ran.execution.id, action)
+
+
+def _next(ran: Ran) -> lifecycle.Action | None:
+    """The execution's next step. It claims its first attempt, and with it devices, in its turn."""
+    action = lifecycle.decide(ran.life)
+    return None if ran.place and action == lifecycle.Claim("t1") else action
 
 
 def _is_launch(ran: Ran, action: lifecycle.Action) -> bool:
@@ -44,7 +50,7 @@ def _is_launch(ran: Ran, action: lifecycle.Action) -> bool:
 
 def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
     """The execution's next step; the launch only while its approval still holds."""
-    action = lifecycle.decide(ran.life)
+    action = _next(ran)
     if action is None:
         return
     if _is_launch(ran, action):
@@ -68,7 +74,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         return
     state, final = ran.life.state, ran.result is not None
     status, check = f"status.{execution.id}", f"check.{execution.id}"
-    body, title = words.status(ran), words.status_title(ran)
+    body, title = words.status(ran, thread.now), words.status_title(ran)
     yield Say(status, body, state)
     yield Check(
         key=check,
@@ -76,7 +82,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         commit=origin.commit,
         conclusion=None,
         title=title,
-        summary=body,
+        summary=words.status(ran),
         state=state,
     )
     shown = thread.shown.get(status)
@@ -85,7 +91,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         yield Show(of=status, body=body, state=state, final=final)
     shown = thread.shown.get(check)
     if shown is None or shown.state != state:
-        yield Show(check, body, state, final, CONCLUSIONS.get(state), title)
+        yield Show(check, words.status(ran), state, final, CONCLUSIONS.get(state), title)
 
 
 def _result(thread: Thread, ran: Ran) -> Iterator[Action]:

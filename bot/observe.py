@@ -32,7 +32,9 @@ from runner.record import (
     StepEnd,
     run_name,
 )
+from runner.schedule import Place
 from runner.store import Store
+from runner.turns import Turns
 
 FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 
@@ -41,12 +43,18 @@ class Observer:
     """Looks at store, Ray and GitHub, and changes nothing."""
 
     def __init__(
-        self, store: Store, github: GitHub, launcher: drive.Launcher, leases: LeaseWatch
+        self,
+        store: Store,
+        github: GitHub,
+        launcher: drive.Launcher,
+        leases: LeaseWatch,
+        turns: Turns | None = None,
     ) -> None:
         self._store = store
         self._github = github
         self._launcher = launcher
         self._leases = leases
+        self._turns = turns
         self._declared = Declared(store, github)
 
     def thread(
@@ -120,6 +128,8 @@ class Observer:
                 return self._form()
             case "finding":
                 return self._declared.finding(id.repository, *question.about)
+            case "refusal":
+                return self._refusal(id, *question.about)
 
     # ── Records ──────────────────────────────────────────────────────────────────────────────
 
@@ -185,6 +195,7 @@ class Observer:
             else None,
             runs=tuple(filter(None, runs)),
             steps=self._step_ends(life),
+            place=self._place(life),
         )
 
     def _step_ends(self, life: lifecycle.Facts) -> dict[str, StepEnd]:
@@ -193,6 +204,18 @@ class Observer:
         if life.result and (ended := life.of("t")[-1].ended):
             return ended.steps
         return provenance.step_ends(self._store, life.execution)
+
+    def _place(self, life: lifecycle.Facts) -> Place | None:
+        if self._turns is None or life.attempts or life.result or life.execution.origin is None:
+            return None
+        return self._turns.waiting(self._github.now()).get(life.execution.id)
+
+    def _refusal(self, id: ThreadId, login: str, plan: str) -> str:
+        path = f"plans/{id.repository}/{id.number}/{plan}"
+        found = record.require(self._store, path, PlanRecord).plan
+        if self._turns is None or found is None:
+            return ""
+        return self._turns.refusal(found, login, self._github.now())
 
     @staticmethod
     def _refusals(approvals: Mapping[str, Approval], issue: int) -> dict[str, Approval]:

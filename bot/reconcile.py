@@ -19,8 +19,10 @@ from bot.facts import Action, Drive, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
 from bot.observe import Observer
 from runner import drive, lifecycle
+from runner.cluster import Described
 from runner.leases import Leadership, LeaseWatch
 from runner.store import Store
+from runner.turns import Turns
 
 MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
 MOST_ROUNDS = 100  # of one look; more means that two rules disagree
@@ -39,13 +41,17 @@ class Reconciler:
         github: GitHub,
         launcher: drive.Launcher,
         *,
+        cluster: Described | None = None,
         on_records: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_records` is called when facts were added, to redraw what is derived from them."""
+        """With a `cluster`, executions begin in their turn, as `runner.schedule` has it; without
+        one, all begin when they are approved, and Ray queues them. `on_records` is called when
+        facts were added, to redraw what is derived from them."""
         self._store = store
         self._github = github
-        self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic))
+        turns = Turns(store, cluster) if cluster else None
+        self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic), turns)
         self._actor = Actor(store, github, launcher)
         self._leadership = Leadership(store, "bot", monotonic)
         self._on_records = on_records

@@ -16,6 +16,7 @@ from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
 from runner import upload
+from runner.cluster import Described
 from runner.launch import RayAddress, RayJobs
 from runner.store import Store
 
@@ -34,6 +35,7 @@ class Settings:
     github_api: str = "https://api.github.com"
     bot: str = "regatta-lab[bot]"
     seconds_between_writes: float = 1.0
+    cluster: Described | None = None  # without one, Ray queues what was approved
     host: str = "127.0.0.1"
     port: int = 8080
 
@@ -59,7 +61,9 @@ def create_app(settings: Settings) -> FastAPI:
             log.exception("the site could not be built")
 
     rebuild()
-    reconciler = Reconciler(store, github, RayJobs(settings.ray), on_records=rebuild)
+    reconciler = Reconciler(
+        store, github, RayJobs(settings.ray), cluster=settings.cluster, on_records=rebuild
+    )
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")
     uploads = threading.Thread(target=upload.keep_uploading, args=(store, stop), daemon=True)

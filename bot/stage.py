@@ -156,6 +156,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
                 *("--ray-address", ray.url),
                 *("--ray-token-file", str(ray.token_file)),
                 *("--seconds-between-writes", "0.2"),
+                *("--cluster", str(Path(__file__).parent / "sandbox" / "cluster.yaml")),
                 *("--port", str(bot_port)),
             ],
             environment,

@@ -8,6 +8,7 @@ wrote it and can neither mention anybody nor break a table, a fence or a marker.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -299,8 +300,8 @@ _HEADLINES = {
 }
 
 
-def status(ran: Ran) -> str:
-    """How far an execution is; edited as it goes."""
+def status(ran: Ran, now: datetime | None = None) -> str:
+    """How far an execution is; edited as it goes. With `now`, and its place in the queue."""
     icon, headline = _headline(ran)
     if ran.life.state == "cancelled" and ran.result:
         headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
@@ -323,6 +324,7 @@ def status(ran: Ran) -> str:
         bar="█" * round(20 * fraction) + "░" * (20 - round(20 * fraction)),
         lost=[a for a in ran.life.attempts if a.ended and a.ended.how == "lost"],
         result=ran.result,
+        place=prose(ran.place.words(int(now.timestamp()))) if ran.place and now else "",
     )
 
 

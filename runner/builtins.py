@@ -23,7 +23,15 @@ from pydantic import (
     model_validator,
 )
 
-from engine.config import Config, Count, EvalConfig, ModelConfig, TrainConfig, refusal
+from engine.config import (
+    ComputeConfig,
+    Config,
+    Count,
+    EvalConfig,
+    ModelConfig,
+    TrainConfig,
+    refusal,
+)
 from engine.phases import Weights
 from runner.store import to_json
 
@@ -145,6 +153,7 @@ class Train(Config):
     train: TrainConfig
     own: Own = Own()
     options: Options = Options()
+    compute: ComputeConfig = ComputeConfig()
     seed: int = Field(default=0, ge=0, lt=2**31)
 
     @field_validator("own")

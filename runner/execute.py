@@ -16,10 +16,10 @@ from typing import Any
 
 from runner import children, graph, makers, planning
 from runner.builtins import BUILT_IN
-from runner.hardware import KINDS
+from runner.hardware import KINDS, takes_gang
 from runner.leases import STALE_AFTER
 from runner.lifecycle import MOST_ATTEMPTS
-from runner.record import Plan, PlannedStep
+from runner.record import Plan, PlannedStep, Resources
 from runner.step_child import Job
 from runner.store import Store, StoreError
 
@@ -125,6 +125,8 @@ def _options(step: PlannedStep) -> dict[str, Any]:
     """What Ray is asked for, for what computes a step."""
     kind, count = KINDS[step.resources.kind], step.resources.count
     cpus, gpus = kind.ray_cpus * count, kind.ray_gpus * count
+    if takes_gang(step.resources.kind, count):  # its hosts have their own
+        cpus, gpus = 0, 0
     return {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
 
 
@@ -260,8 +262,13 @@ def make(
             code=str(code) if step.own else "",
             resources=step.resources,
         )
-        child = partial(_child, name, step, str(code))
-        receipt.update(children.make(step.do, job, child, one, mapper))
+        child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
+        if takes_gang(step.resources.kind, step.resources.count):
+            from runner import gang_step  # needs Ray
+
+            of_gang = gang_step.train(name, step, job)
+            job = job.model_copy(update={"resources": Resources(kind="cpu")})
+        receipt.update(children.make(step.do, job, child, one, mapper) | of_gang)
         check_code(name, step, code)  # the lab's might have been edited meanwhile
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})

@@ -75,6 +75,10 @@ class Leadership:
             f"{self._folder}/{generation:012d}.json", to_json({"holder": holder})
         ):
             return False
+        if self._current()[0] != generation:
+            # Long ago others had this number and removed it; we were away between look and write.
+            self._store.remove(f"{self._folder}/{generation:012d}.json")
+            return False
         self._renewed_at = now
         if generation > 2:
             self._store.remove(f"{self._folder}/{generation - 2:012d}.json")

@@ -58,14 +58,17 @@ def begin(
 def missing_devices(plan: record.Plan) -> str:
     """What this machine lacks for a plan, in a sentence; empty if nothing: a local Ray would let a
     job wait for ever for what is not there."""
-    here = local_ray.local_gpus()
+    gpus, cpus = local_ray.local_gpus(), local_ray.local_cpus()
     for resources in (plan.resources, *(step.resources for step in plan.steps.values())):
-        kind = KINDS[resources.kind]
-        if kind.ray_gpus * resources.count > here:
+        kind, count = KINDS[resources.kind], resources.count
+        lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
+        lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
+        lacks = lacks or "this machine is no host of a TPU slice" * bool(kind.ray_tpu)
+        if lacks:
             return (
-                f"{plan.experiment}, `resources`: the experiment asks for {resources.count} × "
-                f"{kind.description}, and of NVIDIA's devices this machine has {here}; write "
-                "`kind: cpu`, or name a cluster with --ray-address and --ray-token-file."
+                f"{plan.experiment}, `resources`: the experiment asks for {count} × "
+                f"{kind.description}, and {lacks}; write `{{kind: cpu, count: 1}}`, or name a "
+                "cluster with --ray-address and --ray-token-file."
             )
     return ""
 

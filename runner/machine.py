@@ -41,13 +41,14 @@ class WrongDevice(Exception):
 def settle(resources: Resources) -> None:
     """Fix cores, threads and flags for this process. Raises WrongDevice."""
     kind = KINDS[resources.kind]
-    if not kind.ray_gpus:
+    if kind.platform == "cpu":
         cores = _take_cores(int(kind.ray_cpus) * resources.count)
         os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
         os.environ["JAX_PLATFORMS"] = "cpu"
         return
-    flags = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_exclude_nondeterministic_ops=true"
-    os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
+    if kind.platform == "gpu":
+        flags = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_exclude_nondeterministic_ops=true"
+        os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
     import jax
 
     if jax.default_backend() == "cpu":

@@ -189,11 +189,13 @@ def _shared_as(node: Node, experiment: str) -> str:
 
 
 def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration without what changes no byte of the output: how often training saves."""
+    """The configuration without what does not decide the output: how often training saves, and how
+    it is computed but for `dtype`, which is more than the order of sums."""
     if node.do != "train":
         return config
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}
-    return {**config, "train": kept}
+    rest = {key: value for key, value in config.items() if key != "compute"}
+    return {**rest, "train": kept, "dtype": config["compute"]["dtype"]}
 
 
 def keep_code(store: Store, plan: Plan, folder: Path) -> None:

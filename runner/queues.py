@@ -120,10 +120,12 @@ class Queue:
         self._use(entry.account).committed += entry.reserved
         self._wait(entry)
 
-    def remember(self, account: Account, device_seconds: int, at: int) -> None:
-        """So much was used by what ended at `at`."""
+    def remember(
+        self, account: Account, device_seconds: int, at: int, of_budget: bool = True
+    ) -> None:
+        """So much was used by what ended at `at`; of the budget that counts now, or of another."""
         use = self._use(account)
-        use.committed += device_seconds
+        use.committed += device_seconds if of_budget else 0
         self._spend(use, device_seconds, at)
 
     def begin(self, start: Start, now: int) -> None:

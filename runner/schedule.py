@@ -20,11 +20,11 @@
 queue (`Queue.begin`, `finish`, `preempt`). Times are whole seconds on one clock.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heapreplace, merge
 
-from runner.figures import duration
 from runner.queues import (
     HOUR,
     WEEK,
@@ -286,6 +286,9 @@ def _in_line(
 # ── What can be expected ─────────────────────────────────────────────────────────────────────
 
 
+MINUTES = (1, 2, 3, 4, 5, 10, 15, 20, 30, 45, 60, 90)  # in which an expected start is told
+
+
 @dataclass(frozen=True)
 class Place:
     """Where an entry stands in the line for its kind, and when it can expect to start."""
@@ -297,13 +300,20 @@ class Place:
     why: str = ""  # there is no start to expect
 
     def words(self, now: int) -> str:
-        """`2 of 5 in line for 8 devices of h100, expected to start in 1 h 10 min`."""
-        line = f"{self.position} of {self.of} in line for {_devices(self.entry)}"
+        """`2nd in the queue for 8 devices of h100, expected to start in about 4 min`: in coarse
+        steps of time, so that words that are on show seldom change."""
+        line = f"{_ordinal(self.position)} in the queue for {_devices(self.entry)}"
         if self.start is None:
             return f"{line}; {self.why}"
         if self.start <= now:
-            return f"{line}, expected to start now"
-        return f"{line}, expected to start in {duration(self.start - now)}"
+            return f"{line}, expected to start at any moment"
+        minutes = (self.start - now) / 60
+        if steps := [step for step in MINUTES if minutes <= step]:
+            about = f"{steps[0]} min"
+        else:
+            hours = math.ceil(minutes / 60)
+            about = f"{hours} hours" if hours <= 48 else f"{math.ceil(hours / 24)} days"
+        return f"{line}, expected to start in about {about}"
 
 
 def forecast(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> dict[str, Place]:
@@ -340,10 +350,17 @@ def forecast(queue: Queue, cluster: Cluster, policy: Policy, now: int) -> dict[s
 def _why_not(entry: Entry, cluster: Cluster, queue: Queue, policy: Policy, now: int) -> str:
     here = [pool for pool in cluster.pools if pool.name in entry.pools]
     if all(pool.devices < entry.devices for pool in here):
-        return f"no pool has {entry.devices} devices for it any more; {', '.join(entry.pools)} had"
+        had = f"; {', '.join(entry.pools)} had" if entry.pools else ""
+        devices = "1 device" if entry.devices == 1 else f"{entry.devices} devices"
+        return f"no pool has {devices} for it any more{had}"
     lacks = device_hours(_Books(queue, policy, now).lacks(entry))
     return f"the budget of {entry.person} lacks {lacks} for what it lost to preemption"
 
 
 def _devices(entry: Entry) -> str:
-    return f"{entry.devices} device{'s' if entry.devices > 1 else ''} of {entry.kind}"
+    return f"{entry.devices} devices of {entry.kind}" if entry.devices > 1 else entry.kind
+
+
+def _ordinal(n: int) -> str:
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"

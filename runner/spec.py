@@ -13,13 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import ErrorDetails
 
 from engine.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from runner import hardware, yaml12
 from runner import steps as stepping
-from runner import yaml12
 from runner.builtins import Options, Own, OwnModel, Train, TrainOwn, in_the_way
-from runner.complaints import MOST_PROBLEMS, dotted, in_order, near, telling, told
+from runner.complaints import MOST_PROBLEMS, dotted, in_order, telling, told
 from runner.complaints import BadExperiment as BadExperiment
 from runner.complaints import Problem as Problem
-from runner.hardware import KINDS
 from runner.record import Resources
 from runner.steps import Node, StepName
 from runner.steps import Step as Step
@@ -302,14 +301,12 @@ _SHORT = _Declaration.model_fields.keys() - Declaration.model_fields.keys()
 def _sense(experiment: Experiment) -> list[Problem]:
     """What is well formed and still makes no sense."""
     found = []
-    kind = experiment.resources.kind
-    if kind not in KINDS:
-        known = ", ".join(f"`{name}`" for name in KINDS)
-        words = f"the lab has no devices of kind `{kind}`; it has {known}"
-        found.append(experiment.problem(("resources", "kind"), words + near(kind, KINDS)))
-    elif experiment.resources.count != 1:
-        words = "a run trains on one device so far; write `count: 1`"
-        found.append(experiment.problem(("resources", "count"), words))
+    resources = experiment.resources
+    if wrong := hardware.misfit(resources.kind, resources.count, trains=False):
+        key, words = wrong
+        if key == "count" and not experiment.nodes:
+            words = "a run trains on one device so far; write `count: 1`"
+        found.append(experiment.problem(("resources", key), words))
     if len(set(experiment.seeds)) != len(experiment.seeds):
         found.append(experiment.problem(("seeds",), "a seed stands twice; each is one run"))
     for name, (_, train) in experiment.arms.items() if not experiment.nodes else ():

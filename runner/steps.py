@@ -18,12 +18,12 @@ from pydantic import (
     ValidationError,
 )
 
-from engine.config import refusal
+from engine import memory
+from engine.config import MeshConfig, refusal
 from engine.phases import InputName
-from runner import graph, yaml12
-from runner.builtins import BUILT_IN, FUNCTION, own_of, schema_of
+from runner import graph, hardware, yaml12
+from runner.builtins import BUILT_IN, FUNCTION, Own, Train, own_of, schema_of
 from runner.complaints import Problem, dotted, near, told
-from runner.hardware import KINDS
 from runner.record import Resources
 from runner.step_inputs import CHECKS, read_by
 from runner.store import to_json
@@ -186,15 +186,10 @@ class _Reader:
         return tuple(step.inputs) if step.do == "mix" else ()
 
     def _check(self, name: str, step: Step) -> None:
-        kind = (step.resources or self._resources).kind
-        if step.resources and step.resources.count != 1:
-            self._say(
-                (name, "resources", "count"), "a step uses one device so far; write `count: 1`"
-            )
-        if step.resources and kind not in KINDS:
-            known = ", ".join(f"`{one}`" for one in KINDS)
-            words = f"the lab has no devices of kind `{kind}`; it has {known}{near(kind, KINDS)}"
-            self._say((name, "resources", "kind"), words)
+        if (asked := step.resources) and (
+            wrong := hardware.misfit(asked.kind, asked.count, trains=step.do == "train")
+        ):
+            self._say((name, "resources", wrong[0]), wrong[1])
         if step.alias:
             first = next(one for one, other in self._steps.items() if other.alias == step.alias)
             if first != name:
@@ -242,7 +237,7 @@ class _Reader:
         """A built-in's configuration, with every default filled in."""
         schema = schema_of(do, config)
         try:
-            return schema.model_validate(config)
+            return self._spread(name, schema.model_validate(config))
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 where = ("steps", name, "config")
@@ -250,6 +245,27 @@ class _Reader:
                 if found not in self.problems:
                     self.problems.append(found)
             return None
+
+    def _spread(self, name: str, config: BaseModel) -> BaseModel:
+        """Over all devices of the step: as it says, or else each with a part of the batch."""
+        if not isinstance(config, Train):
+            return config
+        devices = (self._steps[name].resources or self._resources).count
+        if config.own != Own():
+            if devices > 1:
+                words = "functions of one's own train on one device so far; write `count: 1`"
+                self._say((name, "resources", "count"), words)
+            return config
+        compute = config.compute
+        if compute.mesh == MeshConfig():
+            compute = compute.model_copy(update={"mesh": MeshConfig(data=devices)})
+        for wrong in memory.misfits(
+            compute.mesh, devices=devices, model=config.model, train=config.train
+        ):
+            place = (name, "config", *wrong.field.split("."))
+            if self.problem(place, wrong.words) not in self.problems:
+                self._say(place, wrong.words)
+        return config.model_copy(update={"compute": compute})
 
     def _say(self, path: yaml12.Path, words: str) -> None:
         if (found := self.problem(path, words)) not in self.problems:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from engine.config import ModelConfig, TrainConfig
+from engine.config import ComputeConfig, ModelConfig, TrainConfig
 from engine.data import Batch
 from engine.loss import LossFunction, cross_entropy
 from engine.model import Decoder, Model
@@ -55,7 +55,8 @@ def parts(config: Mapping[str, Any], inputs: Mapping[str, Any], functions: Funct
     """The parts that a `train` step's configuration names. Raises BadOwnCode."""
     names, recipe = config["own"], TrainConfig.model_validate(config["train"])
     given = {key: (names[key], functions[names[key]]) for key in names}
-    model = _model(config["model"], given.get("model"))
+    compute = ComputeConfig.model_validate(config.get("compute", {}))
+    model = _model(config["model"], given.get("model"), compute)
     shape = recipe.train_batch_size, model.config.seq_len
     if "model" in given:
         check_model(given["model"][0], model, *shape)
@@ -109,8 +110,12 @@ def blame_for(
 # ── Models, losses, optimizers, schedules ───────────────────────────────────────────────────────
 
 
-def _model(config: Mapping[str, Any], given: tuple[str, Callable[..., Any]] | None) -> Model:
-    return own_model(config, *given) if given else Decoder(ModelConfig.model_validate(config))
+def _model(
+    config: Mapping[str, Any], given: tuple[str, Callable[..., Any]] | None, compute: ComputeConfig
+) -> Model:
+    if given:
+        return own_model(config, *given)
+    return Decoder(ModelConfig.model_validate(config), compute)
 
 
 def _without_roles(model: Model) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import safetensors.numpy
 
-from engine.checkpoint import restore
+from engine.checkpoint import latest, restore
 from engine.config import TrainConfig
 from engine.heap import keep_heap
 from engine.sampling import Batches
@@ -26,10 +26,13 @@ def train(
     inputs: Mapping[str, Path],
     out: Path,
     functions: Functions = {},  # noqa: B006  # never changed
+    *,
+    output: bool = True,
 ) -> None:
     """Train on the train split of the input `tokens`, and of what phases name. An earlier maker's
     checkpoints, in folders beside this one, are gone on from. `functions` are those of the
-    experiment's own."""
+    experiment's own. Without `output`, as a process of a gang (`runner.gang_step`), it only trains;
+    who comes after finds the last checkpoint."""
     keep_heap()
     parts = own.parts(config, inputs, functions)
     decoder = parts.model
@@ -39,6 +42,7 @@ def train(
     )
     mine = scratch(out)
     earlier = [x / "checkpoints" for x in sorted(out.parent.glob("*.scratch")) if x != mine]
+    last = [x for x in earlier if latest(x) == recipe.num_train_steps]
     curve: dict[int, float | None] = {}
     steps = steps_of(
         decoder,
@@ -52,18 +56,22 @@ def train(
         rates=parts.rates,
     )
     try:
-        for metrics in steps:
+        for metrics in () if last and output else steps:
             loss = metrics.loss if math.isfinite(metrics.loss) else None
             said = f"step {metrics.step} of {recipe.num_train_steps}: loss {metrics.loss:.4f}"
             print(said, flush=True)
-            _note(mine / "curve", metrics.step, loss)
+            if jax.process_index() == 0:
+                _note(mine / "curve", metrics.step, loss)
     except Diverged as error:
         first = sampler.rows(1, range(sampler.batch_size))
         raise own.blame_for(error, config, parts, first) from error
+    if not output:
+        return
     for folder in (*earlier, mine / "checkpoints"):
         curve |= _noted(folder.parent / "curve")
     like = jax.eval_shape(decoder.init, jax.random.key(0))
-    params = restore(mine / "checkpoints" / str(recipe.num_train_steps), "params", like)
+    folder = last[0] if last else mine / "checkpoints"
+    params = restore(folder / str(recipe.num_train_steps), "params", like)
     leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(params))
     named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
     safetensors.numpy.save_file(named, out / "params.safetensors")

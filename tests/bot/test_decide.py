@@ -57,6 +57,7 @@ KNOWN = {
     asked("pull"): PULL,
     asked("role", "grace"): "maintain",
     asked("role", "sam"): "none",
+    asked("refusal", "grace", "1"): "",
     asked("finding", BASE, HEAD): Finding("experiments/warm", plan=PLANNED.plan),
 }
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runner.admission import Refused, Request, admit, priority_of
 from runner.queues import HOUR, WEEK, Priority, Queue, SliceTaken
-from runner.schedule import Cluster, Policy, Pool, forecast, schedule
+from runner.schedule import Cluster, Place, Policy, Pool, forecast, schedule
 
 FOUR = Cluster((Pool("nodes", "h100", 4),))
 ANY = Policy()
@@ -383,8 +383,8 @@ def test_everybody_waiting_has_a_place_and_an_expected_start() -> None:
     found = {name: (place.position, place.of, place.start) for name, place in places.items()}
     assert found == {"c": (1, 3, HOUR), "b": (2, 3, 2 * HOUR), "d": (3, 3, HOUR)}
     said = places["c"].words(60)
-    assert said == "1 of 3 in line for 3 devices of h100, expected to start in 59 min 0 s"
-    assert places["d"].words(HOUR) == "3 of 3 in line for 1 device of h100, expected to start now"
+    assert said == "1st in the queue for 3 devices of h100, expected to start in about 60 min"
+    assert places["d"].words(HOUR) == "3rd in the queue for h100, expected to start at any moment"
 
 
 def test_who_cannot_expect_to_start_is_told_why() -> None:
@@ -397,3 +397,20 @@ def test_who_cannot_expect_to_start_is_told_why() -> None:
     assert places["wide"].start == HOUR
     shrunk = forecast(queue, Cluster((Pool("nodes", "h100", 3),)), ADAS_TEN, HOUR)
     assert shrunk["wide"].words(HOUR).endswith("; no pool has 4 devices for it any more; nodes had")
+
+
+@pytest.mark.parametrize(
+    ("position", "seconds", "said"),
+    [
+        (1, 0, "1st in the queue for h100, expected to start at any moment"),
+        (2, 181, "2nd in the queue for h100, expected to start in about 4 min"),
+        (3, 240, "3rd in the queue for h100, expected to start in about 4 min"),
+        (4, 301, "4th in the queue for h100, expected to start in about 10 min"),
+        (11, 3500, "11th in the queue for h100, expected to start in about 60 min"),
+        (22, 5401, "22nd in the queue for h100, expected to start in about 2 hours"),
+        (23, 72 * HOUR, "23rd in the queue for h100, expected to start in about 3 days"),
+    ],
+)
+def test_an_expected_start_is_told_in_coarse_steps(position: int, seconds: int, said: str) -> None:
+    (entry,) = admit([request("a")], Queue(), FOUR, ANY)
+    assert Place(entry, position, 30, HOUR + seconds).words(HOUR) == said

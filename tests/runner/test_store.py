@@ -332,6 +332,31 @@ def test_of_many_that_take_a_stale_lead_at_once_one_gets_it(store: Store) -> Non
     assert len(race([rival.held for rival in rivals])) == 1
 
 
+def test_who_was_away_between_look_and_write_does_not_lead_by_a_number_of_the_past(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    first, second = Leadership(store, "bot", clock), Leadership(Store(store.root), "bot", clock)
+    assert first.held()
+    clock.now += RENEW_EVERY
+    create = store.create
+
+    def late(name: str, data: bytes) -> bool:
+        monkeypatch.undo()
+        assert not second.held()  # it sees the lease for the first time
+        clock.now += STALE_AFTER
+        for _ in range(3):  # its second renewal removes the number that `first` is about to write
+            assert second.held()
+            clock.now += RENEW_EVERY
+        return create(name, data)
+
+    monkeypatch.setattr(store, "create", late)
+    assert not first.held()
+    assert second.held()
+    assert not first.held()
+    assert len(store.list("leases/bot")) <= 3
+
+
 def test_superseded_generations_are_removed(store: Store) -> None:
     clock = Clock()
     leader = Leadership(store, "bot", clock)

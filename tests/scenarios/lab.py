@@ -18,6 +18,7 @@ from bot.sandbox.sandbox import Sandbox, make_sandbox
 from bot.sandbox.server import running
 from bot.sandbox.state import Clock
 from runner import faults
+from runner.cluster import Described
 from runner.store import Store
 from tests.stub_trainer import StubRay
 
@@ -66,8 +67,11 @@ def form_body(hypothesis: str = HYPOTHESIS, predictions: str = PREDICTIONS) -> s
 class Lab:
     """Sandbox, bot and stub trainer."""
 
-    def __init__(self, root: Path, trainer: StubRay | None = None) -> None:
+    def __init__(
+        self, root: Path, trainer: StubRay | None = None, cluster: Described | None = None
+    ) -> None:
         self.root = root
+        self.cluster = cluster
         self.clock = Clock(running=False)
         self.trainer = trainer or StubRay()
         files = {
@@ -103,7 +107,9 @@ class Lab:
             sleep=self.sleep,
         )
         self.store = store
-        self.bot = Reconciler(store, github, self.trainer, monotonic=self.monotonic)
+        self.bot = Reconciler(
+            store, github, self.trainer, cluster=self.cluster, monotonic=self.monotonic
+        )
         self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)
         again, self.undelivered = self.undelivered, []
         for headers, body in again:
@@ -204,9 +210,10 @@ def a_lab(
     root: Path,
     trainer: StubRay | None = None,
     wrap: Callable[[Any], Any] = lambda app: app,
+    cluster: Described | None = None,
 ) -> Iterator[Lab]:
     """A lab whose sandbox listens on loopback for the length of the block."""
-    lab = Lab(root, trainer)
+    lab = Lab(root, trainer, cluster)
     with running(lab.sandbox, wrap=wrap):
         lab.settle()
         yield lab

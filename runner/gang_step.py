@@ -1,0 +1,58 @@
+"""A `train` step on more than one device: a gang of processes (`runner.many_hosts`) trains it to
+its last checkpoint. Each attempt of the gang has a folder of its own beside the step's output, from
+whose checkpoints the next one, or the next maker, goes on; one process then writes the output
+(`runner.builtin.train`). All hosts see the store's folder under the same path.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from engine.processes import Place
+from runner import execute, machine, many_hosts
+from runner.gang import Gang
+from runner.hardware import KINDS
+from runner.makers import MakingFailed
+from runner.record import PlannedStep, Resources
+from runner.step_child import Job
+
+
+def gang_of(resources: Resources) -> Gang:
+    """The processes that train on these: one a host, with the devices that a host has; of a TPU
+    slice, its hosts."""
+    kind, count = KINDS[resources.kind], resources.count
+    if kind.ray_tpu:
+        return many_hosts.tpu_gang(kind.ray_tpu, kind.topologies[count])
+    each = min(count, kind.devices_per_host)
+    return Gang(
+        hosts_per_slice=count // each,
+        resources={"CPU": kind.ray_cpus * each, "GPU": kind.ray_gpus * each},
+        environment={"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(each)}
+        if kind.platform == "cpu"
+        else {},
+    )
+
+
+def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
+    """Train to the end, and return the first process's receipt. Waits until there are hosts enough.
+    Raises MakingFailed."""
+    if job.own:
+        raise MakingFailed("functions of the experiment's own train on one device; write count: 1")
+    try:
+        outcome = many_hosts.run(_host, gang_of(step.resources), name, step, job)
+    except many_hosts.GangFailed as error:
+        raise MakingFailed(str(error)) from error
+    lost = {"lost": "; ".join(outcome.lost)} if outcome.lost else {}
+    receipt: dict[str, str] = outcome.result
+    return {**receipt, "processes": str(gang_of(step.resources).hosts), **lost}
+
+
+def _host(place: Place, attempt: int, name: str, step: PlannedStep, job: Job) -> Any:
+    """What one process of the gang does."""
+    each = min(step.resources.count, KINDS[step.resources.kind].devices_per_host)
+    machine.settle(Resources(kind=step.resources.kind, count=each))
+    execute.check_code(name, step, Path(job.code))
+    from runner.builtin import train as built_in  # with JAX, of which `machine` had to be first
+
+    inputs = {key: Path(str(folder)) for key, folder in job.inputs.items()}
+    built_in.train(job.config, inputs, Path(f"{job.out}.{attempt}"), output=False)
+    return machine.receipt() if place.rank == 0 else None
