@@ -170,12 +170,16 @@ def _make(
         return [NO_INPUT] * len(names)
     store = Store(Path(root), make=False)
     children.ready()  # from this thread, which outlives the others
+    made = partial(_made, store, steps, Path(code), execution)
+    if _spreads(steps[names[0]]):
+        # Ray lends a task's cores to others only while the task's first thread waits for them.
+        return [made(name) for name in names]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda name: _made(store, name, steps, Path(code), execution), names))
+        return list(pool.map(made, names))
 
 
 def _made(
-    store: Store, name: str, steps: dict[str, PlannedStep], code: Path, execution: str
+    store: Store, steps: dict[str, PlannedStep], code: Path, execution: str, name: str
 ) -> str:
     try:
         mapper = _on_ray(name, steps[name]) if _spreads(steps[name]) else map
