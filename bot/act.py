@@ -72,6 +72,8 @@ class Actor:
                 self._idempotent(where, action.key, lambda: self._show(thread, action))
             case Show():
                 self._converge(thread, action)
+            case Write(record=record.Execution() as execution):
+                drive.begin(self._store, execution)
             case Write(path=path, record=fact):
                 record.write(self._store, path, fact)
             case Drive(execution=execution, action=step):

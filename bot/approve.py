@@ -147,6 +147,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             approved_by=approval.by,
             approval=approval.id,
         ),
+        source=plan.source,
     )
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from bot.facts import Finding
 from bot.github import Entry, GitHub, Refused
 from engine.tokenize import Text
-from runner import planning, provenance, record, spec
-from runner.record import Preregistration, Standing
+from runner import aliases, checkout, planning, provenance, record, spec
+from runner.record import Preregistration, Source, Standing
 from runner.spec import BadExperiment, Experiment
 from runner.store import Store
 
 MOST_BYTES = 5_000_000  # of one file
 MOST_MODULES = 200  # of an experiment's own
+MOST_DIFFERENCES = 5  # told of an alias
 
 
 class Declared:
@@ -53,17 +54,24 @@ class Declared:
             )
             return Finding(None, problems=(words,))
         try:
-            plan = self._plan(repository, folder, head)
-            return Finding(folder, plan=plan, standings=self._standings(plan))
+            files = {
+                entry.path.removeprefix(f"{folder}/"): entry
+                for entry in self._github.tree(head)
+                if entry.path.startswith(f"{folder}/")
+            }
+            plan = self._plan(repository, folder, files)
+            tree = checkout.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
+            return Finding(
+                folder,
+                plan=plan,
+                standings=self._standings(plan),
+                drifted=drifted(self._store, plan),
+                source=Source(tree=tree, commit=head),
+            )
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
 
-    def _plan(self, repository: int, folder: str, head: str) -> record.Plan:
-        files = {
-            entry.path.removeprefix(f"{folder}/"): entry
-            for entry in self._github.tree(head)
-            if entry.path.startswith(f"{folder}/")
-        }
+    def _plan(self, repository: int, folder: str, files: Mapping[str, Entry]) -> record.Plan:
         name = spec.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
         experiment = spec.parse(self._declaration(files.get(name), file), file)
@@ -148,6 +156,16 @@ class Declared:
             except UnicodeDecodeError:
                 words = "it is not UTF-8 text"
         raise BadExperiment([spec.Problem(file, 1, "", words)])
+
+
+def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:
+    """Of each alias that would mean something else now, what differs and what to do."""
+    found = aliases.drifted(aliases.known(store, plan), plan.steps)
+    return tuple(
+        f"{aliases.sentence(drift, plan.experiment)} What differs: "
+        + "; ".join(f"`{step}`: {why}" for step, why in drift.why[:MOST_DIFFERENCES])
+        for drift in found
+    )
 
 
 def _lay(folder: Path, name: str, content: bytes) -> None:

@@ -24,6 +24,7 @@ from runner.record import (
     Record,
     Result,
     Run,
+    Source,
     Standing,
     StepEnd,
 )
@@ -78,6 +79,8 @@ class Finding:
     plan: Plan | None = None
     problems: tuple[str, ...] = ()
     standings: Mapping[str, Standing] = field(default_factory=dict)  # of the plan's steps
+    drifted: tuple[str, ...] = ()  # aliases that would mean something else
+    source: Source | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from bot.declared import Declared
+from bot.declared import Declared, drifted
 from bot.facts import (
     Comment,
     Form,
@@ -213,7 +213,11 @@ class Observer:
     def _refusal(self, id: ThreadId, login: str, plan: str) -> str:
         path = f"plans/{id.repository}/{id.number}/{plan}"
         found = record.require(self._store, path, PlanRecord).plan
-        if self._turns is None or found is None:
+        if found is None:
+            return ""
+        if meant := drifted(self._store, found):
+            return meant[0]
+        if self._turns is None:
             return ""
         return self._turns.refusal(found, login, self._github.now())
 

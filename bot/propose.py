@@ -51,5 +51,7 @@ def _plan(thread: Thread) -> Iterator[Action]:
         plan=found.plan,
         problems=found.problems,
         standings=dict(found.standings),
+        drifted=found.drifted,
+        source=found.source,
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)

@@ -203,6 +203,7 @@ def _steps(record: PlanRecord) -> list[dict[str, Any]]:
         {
             "name": name,
             "do": step.do,
+            "alias": step.alias,
             "standing": record.standings.get(name),
             "takes": _counted(other.partition("/")[0] for other in step.needs),
             "config": _flow_lines(step.config),

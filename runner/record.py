@@ -228,6 +228,8 @@ class PlanRecord(Record):
     plan: Plan | None
     problems: tuple[str, ...] = ()
     standings: dict[str, Standing] = {}  # of steps
+    drifted: tuple[str, ...] = ()  # aliases that would mean something else, each with what to do
+    source: "Source | None" = None
 
 
 class Approval(Record):

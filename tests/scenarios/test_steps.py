@@ -134,6 +134,26 @@ def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) 
     assert "✅ 1 confirmed" in lab.last(pull)
 
 
+def test_an_alias_that_would_mean_something_else_stops_the_run_and_says_why(lab: Lab) -> None:
+    lab.preregister(form_body(predictions=FAST_IS_BETTER))
+    named = BUILT_IN.replace("    do: tokenize\n", "    do: tokenize\n    as: stdlib-2026-11\n")
+    pull = proposed(lab, {"experiment.yaml": named})
+    assert "| `tokens` as `stdlib-2026-11` | `tokenize` |" in lab.last(pull)
+    lab.say("grace", pull, "/run")
+    (begun,) = executions(lab)
+    told = lab.records(f"executions/{begun}")["execution.json"]
+    assert (len(told["source"]["tree"]), len(told["lab"]["code_sha256"])) == (40, 64)
+    other = named.replace("source: stdlib", "source: stdlib, tokenizer: bpe, vocab_size: 300")
+    other = other.replace("seq_len: 32}", "seq_len: 32, vocab_size: 300}")
+    pull = proposed(lab, {"experiment.yaml": other}, "other")
+    plan = lab.last(pull)
+    assert "**It cannot be started: an alias would mean something else.**" in plan
+    assert "`tokens`: tokenizer byte → bpe" in plan
+    lab.say("grace", pull, "/run")
+    assert "`stdlib-2026-11` has a meaning since" in lab.last(pull)
+    assert executions(lab) == [begun]
+
+
 def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab: Lab) -> None:
     pull = proposed(lab, shipped())
     plan = lab.last(pull)
