@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from bot.facts import LABELS
-from runner.cli import TheStore, app
+from runner.cli import app
+from runner.cli_place import TheJobs, TheStore
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,7 +47,8 @@ def serve(
     repository: Annotated[str, typer.Option(envvar="REGATTA_REPOSITORY", help="owner/name")],
     ray_address: Annotated[str, typer.Option(envvar="REGATTA_RAY_ADDRESS", help="Its dashboard.")],
     ray_token_file: Annotated[Path, typer.Option(envvar="REGATTA_RAY_TOKEN_FILE")],
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
     github_api: Annotated[
         str, typer.Option(envvar="REGATTA_GITHUB_API")
     ] = "https://api.github.com",
@@ -80,6 +82,7 @@ def serve(
     server.serve(
         server.Settings(
             store=store,
+            jobs=jobs,
             repository=repository,
             webhook_secret=secret,
             credentials=lambda: _secret("REGATTA_GITHUB_TOKEN"),
@@ -124,7 +127,8 @@ def build(
     out: Annotated[Path, typer.Option(help="The folder to write; replaced as a whole.")] = Path(
         "site"
     ),
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
     lab: Annotated[str, typer.Option(help="The lab's name on the pages.")] = "Regatta",
     repository_url: Annotated[
         str, typer.Option(help="Where links to threads begin, as https://github.com.")
@@ -134,10 +138,9 @@ def build(
     from bot.site import pages
     from runner.store import Store, StoreError
 
-    if not (store / "store.json").is_file():
-        _stop(f"There is no store at {store}; name one with --store or REGATTA_STORE.")
     try:
-        pages.build(Store(store), out, lab=lab, repository_url=repository_url)
+        opened = Store(store, jobs=jobs, make=False)
+        pages.build(opened, out, lab=lab, repository_url=repository_url)
     except StoreError as error:
         _stop(str(error))
     print(out / "index.html")
@@ -164,5 +167,11 @@ def _stop(words: str) -> None:
 
 
 def main() -> None:
-    """The command line."""
-    app()
+    """The command line. A disk or a bucket may fail a command in its middle."""
+    from runner.store import StoreError
+
+    try:
+        app()
+    except StoreError as error:
+        errors.print(str(error), style="red", highlight=False, markup=False)
+        sys.exit(1)

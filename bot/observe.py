@@ -135,8 +135,8 @@ class Observer:
 
     def _delivery(self, id: ThreadId, name: str) -> dict[str, Any]:
         # Not through the store, which would keep a payload of megabytes for good.
-        path = self._store.path(f"records/inbox/{id.repository}/{id.number}/{name}.json")
-        return dict(json.loads(path.read_bytes()))
+        path = f"records/inbox/{id.repository}/{id.number}/{name}.json"
+        return dict(json.loads(self._store.peek(path) or b""))
 
     def _said(self, id: ThreadId) -> dict[str, Said]:
         folder = f"said/{id.repository}/{id.number}"

@@ -27,11 +27,12 @@ log = logging.getLogger("regatta.serve")
 class Settings:
     """What an operator says, by options or environment."""
 
-    store: Path
+    store: Path | str
     repository: str  # owner/name
     webhook_secret: str
     credentials: Callable[[], str]
     ray: RayAddress
+    jobs: str | None = None  # another place for all that jobs read and write
     github_api: str = "https://api.github.com"
     bot: str = "regatta-lab[bot]"
     seconds_between_writes: float = 1.0
@@ -42,7 +43,7 @@ class Settings:
 
 def create_app(settings: Settings) -> FastAPI:
     """The whole bot as one application; its reconciler lives as long as the application."""
-    store = Store(settings.store)
+    store = Store(settings.store, jobs=settings.jobs)
     github = GitHub(
         settings.repository,
         settings.credentials,
@@ -50,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
         bot=settings.bot,
         seconds_between_writes=settings.seconds_between_writes,
     )
-    pages = settings.store / "site"
+    pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
     def rebuild() -> None:

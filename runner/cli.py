@@ -19,6 +19,7 @@ from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner import (
     aliases,
     checkout,
+    cli_place,
     figures,
     local_run,
     lock,
@@ -31,6 +32,7 @@ from runner import (
 )
 from runner import compile_check as checking
 from runner.cli_new import command as new
+from runner.cli_place import TheJobs, TheStore
 from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
@@ -52,9 +54,6 @@ app.add_typer(store_app, name="store")
 ThePath = Annotated[
     Path, typer.Argument(metavar="PATH", help="An experiment's folder or its experiment.yaml.")
 ]
-TheStore = Annotated[
-    Path, typer.Option("--store", envvar="REGATTA_STORE", help="Where records and work lie.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 TheSlice = Annotated[
     str, typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64.")
@@ -70,7 +69,8 @@ Remat = Annotated[
 @app.command()
 def plan(
     path: ThePath,
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
     as_json: AsJson = False,
     devices: TheSlice = "",
     mesh: TheMesh = "",
@@ -86,7 +86,7 @@ def plan(
         on, compute = _described(devices, mesh, remat, default)
         _check_mesh([(arm.model, arm.train) for arm in arms.values()], compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
-    opened = _open(store) if store.is_dir() else None
+    opened = _found(store, jobs)
     out = Console(stderr=as_json)
     drifted = [steps_view.drift_view(x, planned.experiment) for x in _drifted(opened, planned)]
     if as_json:
@@ -112,7 +112,8 @@ def plan(
 @app.command()
 def run(
     path: ThePath,
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
     as_json: AsJson = False,
     ray_address: Annotated[
         str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
@@ -122,7 +123,7 @@ def run(
     """Train and evaluate an experiment, here or on a Ray of yours. Unsigned, without approval."""
     if bool(ray_address) != bool(ray_token_file):
         _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
-    opened = _open(store)
+    opened = _open(store, jobs)
     _check_lock(path)
     planned = _planned(path, opened)
     console = Console(stderr=True)
@@ -144,7 +145,7 @@ def run(
                 ray = stack.enter_context(local_run.started(opened, console))
             watching = stack.enter_context(terminal.Watching(console))
             facts = local_run.turn(opened, ray, execution, watching)
-        except RayError as error:
+        except (RayError, StoreError) as error:
             _stop(FAILED, str(error))
     if upload.wanted():
         _upload(opened, facts.execution.id, console)
@@ -155,7 +156,8 @@ def run(
 @app.command("wandb")
 def upload_runs(
     execution: Annotated[str, typer.Argument(help="Its id.")],
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
 ) -> None:
     """Upload an execution's runs to W&B, as far as they are not there. Needs WANDB_API_KEY.
 
@@ -163,7 +165,7 @@ def upload_runs(
     """
     if not upload.wanted():
         _stop(BAD_INPUT, f"{upload.KEY} is not set; it says whose W&B the runs are to go to.")
-    opened = _open(store)
+    opened = _open(store, jobs)
     if execution not in record.names(opened, "executions"):
         _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}; `records/` lists them.")
     if not record.read(opened, f"executions/{execution}/result", record.Result):
@@ -300,9 +302,16 @@ def _sizes(mesh: str) -> Iterator[tuple[str, int]]:
         yield axis, int(size)
 
 
-def _open(store: Path) -> Store:
+def _open(store: str, jobs: str | None) -> Store:
     try:
-        return Store(store)
+        return Store(store, jobs=jobs)
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
+
+
+def _found(store: str, jobs: str | None) -> Store | None:
+    try:
+        return cli_place.found(store, jobs)
     except StoreError as error:
         _stop(BAD_INPUT, str(error))
 

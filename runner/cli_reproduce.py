@@ -24,6 +24,8 @@ from runner import (
     steps_view,
     terminal,
 )
+from runner.cli_place import TheJobs, TheStore
+from runner.cli_place import found as found_store
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
 from runner.provenance import Account
@@ -37,9 +39,8 @@ MOST_CHANGED = 5  # steps whose code is not here, named in a complaint
 
 def command(
     execution: Annotated[str, typer.Argument(help="Its id.")],
-    store: Annotated[
-        Path, typer.Option("--store", envvar="REGATTA_STORE", help="Where records and work lie.")
-    ] = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
     ray_address: Annotated[
         str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
@@ -53,7 +54,7 @@ def command(
     the same, within 1 % of its bits per byte or loss, or otherwise. Exits with 1 if one did not.
 
     Steps are all made again, into a store of their own, and nothing that lies there is reused."""
-    opened, before = _known(store, execution)
+    opened, before = _known(store, jobs, execution)
     if bool(ray_address) != bool(ray_token_file):
         _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
     console = Console(stderr=True)
@@ -67,7 +68,7 @@ def command(
             ray = ray or stack.enter_context(local_run.started(makes_in, console))
             watching = stack.enter_context(terminal.Watching(console))
             facts = local_run.turn(makes_in, ray, name, watching)
-        except RayError as error:
+        except (RayError, StoreError) as error:
             _stop(FAILED, str(error))
         if before.plan.steps:
             then = provenance.account(opened, before)
@@ -111,7 +112,8 @@ def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Sto
         code = planning.code_folder(before.plan)
         for entry in opened.walk(code):
             fresh.create(entry.name, opened.require(entry.name))
-        changed = [*provenance.changed_code(before.plan, fresh.path(code))]
+        own = fresh.fetch(code) if fresh.list(code) else fresh.local(code)
+        changed = [*provenance.changed_code(before.plan, own)]
     except StoreError as error:
         _stop(BAD_INPUT, str(error))
     if changed:
@@ -133,11 +135,11 @@ def _made(store: Store, account: Account) -> dict[str, reproduce.Made]:
     return found
 
 
-def _known(store: Path, execution: str) -> tuple[Store, Execution]:
-    if not store.is_dir():
-        _stop(BAD_INPUT, f"there is no store at {store}; name another one with --store.")
+def _known(store: str, jobs: str | None, execution: str) -> tuple[Store, Execution]:
     try:
-        opened = Store(store)
+        opened = found_store(store, jobs)
+        if opened is None:
+            _stop(BAD_INPUT, f"there is no store at {store}; name another one with --store.")
         if execution not in record.names(opened, "executions"):
             _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}.")
         found = record.require(opened, f"executions/{execution}/execution", Execution)

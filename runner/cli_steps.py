@@ -24,6 +24,8 @@ from runner import (
     spec,
     steps_view,
 )
+from runner.cli_place import TheJobs, TheStore
+from runner.cli_place import found as found_store
 from runner.complaints import BadExperiment, near
 from runner.provenance import Account, Side
 from runner.record import Execution, Plan
@@ -31,11 +33,10 @@ from runner.store import Store, StoreError
 
 BAD_INPUT = 2
 
+Where = tuple[str, str | None]  # the store, and where jobs write if that is apart
+
 app = typer.Typer()
 
-TheStore = Annotated[
-    Path, typer.Option("--store", envvar="REGATTA_STORE", help="Where records and work lie.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 What = Annotated[
     str, typer.Argument(metavar="WHAT", help="An execution's id, or an experiment's folder.")
@@ -61,11 +62,12 @@ def compile_experiment(
 @app.command()
 def show(
     execution: Annotated[str, typer.Argument(help="Its id.")],
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
     """Say who ran what, when, where and from which code, step by step."""
-    opened, found = _account(store, execution)
+    opened, found = _account((store, jobs), execution)
     if not as_json:
         meanings = aliases.known(opened, found.execution.plan)
         Console().print(account_view.view(opened, found, meanings), highlight=False)
@@ -90,10 +92,11 @@ def _dumped(records: Mapping[str, record.Record]) -> dict[str, Any]:
 def decide(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment's folder.")],
     alias: Annotated[str, typer.Argument(help="One that its steps have.")],
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
 ) -> None:
     """Have an alias mean what the experiment makes of it now: its author's word, on record."""
-    opened, plan = _open(store), _plan(str(folder), store)
+    opened, plan = _open((store, jobs)), _plan(str(folder), (store, jobs))
     names = {step.alias: name for name, step in plan.steps.items() if step.alias}
     if alias not in names:
         known = ", ".join(f"`{one}`" for one in names) or "none"
@@ -106,12 +109,12 @@ def decide(
 @app.command("graph")
 def draw(
     what: What,
-    store: TheStore = Path("store"),
+    store: TheStore = "store",
     as_json: AsJson = False,
     mermaid: Annotated[bool, typer.Option(help="Write it for a Markdown page.")] = False,
 ) -> None:
     """Draw which step takes what from which."""
-    plan = _plan(what, store)
+    plan = _plan(what, (store, None))
     steps = steps_view.ordered(plan.steps)
     if as_json:
         _print({name: {"do": step.do, "inputs": list(step.needs)} for name, step in steps.items()})
@@ -123,41 +126,46 @@ def draw(
 
 @app.command()
 def diff(
-    before: What, after: What, store: TheStore = Path("store"), as_json: AsJson = False
+    before: What,
+    after: What,
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what of two executions or experiments is not the same, and why. Between an execution and
     a folder, the folder's files and the lab's code count as they are now."""
-    found = provenance.compare(_side(before, store), _side(after, store))
+    where = store, jobs
+    found = provenance.compare(_side(before, where), _side(after, where))
     if as_json:
         _print(asdict(found))
         return
     Console().print(account_view.difference_view(found, before, after), highlight=False)
 
 
-def _side(what: str, store: Path) -> Side:
-    plan = _plan(what, store)
+def _side(what: str, where: Where) -> Side:
+    plan = _plan(what, where)
     if (path := Path(what)).exists():
         folder = path if path.is_dir() else path.parent
         return Side(plan, checkout.source(folder), checkout.lab())
-    _, found = _account(store, what)
+    _, found = _account(where, what)
     return Side(plan, found.execution.source, found.execution.lab, found)
 
 
-def _plan(what: str, store: Path) -> Plan:
+def _plan(what: str, where: Where) -> Plan:
     if Path(what).exists():
         try:
             plan = planning.plan_folder(Path(what))
         except BadExperiment as error:
             _stop(str(error))
     else:
-        plan = _execution(_open(store), what).plan
+        plan = _execution(_open(where), what).plan
     if not plan.steps:
         _stop(f"{what} declares arms and no steps; `regatta plan` shows its arms.")
     return plan
 
 
-def _account(store: Path, name: str) -> tuple[Store, Account]:
-    opened = _open(store)
+def _account(where: Where, name: str) -> tuple[Store, Account]:
+    opened = _open(where)
     try:
         return opened, provenance.account(opened, _execution(opened, name))
     except StoreError as error:
@@ -165,18 +173,22 @@ def _account(store: Path, name: str) -> tuple[Store, Account]:
 
 
 def _execution(store: Store, name: str) -> Execution:
-    if name not in record.names(store, "executions"):
-        _stop(f"{store.root} knows no execution {name}; `records/executions/` lists them.")
-    return record.require(store, f"executions/{name}/execution", Execution)
-
-
-def _open(store: Path) -> Store:
-    if not store.is_dir():
-        _stop(f"there is no store at {store}; name another one with --store or REGATTA_STORE.")
     try:
-        return Store(store)
+        if name not in record.names(store, "executions"):
+            _stop(f"{store.root} knows no execution {name}; `records/executions/` lists them.")
+        return record.require(store, f"executions/{name}/execution", Execution)
     except StoreError as error:
         _stop(str(error))
+
+
+def _open(where: Where) -> Store:
+    try:
+        opened = found_store(*where)
+    except StoreError as error:
+        _stop(str(error))
+    if opened is None:
+        _stop(f"there is no store at {where[0]}; name another one with --store or REGATTA_STORE.")
+    return opened
 
 
 def _print(value: Any) -> None:

@@ -39,8 +39,9 @@ class Launcher(Protocol):
     def look(self, folder: str) -> Job:
         """What has become of the job of the attempt with this folder name."""
 
-    def submit(self, folder: str, where: Path, spec_sha256: str, plan: record.Plan) -> None:
-        """Start `runner.worker` on the attempt's folder `where`, unless its job exists.
+    def submit(self, folder: str, where: Path | str, spec_sha256: str, plan: record.Plan) -> None:
+        """Start `runner.worker` on the attempt's folder `where` (a path or a gs:// URL), unless its
+        job exists.
 
         `spec_sha256` is of the `spec.json` there; the worker is to obey no other one.
         """
@@ -91,7 +92,7 @@ def _open(
     # The job first: what it wrote before it ended is then surely seen.
     job = look(attempt.folder)
     lease = leases.look(attempt.folder)
-    out, nonce = store.path(f"work/{attempt.folder}/out"), attempt.claimed.nonce
+    out, nonce = store.at(f"work/{attempt.folder}/out"), attempt.claimed.nonce
     finished, failed = False, ""
     try:
         success = reports.read_report(out / "finished.json", reports.AttemptReport, nonce)
@@ -133,7 +134,7 @@ def act(
                     "changed, or the lab's code was. Nothing was submitted; cancel the execution."
                 )
             with faults.around("ray.submit"):
-                launcher.submit(spec.folder, store.path(where), written, facts.execution.plan)
+                launcher.submit(spec.folder, store.place(where), written, facts.execution.plan)
         case lifecycle.Confirm(name):
             record.write(store, f"{folder}/{name}.started", record.Started(at=now))
         case lifecycle.Stop(name):
@@ -236,7 +237,7 @@ def _other_spec(store: Store, attempt: Attempt) -> str:
     """What is wrong with the spec that lies there now: whoever reads it must find ours."""
     name = f"{attempt.folder}/spec.json"
     try:
-        spec = reports.read_regular(store.path(f"work/{name}"), MOST_SPEC)
+        spec = reports.read_regular(store.at(f"work/{name}"), MOST_SPEC)
     except Refused as error:
         return str(error)
     same = spec and hashlib.sha256(spec).hexdigest() == attempt.claimed.spec_sha256
@@ -248,7 +249,7 @@ def _run_end(
 ) -> RunEnd:
     """What training left of a run: its word, and its checkpoint's digest as we find it."""
     run, steps = run_name(arm, seed), facts.execution.plan.arms[arm].train.num_train_steps
-    out = store.path(f"work/{attempt.folder}/out")
+    out = store.at(f"work/{attempt.folder}/out")
     try:
         report = reports.read_report(
             out / "runs" / f"{run}.json", reports.RunReport, attempt.claimed.nonce
@@ -262,9 +263,9 @@ def _run_end(
         # A run that an earlier attempt had finished left its checkpoint there.
         for earlier in reversed(facts.of("t")):
             path = f"{earlier.folder}/out/checkpoints/{run}/{steps}"
-            if reports.has_checkpoint(store.path(f"work/{path}")):
+            if reports.has_checkpoint(store.at(f"work/{path}")):
                 most_bytes = reports.most_checkpoint(facts.execution.plan.arms[arm].parameters)
-                digest = reports.checkpoint_sha256(store.path(f"work/{path}"), most_bytes)
+                digest = reports.checkpoint_sha256(store.at(f"work/{path}"), most_bytes)
                 checkpoint = Checkpoint(path=path, step=steps, sha256=digest)
                 return RunEnd(state="finished", step=steps, checkpoint=checkpoint)
         raise Refused(f"{attempt.folder}/out/checkpoints/{run}/{steps}: there is no checkpoint")
@@ -276,7 +277,7 @@ def _run_end(
 def _evaluated(
     store: Store, facts: Facts, attempt: Attempt, refused: list[str]
 ) -> dict[str, Evaluated]:
-    out, planned = store.path(f"work/{attempt.folder}/out"), facts.execution.plan.eval.tokens
+    out, planned = store.at(f"work/{attempt.folder}/out"), facts.execution.plan.eval.tokens
     scored = {}
     for run in _spec(facts, attempt.name, attempt.claimed.nonce).evaluate:
         try:
@@ -295,7 +296,7 @@ def _evaluated(
 
 
 def _receipt(store: Store, attempt: Attempt) -> dict[str, str]:
-    path = store.path(f"work/{attempt.folder}/out") / "finished.json"
+    path = store.at(f"work/{attempt.folder}/out") / "finished.json"
     try:
         report = reports.read_report(path, reports.AttemptReport, attempt.claimed.nonce)
     except Refused:

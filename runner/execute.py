@@ -10,18 +10,20 @@ them all, and while one is computed the task brings the others to disk.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import children, graph, makers, planning
+from runner import checkpoints, children, graph, makers, planning
 from runner.builtins import BUILT_IN
+from runner.gc import SCRATCH
 from runner.hardware import KINDS, takes_gang
 from runner.leases import STALE_AFTER
 from runner.lifecycle import MOST_ATTEMPTS
 from runner.record import Plan, PlannedStep, Resources
 from runner.step_child import Job
-from runner.store import Store, StoreError
+from runner.store import Remote, Store, StoreError
 
 AT_ONCE = 4  # steps of a task: one is computed, the others are on their way from or to the disk
 MOST_TOGETHER = 16  # steps of a task
@@ -40,10 +42,10 @@ class StepsLost(Exception):
     """Ray lost the workers or nodes of some steps, again and again; the message names each."""
 
 
-def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
-    """Make every step of the plan, with the experiment's own modules in `code`. Raises StepsFailed
-    once all that does not need what failed has been made, and StepsLost where another attempt may
-    make the rest."""
+def run(store: Store, plan: Plan, code: str, execution: str) -> None:
+    """Make every step of the plan, with the experiment's own modules in the store's folder `code`.
+    Raises StepsFailed once all that does not need what failed has been made, and StepsLost where
+    another attempt may make the rest."""
     import ray
     from ray import exceptions
 
@@ -54,12 +56,12 @@ def run(store: Store, plan: Plan, code: Path, execution: str) -> None:
     for names in together(plan.steps, ray.cluster_resources().get("CPU", 0)):
         step = plan.steps[names[0]]
         options = _options(step)
-        if _spreads(step):  # its processes are tasks of their own, and wait for those devices
+        if _over_nodes(store, step):  # what computes is tasks of its own, and waits for those
             options["num_gpus"] = 0
         inputs = _needs(plan, names)
         needed = {one: plan.steps[one] for one in (*names, *inputs)}
         tasks[names] = task.options(name=names[0], **options).remote(
-            *(str(store.root), names, needed, str(code), execution),
+            *(str(store.root), names, needed, code, execution),
             *dict.fromkeys(of[other] for other in inputs),
         )
         of |= dict.fromkeys(names, tasks[names])
@@ -134,6 +136,12 @@ def _spreads(step: PlannedStep) -> bool:
     return step.do in BUILT_IN and BUILT_IN[step.do].over is not None
 
 
+def _over_nodes(store: Store, step: PlannedStep) -> bool:
+    """Whether its shards are tasks of their own: where all nodes see the folders that they are in,
+    and so not for a store in a bucket."""
+    return _spreads(step) and isinstance(store.at("steps"), Path)
+
+
 def _gone() -> tuple[type[Exception], ...]:
     """What Ray says of workers and nodes that are no longer there, by no fault of the task's."""
     from ray import exceptions
@@ -168,9 +176,9 @@ def _make(
     tasks that made their inputs."""
     if any(why for these in inputs for why in these):
         return [NO_INPUT] * len(names)
-    store = Store(Path(root), make=False)
+    store = Store(root, make=False)
     children.ready()  # from this thread, which outlives the others
-    made = partial(_made, store, steps, Path(code), execution)
+    made = partial(_made, store, steps, code, execution)
     if _spreads(steps[names[0]]):
         # Ray lends a task's cores to others only while the task's first thread waits for them.
         return [made(name) for name in names]
@@ -178,12 +186,11 @@ def _make(
         return list(pool.map(made, names))
 
 
-def _made(
-    store: Store, steps: dict[str, PlannedStep], code: Path, execution: str, name: str
-) -> str:
+def _made(store: Store, steps: dict[str, PlannedStep], code: str, execution: str, name: str) -> str:
     try:
-        mapper = _on_ray(name, steps[name]) if _spreads(steps[name]) else map
-        make(store, name, steps, code, execution, mapper)
+        own = store.fetch(code) if steps[name].own else store.local(code)
+        mapper = _on_ray(name, steps[name]) if _over_nodes(store, steps[name]) else map
+        make(store, name, steps, own, execution, mapper)
     except makers.MakingFailed as error:
         return str(error.__cause__ or error)[:MOST_WORDS]
     except (makers.BadOutput, StoreError) as error:
@@ -267,12 +274,14 @@ def make(
             resources=step.resources,
         )
         child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
-        if takes_gang(step.resources.kind, step.resources.count):
-            from runner import gang_step  # needs Ray
+        with _going_on(store, step, scratch):
+            if takes_gang(step.resources.kind, step.resources.count):
+                from runner import gang_step  # needs Ray
 
-            of_gang = gang_step.train(name, step, job)
-            job = job.model_copy(update={"resources": Resources(kind="cpu")})
-        receipt.update(children.make(step.do, job, child, one, mapper) | of_gang)
+                _refuse_a_bucket(store, name)
+                of_gang = gang_step.train(name, step, job)
+                job = job.model_copy(update={"resources": Resources(kind="cpu")})
+            receipt.update(children.make(step.do, job, child, one, mapper) | of_gang)
         check_code(name, step, code)  # the lab's might have been edited meanwhile
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})
@@ -287,6 +296,28 @@ def make(
         most_lost=MOST_ATTEMPTS,
         stale_after=stale_after,
     )
+
+
+def _refuse_a_bucket(store: Store, name: str) -> None:
+    """Processes on several machines save one checkpoint together, in a folder that all of them see.
+    Raises makers.MakingFailed."""
+    if isinstance(store.at("steps"), Remote):
+        raise makers.MakingFailed(
+            f"{name} takes several processes, and so far these train in a folder that all their "
+            "machines see; name a store on disk, or fewer devices"
+        )
+
+
+@contextmanager
+def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
+    """Have what earlier makers saved beside `scratch`, and see to it that what is saved there
+    during the `with` body survives this machine. On disk there is nothing to do for that."""
+    where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
+    if isinstance(where, Remote):
+        names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
+        checkpoints.brought([where / name / "checkpoints" for name in names], beside="curve")
+    with checkpoints.copied(where / scratch.name / "checkpoints", beside=scratch / "curve"):
+        yield
 
 
 def _given(

@@ -20,12 +20,29 @@ ELSEWHERE = "name another store with --store or REGATTA_STORE"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 # What jobs read and write: all but records, pins, and the lease that says who leads.
-JOBS = re.compile(r"(work|steps|texts|cache)(/|$)|leases/(x|steps(/|$))")
+JOBS = re.compile(r"(work|steps|texts|code|cache)(/|$)|leases/(x|steps(/|$))")
 BLOCK = 1 << 20  # bytes that are copied at once
+
+
+CACHE = "REGATTA_CACHE"
+
+
+def cache() -> Path:
+    """Where this machine keeps folders of what lies in a bucket."""
+    given = os.environ.get(CACHE)
+    return Path(given).resolve() if given else Path.home().resolve() / ".cache" / "regatta"
 
 
 class StoreError(Exception):
     """The store cannot do what it promises; the message says what to mend."""
+
+
+class BadName(StoreError):
+    """No file of a store can have this name."""
+
+
+class NoStore(StoreError):
+    """There is no store, and none was to be made."""
 
 
 class StoreFault(StoreError, OSError):
@@ -74,6 +91,9 @@ class Files(Protocol):
     def url(self, name: str) -> str:
         """`name` as TensorStore and `engine.data` take it."""
 
+    def local(self, name: str) -> Path:
+        """Where `name` lies on this machine, or a copy of it may."""
+
 
 class Disk:
     """Files in a folder. Create-once is `os.link`, which never replaces what is there."""
@@ -94,6 +114,10 @@ class Disk:
     def path(self, name: str) -> Path:
         """Where `name` lies."""
         return self.place / name
+
+    def local(self, name: str) -> Path:
+        """The same."""
+        return self.path(name)
 
     def url(self, name: str) -> str:
         """Its path: TensorStore and `engine.data` take one."""
@@ -251,6 +275,10 @@ class Split:
     def url(self, name: str) -> str:
         """Of where it lies."""
         return self.part(name).url(name)
+
+    def local(self, name: str) -> Path:
+        """On this machine."""
+        return self.part(name).local(name)
 
 
 def _make_folder(folder: Path) -> None:

@@ -4,14 +4,20 @@ Create-once is the precondition `ifGenerationMatch=0`: an object that is there i
 object appears whole or not at all, and who reads or lists after a write sees it. Credentials are
 those of the machine or the user (application default credentials); with STORAGE_EMULATOR_HOST in
 the environment, requests go there instead, without any.
+
+What has to be a folder (a step's output while it is made, an Orbax checkpoint) is one on this
+machine, below REGATTA_CACHE (~/.cache/regatta), in the store's own tree. Nothing in it is missed
+when no job runs.
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
@@ -32,12 +38,23 @@ from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from runner.files import BLOCK, ELSEWHERE, Entry, StoreError, StoreFault
+from runner.files import (
+    BLOCK,
+    CACHE,
+    ELSEWHERE,
+    BadName,
+    Entry,
+    StoreError,
+    StoreFault,
+    cache,
+)
 
 RETRY = DEFAULT_RETRY.with_timeout(60.0)  # seconds in all; every request here may be repeated
 LISTED = "items(name,size,updated),prefixes,nextPageToken"  # what is asked of each object
 TIMEOUT = (5.0, 60.0)  # seconds to connect, and between two bytes
 MOST_NAME = 1024  # bytes of an object's name
+EMULATOR = "STORAGE_EMULATOR_HOST"
+JOBS_KEY = "REGATTA_JOBS_CREDENTIALS"  # the key file of the identity that jobs use
 WRITER = "writer"  # the key of an object's metadata that says which call has written it
 TROUBLES = (
     GoogleAPIError,
@@ -71,6 +88,10 @@ class Bucket:
         """`gs://bucket/prefix/name`, where what a URL reserves is written as `%20` and so on."""
         key = quote(self._key(name), safe="/!$&'()*+,;=:@~")
         return f"gs://{self._bucket.name}/{key}"
+
+    def local(self, name: str) -> Path:
+        """Where a copy of it may lie."""
+        return cache() / hashlib.sha256(self.place.encode()).hexdigest()[:16] / name
 
     def put(self, name: str, data: BinaryIO) -> bool:
         """Create the object `name`, if its generation is 0: if there is none."""
@@ -159,7 +180,7 @@ class Bucket:
                 return key
         except UnicodeEncodeError:
             pass
-        raise StoreError(
+        raise BadName(
             f"{name!r} is no name in a bucket; one has at most {MOST_NAME} bytes of UTF-8 with "
             "the prefix, and no line breaks."
         )
@@ -184,6 +205,24 @@ class Bucket:
         except TROUBLES as error:
             words, remedy = _reason(error)
             raise kind(f"{self.place}: {what}: {words}; {remedy}.") from error
+
+
+def for_jobs() -> dict[str, str]:
+    """The environment by which jobs on this machine reach their bucket, with a key of their own, if
+    there is one: ours may do more than they should."""
+    told = {CACHE: str(cache())}
+    if emulator := os.environ.get(EMULATOR):
+        told[EMULATOR] = emulator
+    if key := os.environ.get(JOBS_KEY):
+        told["GOOGLE_APPLICATION_CREDENTIALS"] = str(Path(key).resolve())
+    return told
+
+
+def tell_tensorstore() -> None:
+    """Have TensorStore, which is not imported yet, talk to the emulator if we do."""
+    if emulator := os.environ.get(EMULATOR):
+        os.environ.setdefault("TENSORSTORE_GCS_HTTP_URL", emulator)
+        os.environ.setdefault("GOOGLE_AUTH_TOKEN_FOR_TESTING", "none")
 
 
 def _reason(error: Exception) -> tuple[str, str]:

@@ -75,8 +75,9 @@ class RayJobs:
             log.debug("looking for %s: %r", folder, error)
             return "unreachable"
 
-    def submit(self, folder: str, where: Path, spec_sha256: str, plan: Plan) -> None:
-        """Start `runner.worker` on the attempt's folder `where`, unless its job exists.
+    def submit(self, folder: str, where: Path | str, spec_sha256: str, plan: Plan) -> None:
+        """Start `runner.worker` on the attempt's folder `where` (a path or a gs:// URL),
+        unless its job exists.
 
         It is told the digest of its spec on its command line, which no job can change.
         Raises RayError for what trying again cannot mend. After any other trouble the next look

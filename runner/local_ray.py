@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,13 +44,14 @@ def local_gpus() -> int:
 
 
 @contextlib.contextmanager
-def local_ray(folder: Path) -> Iterator[LocalRay]:
+def local_ray(folder: Path, reach: Mapping[str, str] | None = None) -> Iterator[LocalRay]:
     """A Ray on this machine for the `with` body; its output goes to `ray.log` in `folder`.
 
-    Its environment is built from nothing, so that no secret of ours reaches it or its jobs; it
-    listens on 127.0.0.1 only, and needs no other network. None of its processes is left at the
-    end, also when this process is killed. One a machine: two disturb each other. Raises RayError
-    if it does not come up.
+    Its environment is built from nothing, so that no secret of ours reaches it or its jobs, and
+    `reach`, by which jobs find their part of a store that is not on this disk. It listens on
+    127.0.0.1 only, and needs no other network. None of its processes is left at the end, also when
+    this process is killed. One a machine: two disturb each other. Raises RayError if it does not
+    come up.
     """
     folder.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # short: it holds Unix sockets
@@ -59,7 +60,8 @@ def local_ray(folder: Path) -> Iterator[LocalRay]:
         file.write(secrets.token_hex(32))
     (scratch / "home").mkdir()
     ports = free_ports(11)
-    command, environment = _head(scratch, ports), _environment(scratch, token, ports)
+    command = _head(scratch, ports)
+    environment = {**_environment(scratch, token, ports), **(reach or {})}
     try:
         with guard.kept(command, scratch, folder / "ray.log", environment) as keeper:
             ray = LocalRay(f"http://127.0.0.1:{ports[0]}", token, keeper)

@@ -17,7 +17,7 @@ from runner.leases import LeaseWatch
 from runner.lifecycle import Facts
 from runner.local_ray import LocalRay
 from runner.progress import progress
-from runner.store import Store
+from runner.store import Remote, Store
 
 POLL = 0.5  # seconds between two looks
 STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to come to its end
@@ -78,9 +78,17 @@ def started(store: Store, console: Console) -> Iterator[LocalRay]:
     """A local Ray for the `with` body."""
     with console.status("starting a local Ray"):
         stack = ExitStack()
-        ray = stack.enter_context(local_ray.local_ray(store.path("ray")))
+        ray = stack.enter_context(local_ray.local_ray(store.local("ray"), _reach(store)))
     with stack:
         yield ray
+
+
+def _reach(store: Store) -> dict[str, str]:
+    if isinstance(store.at("work"), Remote):
+        from runner.gcs import for_jobs  # who has no bucket needs no client for one
+
+        return for_jobs()
+    return {}
 
 
 def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watching) -> Facts:
@@ -103,7 +111,7 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 raise RayError(f"{execution} was cancelled; its job has not ended yet.")
             if isinstance(ray, LocalRay) and not ray.alive:
                 raise RayError(
-                    f"The local Ray ended; {store.path('ray')}/ray.log may say why. The same "
+                    f"The local Ray ended; {store.local('ray')}/ray.log may say why. The same "
                     "command goes on from the last checkpoints."
                 )
             if action := lifecycle.decide(facts):

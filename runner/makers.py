@@ -15,6 +15,9 @@ between, by the next who looks.
 So there is one manifest, it never changes, what it names was whole and on disk before it was
 there, and all who ask get the same bytes. Not promised: that only one works at a time. A maker
 that was taken for dead goes on, in a folder of its own, until it is refused.
+
+Of a store in a bucket, the folder that a maker writes into lies on its machine; it is uploaded
+before the generation is ended as made. Who reads it has a copy, once a machine.
 """
 
 import math
@@ -24,7 +27,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -97,32 +100,64 @@ class End(Record):
 
 @dataclass(frozen=True)
 class Made:
-    """A finished step: its output's folder and its manifest."""
+    """A finished step: its manifest, and its output's folder. Of a store in a bucket that is a copy
+    on this machine, once somebody here has made it or has called `fetch`."""
 
-    folder: Path
+    store: Store = field(compare=False, repr=False)
     manifest: Manifest
+
+    @property
+    def folder(self) -> Path:
+        """Where its output lies on this machine."""
+        return self.store.local(self.manifest.folder)
 
     def verify(self, *, digests: bool = True) -> None:
         """Raises BadOutput unless exactly the manifest's files are there, each with its digest.
-        Without `digests` no file is read, and only sizes are compared."""
-        outputs.verify(self.folder, self.manifest.files, digests=digests)
+        Without `digests`, and in a bucket, no file is read, and only sizes are compared."""
+        where = self.store.at(self.manifest.folder)
+        if isinstance(where, Path):
+            outputs.verify(where, self.manifest.files, digests=digests)
+        else:
+            found = {x.name.removeprefix(f"{where.key}/"): x.size for x in where.walk()}
+            outputs.compare(where.as_posix(), found, self.manifest.files)
+
+    def fetch(self) -> None:
+        """Have the output on this machine. A copy of what is in a bucket is read, each digest is
+        compared, and a damaged one is made once more. Raises BadOutput and StoreError."""
+        if isinstance(self.store.at(self.manifest.folder), Path):
+            return
+        try:
+            self._fetch()
+        except BadOutput:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._fetch()
+
+    def _fetch(self) -> None:
+        if self.manifest.files:
+            self.store.fetch(self.manifest.folder)
+        else:  # which is nothing at all in a bucket
+            self.folder.mkdir(parents=True, exist_ok=True)
+        outputs.verify(self.folder, self.manifest.files)
 
 
 def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Made | None:
     """The finished step `name` with this full fingerprint, or None: nobody has made it.
 
-    Every file is read and its digest compared; `check=False` compares names and sizes, for plans.
-    Raises BadOutput, and StoreError for a manifest that is no regular file.
+    Every file is read and its digest compared; `check=False` compares names and sizes, for plans,
+    and copies nothing out of a bucket. Raises BadOutput, and StoreError for a manifest that is no
+    regular file.
     """
     manifest = _word(store, f"{_step(name, fingerprint)}/manifest.json", Manifest)
     if manifest is None:
         return None
-    made = Made(store.path(manifest.folder), manifest)
+    made = Made(store, manifest)
     if (manifest.name, manifest.fingerprint) != (name, fingerprint):
         of = f"{manifest.name} {manifest.fingerprint}"
-        place = store.path(f"{_step(name, fingerprint)}/manifest.json")
-        raise outputs.bad(place, f"it is of {of} and not of {name} {fingerprint}")
+        place = store.place(f"{_step(name, fingerprint)}/manifest.json")
+        raise outputs.bad(str(place), f"it is of {of} and not of {name} {fingerprint}")
     made.verify(digests=check)
+    if check:
+        made.fetch()
     return made
 
 
@@ -171,6 +206,7 @@ def make(
         seconds = monotonic() - began
         files = outputs.digests(folder)
         outputs.sync(folder, mine.folder.count("/") + 1)
+        store.publish(mine.folder)
         rest = mine.model_dump() | {"receipt": receipt(), "made_at": datetime.now(UTC)}
         return Manifest(**rest, files=files, parts=parts, seconds=seconds)
 
@@ -186,7 +222,7 @@ def make(
                     sleep(LOOK_EVERY)
                 else:
                     _end(store, start, End(how="lost", why=f"it stood still for {stale_after:g} s"))
-            elif end and end.manifest and store.path(end.manifest.folder).is_dir():
+            elif end and end.manifest and _is_there(store, end.manifest):
                 manifest = f"{_step(name, fingerprint)}/manifest.json"
                 store.create(manifest, end.manifest.canonical())
             else:
@@ -207,7 +243,7 @@ def _take_turn(
     beat_every: float,
 ) -> None:
     """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
-    lease, folder = AttemptLease(store, mine.lease), store.path(mine.folder)
+    lease, folder = AttemptLease(store, mine.lease), store.local(mine.folder)
     if not lease.start(mine.model_dump(mode="json")):
         return
     with lease.beating(beat_every):
@@ -250,6 +286,14 @@ def _end(store: Store, of: Start, end: End) -> None:
     store.create(f"leases/{of.lease}/end.json", end.canonical())
 
 
+def _is_there(store: Store, manifest: Manifest) -> bool:
+    """Whether the folder that it names was not removed."""
+    where = store.at(manifest.folder)
+    if isinstance(where, Path):
+        return where.is_dir()
+    return not manifest.files or any(where.walk())
+
+
 def _step(name: str, fingerprint: str) -> str:
     return f"steps/{name}/{fingerprint[:16]}"
 
@@ -259,9 +303,9 @@ def _word(store: Store, name: str, kind: type[R]) -> R | None:
         data = store.peek(name)
         return None if data is None else kind.model_validate_json(data)
     except ValueError as error:
-        where = store.path(name)
+        where = str(store.place(name))
         raise BadOutput(
-            f"{where} is no {kind.__name__}: {error}. Remove {where.parent}."
+            f"{where} is no {kind.__name__}: {error}. Remove {where.rpartition('/')[0]}."
         ) from error
 
 

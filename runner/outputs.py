@@ -29,14 +29,20 @@ class FileDigest(Record):
 def verify(folder: Path, wanted: Mapping[str, FileDigest], *, digests: bool = True) -> None:
     """Raises BadOutput unless exactly these files are in `folder`, each with its digest. Without
     `digests` no file is read, and only sizes are compared."""
-    found = _sizes(folder)
+    compare(folder, _sizes(folder), wanted)
+    for path in sorted(wanted if digests else ()):
+        if _digest(folder / path) != wanted[path]:
+            raise bad(folder, f"its file {path!r} is not the one that was made")
+
+
+def compare(folder: Path | str, found: Mapping[str, int], wanted: Mapping[str, FileDigest]) -> None:
+    """Raises BadOutput unless `found`, bytes by path, are exactly these files by name and size."""
     for path in sorted(found.keys() | wanted.keys()):
         if path not in found:
             raise bad(folder, f"its file {path!r} is missing")
         if path not in wanted:
             raise bad(folder, f"its file {path!r} is not in its manifest")
-        same = found[path] == wanted[path].bytes
-        if not same or (digests and _digest(folder / path) != wanted[path]):
+        if found[path] != wanted[path].bytes:
             raise bad(folder, f"its file {path!r} is not the one that was made")
 
 
@@ -91,6 +97,7 @@ def sync(folder: Path, above: int) -> None:
             os.close(descriptor)
 
 
-def bad(folder: Path, what: str) -> BadOutput:
+def bad(folder: Path | str, what: str) -> BadOutput:
     """What to say of an output, and what to do."""
-    return BadOutput(f"{folder}: {what}. Remove {folder.parent} and run again: it is made anew.")
+    above = str(folder).rpartition("/")[0]
+    return BadOutput(f"{folder}: {what}. Remove {above} and run again: it is made anew.")

@@ -78,7 +78,7 @@ def curve(
     by_step: dict[int, StepMetrics] = {}
     refused: list[str] = []
     for folder in folders:
-        metrics, misfits = store.path(f"work/{folder}/out/metrics") / run, 0
+        metrics, misfits = store.at(f"work/{folder}/out/metrics") / run, 0
         for line in read_metrics(metrics, arm.train.num_train_steps, refused, newest):
             if misfits == MOST_MISFITS:
                 refused.append(f"{folder}/out/metrics/{run}: the rest was not read")

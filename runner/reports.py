@@ -13,11 +13,14 @@ recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
     out/finished.json, failed.json  the attempt is over
     out/tokens/                     its own tokens, where the shared ones were damaged
     out/log.txt                     what it printed; nobody decides by it
+
+They are read where they lie, on disk or in a bucket, which has no links, pipes or folders.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -33,8 +36,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from runner.checkpoints import COMMITTED
 from runner.record import Evaluated, Plan
-from runner.store import open_regular, to_json
+from runner.store import BadName, Remote, open_regular, to_json
 
 MOST_BYTES = 1 << 20  # of one file
 MOST_LINE = 2_000
@@ -147,11 +151,12 @@ class AttemptSpec(BaseModel):
 C = TypeVar("C", bound=Report)
 
 
-def read_report(path: Path, kind: type[C], nonce: str | None = None) -> C | None:
+def read_report(path: Path | Remote, kind: type[C], nonce: str | None = None) -> C | None:
     """The report in the file `path`, or None if there is no such file.
 
     Raises Refused for what is not a regular file, too large, of another form, or of another
-    attempt (where `nonce` is given).
+    attempt (where `nonce` is given). Like all functions here it raises StoreError where a bucket
+    could not be asked, which says nothing of the report.
     """
     data = read_regular(path)
     if data is None:
@@ -166,7 +171,7 @@ def read_report(path: Path, kind: type[C], nonce: str | None = None) -> C | None
 
 
 def read_metrics(
-    folder: Path, steps: int, refused: list[str], newest: int | None = None
+    folder: Path | Remote, steps: int, refused: list[str], newest: int | None = None
 ) -> Iterator[StepMetrics]:
     """The metrics in the numbered chunks of `folder` (or the `newest` few of them), in order.
 
@@ -207,22 +212,40 @@ def read_metrics(
             return
 
 
-def _chunks(folder: Path, steps: int) -> list[Path]:
+def _chunks(folder: Path | Remote, steps: int) -> list[Path] | list[Remote]:
+    most = steps + MOST_SPARE
+    if isinstance(folder, Remote):
+        within = folder.store.walk(folder.key, deep=False)
+        found = [entry.name.rpartition("/")[2] for entry in islice(within, most + 1)]
+        return [folder / name for name in _numbered(folder, found, steps)]
     with _refusing(folder):
         if not folder.is_dir():
             return []
         if folder.resolve() != folder:
             raise Refused(f"{_short(folder)}: behind a link")
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in islice(entries, steps + MOST_SPARE + 1)]
+            names = [entry.name for entry in islice(entries, most + 1)]
+    return [folder / name for name in _numbered(folder, names, steps)]
+
+
+def _numbered(folder: Path | Remote, names: list[str], steps: int) -> list[str]:
     if len(names) > steps + MOST_SPARE:
         raise Refused(f"{_short(folder)}: holds more files than {steps} steps can fill")
-    chunks = (name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
-    return [folder / name for name in sorted(chunks)]
+    return sorted(name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
 
 
-def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
+def read_regular(path: Path | Remote, most_bytes: int = MOST_BYTES) -> bytes | None:
     """The bytes of a regular file that lies behind no link, or None if there is no such file."""
+    if isinstance(path, Remote):
+        data = path.store.peek(path.key, most_bytes + 1)
+    else:
+        data = _of_disk(path, most_bytes)
+    if data is not None and len(data) > most_bytes:
+        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
+    return data
+
+
+def _of_disk(path: Path, most_bytes: int) -> bytes | None:
     with _refusing(path):
         if path.parent.resolve() != path.parent:
             raise Refused(f"{_short(path)}: behind a link")
@@ -231,10 +254,7 @@ def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         with file:
-            data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
-    return data
+            return file.read(most_bytes + 1)
 
 
 @contextmanager
@@ -253,7 +273,7 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def _short(path: Path) -> str:
+def _short(path: Path | Remote) -> str:
     """The path from the attempt's folder on, which is what a reader can place."""
     _, work, after = path.as_posix().rpartition("/work/")
     return printable(after if work else path.name)[-MOST_REASON:]
@@ -273,18 +293,23 @@ def most_checkpoint(parameters: int) -> int:
     return parameters * 4 * 3 // 2 + (16 << 20)
 
 
-def has_checkpoint(step: Path) -> bool:
-    """Whether anything lies at `step`. Raises Refused where that cannot be seen."""
+def has_checkpoint(step: Path | Remote) -> bool:
+    """Whether anything lies at `step`; in a bucket, a whole checkpoint. Raises Refused where that
+    cannot be seen."""
+    if isinstance(step, Remote):
+        return step.store.peek((step / COMMITTED).key, 1) is not None
     with _refusing(step):
         return step.is_dir()
 
 
-def checkpoint_sha256(step: Path, most_bytes: int) -> str:
+def checkpoint_sha256(step: Path | Remote, most_bytes: int) -> str:
     """SHA-256 over the sorted relative paths, sizes and bytes of the `params` item below `step`.
 
     It names this copy: two saves of equal parameters differ. Raises Refused where the item is
     missing, larger than `most_bytes`, or holds anything but regular files.
     """
+    if isinstance(step, Remote):
+        return _sha256_in_bucket(step / "params", most_bytes)
     folder = step / "params"
     whole, left = hashlib.sha256(), most_bytes
     with _refusing(folder):
@@ -301,6 +326,35 @@ def checkpoint_sha256(step: Path, most_bytes: int) -> str:
             left -= size
             whole.update(os.fsencode(f"{name}\0{size}\0{digest.hexdigest()}\n"))
     return whole.hexdigest()
+
+
+def _sha256_in_bucket(folder: Remote, most_bytes: int) -> str:
+    whole = hashlib.sha256()
+    for name, size in sorted(sizes(folder, most_bytes).items()):
+        with tempfile.TemporaryFile() as file:
+            try:
+                there = folder.store.copy(f"{folder.key}/{name}", file)
+            except BadName as error:
+                raise Refused(f"{_short(folder)}: {error}") from error
+            if not there:
+                raise Refused(f"{_short(folder / name)}: it was removed")
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(os.fsencode(f"{name}\0{size}\0{digest}\n"))
+    return whole.hexdigest()
+
+
+def sizes(folder: Remote, most_bytes: int) -> Mapping[str, int]:
+    """The bytes of each file below a checkpoint's `params`, by relative path. Raises Refused where
+    there are none, and where they are too many or larger than `most_bytes` in all."""
+    entries = list(islice(folder.walk(), MOST_ENTRIES + 1))
+    if not entries:
+        raise Refused(f"{_short(folder)}: there is no checkpoint")
+    if len(entries) > MOST_ENTRIES:
+        raise Refused(f"{_short(folder)}: holds more than {MOST_ENTRIES} files")
+    if sum(entry.size for entry in entries) > most_bytes:
+        raise Refused(f"{_short(folder)}: larger than {most_bytes} bytes")
+    return {entry.name.removeprefix(f"{folder.key}/"): entry.size for entry in entries}
 
 
 def _files(folder: Path) -> list[str]:

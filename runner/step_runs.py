@@ -9,10 +9,11 @@ from runner import makers
 from runner.progress import thinned
 from runner.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
 from runner.reports import Refused, read_regular
-from runner.store import Store, StoreError
+from runner.store import Store, StoreFault
 
 MOST_BYTES = 64 << 20  # of a file that a step has left
-UNBELIEVED = (Refused, StoreError, makers.BadOutput, ValueError, KeyError, TypeError)
+# But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
+UNBELIEVED = (Refused, StoreFault, makers.BadOutput, ValueError, KeyError, TypeError)
 
 
 def runs(
@@ -90,7 +91,7 @@ def file_of(store: Store, step: PlannedStep, name: str) -> bytes | None:
     made = makers.find(store, step.store, step.fingerprint, check=False)
     if made is None:
         return None
-    data = read_regular(made.folder / name, MOST_BYTES)
+    data = read_regular(store.at(f"{made.manifest.folder}/{name}"), MOST_BYTES)
     wanted = made.manifest.files.get(name)
     if data is None or wanted is None or hashlib.sha256(data).hexdigest() != wanted.sha256:
         raise Refused("it is not the file that was made")

@@ -13,12 +13,15 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from runner import faults
 from runner.files import ELSEWHERE, Disk, Files, Split, in_words
+from runner.files import BadName as BadName
 from runner.files import Entry as Entry
+from runner.files import NoStore as NoStore
 from runner.files import NotRegular as NotRegular
 from runner.files import StoreError as StoreError
 from runner.files import StoreFault as StoreFault
@@ -49,7 +52,7 @@ class Store:
             self._mint()
         elif self.read("store.json") is None:
             if not make:
-                raise StoreError(f"There is no store at {self.root}; {ELSEWHERE}.")
+                raise NoStore(f"There is no store at {self.root}; {ELSEWHERE}.")
             self._mint()
         if jobs is not None:
             self._files = Split(self._files, Store(jobs, make=make)._files)
@@ -70,11 +73,23 @@ class Store:
     def path(self, name: str) -> Path:
         """Where `name` lies on disk. Raises StoreError for a name that leaves the store, and for a
         store in a bucket."""
-        _check(name)
-        files = self._files.part(name) if isinstance(self._files, Split) else self._files
-        if isinstance(files, Disk):
-            return files.path(name)
+        if isinstance(where := self.at(name), Path):
+            return where
         raise StoreError(_no_folder(self.url(name)))
+
+    def at(self, name: str) -> "Path | Remote":
+        """Where `name` lies: its path, or what stands for one in a bucket."""
+        files = self._part(_check(name))
+        return files.path(name) if isinstance(files, Disk) else Remote(self, name)
+
+    def place(self, name: str) -> Path | str:
+        """Where `name` lies, in words: its path, or gs://bucket/prefix/name as a person writes it.
+        Of a job's folder, what comes before `work/` opens the store that the job is given."""
+        files = self._part(_check(name))
+        return files.path(name) if isinstance(files, Disk) else f"{files.place}/{name}"
+
+    def _part(self, name: str) -> Files:
+        return self._files.part(name) if isinstance(self._files, Split) else self._files
 
     def url(self, name: str) -> str:
         """Where `name` lies, as TensorStore and `engine.data` take it: a path, or a gs:// URL."""
@@ -106,6 +121,10 @@ class Store:
         into = io.BytesIO()
         return into.getvalue() if self._files.get(_check(name), into, most) else None
 
+    def copy(self, name: str, into: BinaryIO) -> bool:
+        """Copy the file `name` into an open one, whatever its size. False if there is none."""
+        return self._files.get(_check(name), into)
+
     def require(self, name: str) -> bytes:
         """Like `read`, for what must be there. Raises StoreError."""
         data = self.read(name)
@@ -132,6 +151,28 @@ class Store:
         self._files.prune(_check(folder))
 
     # ── Folders ──────────────────────────────────────────────────────────────────────────────
+
+    def local(self, name: str) -> Path:
+        """Where the folder `name` lies on this machine or, of a bucket's, a copy of it may: what is
+        to become a part of the store is written here, and `publish` makes it one."""
+        return self._part(_check(name)).local(name)
+
+    def publish(self, name: str) -> None:
+        """See to it that the files in `local(name)` are in the store. Raises StoreError."""
+        if not isinstance(self.at(name), Path):
+            self.upload_folder(name, self.local(name))
+
+    def fetch(self, name: str) -> Path:
+        """The folder `name`, on this machine: `local(name)`. Out of a bucket it is copied once, and
+        who reads the copy checks what it holds. Raises StoreError."""
+        folder = self.local(name)
+        if not isinstance(self.at(name), Path) and not folder.is_dir():
+            try:
+                self.download_folder(name, folder)
+            except StoreError:
+                if not folder.is_dir():  # or another process was faster
+                    raise
+        return folder
 
     def upload_folder(self, name: str, folder: Path) -> None:
         """Copy the files below a local folder to `name`, each created once; what an earlier call
@@ -182,6 +223,44 @@ class Store:
                 shutil.rmtree(draft, ignore_errors=True)
 
 
+@dataclass(frozen=True)
+class Remote:
+    """A file or folder of a store in a bucket, as far as it is used like a Path."""
+
+    store: Store
+    key: str  # its name in the store
+
+    def __truediv__(self, name: str) -> "Remote":
+        return Remote(self.store, f"{self.key}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part of its name."""
+        return self.key.rpartition("/")[2]
+
+    def as_posix(self) -> str:
+        """Where it lies."""
+        return str(self.store.place(self.key))
+
+    def create(self, data: bytes) -> None:
+        """Create the file. Raises StoreError where it cannot be, or is there already."""
+        if not self.store.create(self.key, data):
+            raise StoreError(f"{self.as_posix()} is there, and somebody else wrote it.")
+
+    def walk(self) -> Iterator[Entry]:
+        """All files below it."""
+        return self.store.walk(self.key)
+
+    def local(self) -> Path:
+        """Where a copy of it lies, or may."""
+        return self.store.local(self.key)
+
+
+def local(where: Path | Remote) -> Path:
+    """`where` as a path: its own, or that of its copy on this machine."""
+    return where if isinstance(where, Path) else where.local()
+
+
 def together(do: Callable[[Entry], T], entries: Iterable[Entry]) -> list[T]:
     """Do the same with each entry, several at a time. The first failure is raised."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -208,7 +287,7 @@ def _no_folder(url: str) -> str:
 
 def _check(name: str) -> str:
     if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
-        raise StoreError(f"{name!r} is not a name inside the store.")
+        raise BadName(f"{name!r} is not a name inside the store.")
     return name
 
 

@@ -64,6 +64,8 @@ def upload(
     due = [run for run in runs if run not in there and _has_figures(store, execution, run)]
     if not due:
         return there, []
+    if store.place("work") != Path(store.root, "work"):  # its child has no key for a bucket either
+        return there, ["so far runs go to W&B from a store that is one folder only"]
     troubles: list[str] = []
     with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)  # short: it holds Unix sockets

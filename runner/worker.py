@@ -1,12 +1,14 @@
 """What runs inside a job: `python -m runner.worker <attempt's folder> [<SHA-256 of spec.json>]`.
 
-It obeys the folder's `spec.json`, and no other one where it is told the digest; it talks to
-nobody, and leaves reports (`runner.reports`) below `out/` for the lab to read. It writes nowhere
-else but to its lease, the shared steps and the cache. Its first act is to begin its lease: of two
-workers on one attempt, the second leaves at once. Before its last report it ends every process
-that it has started. On SIGTERM while it trains it finishes the step, saves and leaves without a
-report, so that the next attempt goes on from there; whoever sends it says how long that may take
-(Ray: 3 s, its RAY_JOB_STOP_WAIT_TIME_S), and what is not saved by then is done again.
+The folder is a path, or gs://bucket/prefix/work/<attempt>: what comes before `work/` is all of the
+store that a job needs, and no records are there. It obeys the folder's `spec.json`, and no other
+one where it is told the digest; it talks to nobody, and leaves reports (`runner.reports`) below
+`out/` for the lab to read. It writes nowhere else but to its lease, the shared steps and the cache.
+Its first act is to begin its lease: of two workers on one attempt, the second leaves at once.
+Before its last report it ends every process that it has started. On SIGTERM while it trains it
+finishes the step, saves and leaves without a report, so that the next attempt goes on from there;
+whoever sends it says how long that may take (Ray: 3 s, its RAY_JOB_STOP_WAIT_TIME_S), and what is
+not saved by then is done again.
 """
 
 import hashlib
@@ -26,7 +28,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from engine.tokenize import BadText, Text, read_text
-from runner import guard, machine, makers, reports
+from runner import checkpoints, guard, machine, makers, reports
 from runner.hardware import KINDS
 from runner.leases import AttemptLease
 from runner.planning import code_folder, text_folder
@@ -43,7 +45,7 @@ from runner.reports import (
     RunReport,
     StepMetrics,
 )
-from runner.store import Store, StoreError, to_json
+from runner.store import Remote, Store, StoreError, local, to_json
 
 if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
     from engine.data import TokenStore
@@ -52,6 +54,7 @@ if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it i
 FLUSH_EVERY = 2.0  # seconds between two chunks of metrics
 MOST_CHUNK = reports.MOST_BYTES // 2
 MOST_WHY = 500
+MOST_LOG = 16 << 20  # bytes of what was printed that a bucket gets
 
 
 class Refusal(Exception):
@@ -61,27 +64,49 @@ class Refusal(Exception):
 # ── The attempt ──────────────────────────────────────────────────────────────────────────────
 
 
-def main(folder: Path, spec_sha256: str | None = None) -> int:
-    """Do the attempt in `folder`, and return the exit code."""
+def main(place: Path | str, spec_sha256: str | None = None) -> int:
+    """Do the attempt in the folder `place`, and return the exit code."""
     guard.die_with_parent(signal.SIGKILL)  # a job does not outlive its Ray
     guard.adopt_orphans()
     os.umask(0o022)
-    folder = folder.resolve()
-    store = Store(folder.parents[1])
-    lease = AttemptLease(store, folder.name)
-    if not lease.start({"pid": os.getpid(), "host": socket.gethostname(), "job": folder.name}):
-        print(f"{folder.name} was begun by another worker, or withdrawn; leaving it alone.")
+    store, name = _opened(place)
+    lease = AttemptLease(store, name)
+    if not lease.start({"pid": os.getpid(), "host": socket.gethostname(), "job": name}):
+        print(f"{name} was begun by another worker, or withdrawn; leaving it alone.")
         return ANOTHER_WORKER
-    spec = store.read(f"work/{folder.name}/spec.json") or b""
+    spec = store.read(f"work/{name}/spec.json") or b""
     if spec_sha256 not in (None, hashlib.sha256(spec).hexdigest()):
-        print(f"{folder}/spec.json is not the one that was claimed; not doing it.", file=sys.stderr)
+        print(f"{place}/spec.json is not the one that was claimed; not doing it.", file=sys.stderr)
         lease.release()
         return ANOTHER_SPEC
-    _log_to(folder / "out" / "log.txt")
+    folder = store.at(f"work/{name}")
+    _log_to(local(folder / "out") / "log.txt")
     with lease.beating():
         code = _attempt(store, folder, spec)
+        _leave(folder / "out")
     lease.release()
     return code
+
+
+def _opened(place: Path | str) -> tuple[Store, str]:
+    """The jobs' store, and the name of the attempt's folder in it."""
+    if isinstance(place, str) and place.startswith("gs://"):
+        from runner.gcs import tell_tensorstore
+
+        tell_tensorstore()
+        root, _, name = place.rpartition("/work/")
+        return Store(root, make=False), name
+    folder = Path(place).resolve()
+    return Store(folder.parents[1]), folder.name
+
+
+def _leave(out: Path | Remote) -> None:
+    """Take what is left on this machine to the bucket, or away; on disk it is where it belongs."""
+    if isinstance(out, Remote):
+        with (local(out) / "log.txt").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LOG))
+            (out / "log.txt").create(log.read())
+        shutil.rmtree(local(out).parent, ignore_errors=True)
 
 
 def _log_to(path: Path) -> None:
@@ -94,7 +119,7 @@ def _log_to(path: Path) -> None:
     os.close(descriptor)
 
 
-def _attempt(store: Store, folder: Path, written: bytes) -> int:
+def _attempt(store: Store, folder: Path | Remote, written: bytes) -> int:
     out, nonce = folder / "out", folder.name.rpartition("-")[2]
     try:
         spec = AttemptSpec.model_validate_json(written)
@@ -137,12 +162,15 @@ def _sentence(error: Exception) -> str:
     ]
 
 
-def write_report(path: Path, report: reports.Report) -> None:
+def write_report(path: Path | Remote, report: reports.Report) -> None:
     """Write a report, whole or not at all."""
     _write(path, to_json(report.model_dump(mode="json")))
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path | Remote, data: bytes) -> None:
+    if isinstance(path, Remote):
+        path.create(data)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.tmp")
     with draft.open("wb") as file:
@@ -162,9 +190,8 @@ class Preempted(Exception):
 def _steps(store: Store, spec: AttemptSpec) -> None:
     from runner import execute
 
-    code = store.path(code_folder(spec.plan))
     try:
-        execute.run(store, spec.plan, code, spec.attempt.rpartition(".")[0])
+        execute.run(store, spec.plan, code_folder(spec.plan), spec.attempt.rpartition(".")[0])
     except execute.StepsFailed as error:
         raise Refusal(str(error)) from error
     except execute.StepsLost as error:
@@ -178,23 +205,28 @@ class ToldToEnd(Exception):
     """SIGTERM has come; what was trained has been saved."""
 
 
-def _train(store: Store, spec: AttemptSpec, out: Path) -> None:
+def _train(store: Store, spec: AttemptSpec, out: Path | Remote) -> None:
     """Train all runs, one after the other. Raises ToldToEnd if that is not all that is left."""
     import jax
 
     from engine.heap import keep_heap
 
     keep_heap()
-    jax.config.update("jax_compilation_cache_dir", str(store.path("cache/xla")))
+    jax.config.update("jax_compilation_cache_dir", str(store.local("cache/xla")))
     tokens = _tokens(store, spec)
     with guard.noting(signal.SIGTERM) as told:
         for arm, seed in spec.plan.runs():
             if told():
                 raise ToldToEnd
             run = run_name(arm, seed)
-            earlier = [store.path(f"work/{name}/out/checkpoints/{run}") for name in spec.earlier]
+            earlier = checkpoints.brought(
+                [store.at(f"work/{name}/out/checkpoints/{run}") for name in spec.earlier]
+            )
             report = _run(spec, spec.plan.arms[arm], seed, run, tokens, out, earlier, told)
             write_report(out / "runs" / f"{run}.json", report)
+    if isinstance(out, Remote):  # what was brought to go on from is needed no more
+        for name in spec.earlier:
+            shutil.rmtree(store.local(f"work/{name}"), ignore_errors=True)
 
 
 def _run(
@@ -203,7 +235,7 @@ def _run(
     seed: int,
     run: str,
     tokens: "TokenStore",
-    out: Path,
+    out: Path | Remote,
     earlier: list[Path],
     told: Callable[[], bool],
 ) -> RunReport:
@@ -216,21 +248,23 @@ def _run(
     steps = reached = arm.train.num_train_steps
     sampler = Sampler(tokens, seed, arm.train.train_batch_size, arm.model.seq_len)
     chunks = MetricsChunks(out / "metrics" / run)
+    saved = out / "checkpoints" / run
     try:
-        for line in train(
-            Decoder(arm.model),
-            arm.train,
-            sampler,
-            seed,
-            out / "checkpoints" / run,
-            earlier,
-            peak_flops=KINDS[spec.plan.resources.kind].peak_flops,
-            stop=told,
-        ):
-            chunks.add(_metrics(line))
-            if line.saving:  # so that who resumes from the checkpoint finds the curve up to it
-                chunks.flush()
-            reached = line.step
+        with checkpoints.copied(saved):
+            for line in train(
+                Decoder(arm.model),
+                arm.train,
+                sampler,
+                seed,
+                local(saved),
+                earlier,
+                peak_flops=KINDS[spec.plan.resources.kind].peak_flops,
+                stop=told,
+            ):
+                chunks.add(_metrics(line))
+                if line.saving:  # so that who resumes from the checkpoint finds the curve up to it
+                    chunks.flush()
+                reached = line.step
     except Diverged as error:
         return RunReport(
             nonce=spec.nonce, state="failed", step=error.step, why=str(error)[:MOST_WHY]
@@ -255,7 +289,7 @@ def _metrics(line: "Metrics") -> StepMetrics:
 class MetricsChunks:
     """A run's metrics as numbered files, each written once and whole."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | Remote) -> None:
         self._folder = folder
         self._number = 0
         self._lines = b""
@@ -293,10 +327,11 @@ def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
     fingerprint = hashlib.sha256(to_json(key)).hexdigest()
     try:
         made = makers.make(store, "tokens", fingerprint, build, key, by=spec.folder)
-        return TokenStore.open(made.folder / "train", tokens_sha256=data.train_sha256).load()
+        place = store.url(f"{made.manifest.folder}/train")
+        return TokenStore.open(place, tokens_sha256=data.train_sha256).load()
     except (WrongTokens, makers.BadOutput, makers.MakingFailed, StoreError) as error:
         print(f"{error}\nBuilding our own.", file=sys.stderr)
-    mine = store.path(f"work/{spec.folder}/out/tokens")
+    mine = store.local(f"work/{spec.folder}/out/tokens")
     build(mine)
     return TokenStore.open(mine / "train").load()
 
@@ -326,7 +361,7 @@ def _text(store: Store, data: PlannedData) -> Text:
 # ── Evaluation ───────────────────────────────────────────────────────────────────────────────
 
 
-def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
+def _evaluate(store: Store, spec: AttemptSpec, out: Path | Remote) -> None:
     """Score each checkpoint, from a copy that has the recorded digest. Training's compilation
     cache and token store are not used: a job wrote them."""
     import numpy as np
@@ -339,9 +374,9 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
     validation = np.frombuffer(_text(store, spec.plan.data).validation, np.uint8)
     arms = {run_name(arm, seed): spec.plan.arms[arm] for arm, seed in spec.plan.runs()}
     for run, wanted in spec.evaluate.items():
-        arm, copy = arms[run], out / "copies" / run
+        arm, copy = arms[run], local(out) / "copies" / run
         decoder, most_bytes = Decoder(arm.model), reports.most_checkpoint(arm.parameters)
-        _copy(store.path(f"work/{wanted.path}"), copy, run, wanted.sha256, most_bytes)
+        _copy(store.at(f"work/{wanted.path}"), copy, run, wanted.sha256, most_bytes)
         params = load_params(copy, decoder)
         found = bits_per_byte(decoder, params, validation, spec.plan.eval.tokens)
         if math.isfinite(found.bpb):
@@ -358,10 +393,15 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path) -> None:
         shutil.rmtree(copy)
 
 
-def _copy(checkpoint: Path, copy: Path, run: str, wanted: str, most_bytes: int) -> None:
+def _copy(checkpoint: Path | Remote, copy: Path, run: str, wanted: str, most_bytes: int) -> None:
     """Take the parameters out of the reach of whoever wrote them, if they are those recorded."""
     try:
-        shutil.copytree(checkpoint / "params", copy / "params", symlinks=True)
+        params = checkpoint / "params"
+        if isinstance(params, Remote):
+            reports.sizes(params, most_bytes)
+            params.store.download_folder(params.key, copy / "params")
+        else:
+            shutil.copytree(params, copy / "params", symlinks=True)
         found = f"SHA-256 {reports.checkpoint_sha256(copy, most_bytes)}"
     except OSError as error:
         found = f"unreadable ({' '.join(str(error).split())[:150]})"
@@ -375,4 +415,4 @@ def _copy(checkpoint: Path, copy: Path, run: str, wanted: str, most_bytes: int) 
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:3]))
+    sys.exit(main(*sys.argv[1:3]))

@@ -10,7 +10,7 @@ import pytest
 
 RAY = {
     *("test_whole_way", "test_processes", "test_gang", "test_tpu_gang"),
-    *("test_steps_on_ray", "test_lost_on_ray"),
+    *("test_steps_on_ray", "test_gcs_on_ray", "test_lost_on_ray"),
 }
 LOCK = Path(tempfile.gettempdir()) / "regatta-tests-ray.lock"
 

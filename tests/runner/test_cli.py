@@ -52,7 +52,12 @@ class LocalStub:
         self.started = 0
 
     @contextlib.contextmanager
-    def start(self, folder: Path) -> Iterator[local_ray.LocalRay]:
+    def start(
+        self,
+        folder: Path,
+        reach: dict[str, str],
+    ) -> Iterator[local_ray.LocalRay]:
+        assert not reach, "a store on this disk is found by its path"
         self.started += 1
         guard = SimpleNamespace(poll=lambda: None if self.alive else 1)
         yield local_ray.LocalRay("http://127.0.0.1:1", folder / "token", guard)  # type: ignore[arg-type]

@@ -1,0 +1,325 @@
+"""What survives a job's machine, in a bucket: checkpoints, curves and reports; and that whoever
+goes on from them ends as one that was not disturbed, on disk."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import engine.train
+from engine.data import TokenStore
+from runner import (
+    checkpoints,
+    record,
+    reports,
+    worker,
+)
+from runner.checkpoints import Copies, brought
+from runner.store import Remote, Store, StoreError
+from tests import fake_gcs, synthetic
+from tests.runner.bucket import ENDLESS, machine
+from tests.runner.test_worker import TINY, Life, Processes, declare
+
+# ── Checkpoints ──────────────────────────────────────────────────────────────────────────────
+
+
+def save(where: Remote, step: int) -> None:
+    """As Orbax does: it has its name when it is complete."""
+    draft = where.local() / f"{step}.orbax-checkpoint-tmp"
+    (draft / "params").mkdir(parents=True)
+    (draft / "params" / "array").write_bytes(b"%d" % step * 1000)
+    (draft / "_METADATA").write_bytes(b"{}")
+    draft.rename(where.local() / str(step))
+
+
+def test_what_is_saved_is_copied_and_the_next_machine_goes_on_from_the_newest(
+    bucket: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (bucket.at(f"steps/words/ab/{n}-aa.scratch/checkpoints") for n in (1, 2))
+    assert isinstance(first, Remote)
+    assert isinstance(second, Remote)
+    for where, steps in ((first, (4, 8)), (second, (9, 12))):
+        curve = where.local().with_name("curve")
+        curve.mkdir(parents=True)
+        with checkpoints.copied(where, curve):
+            (curve / "losses.jsonl").write_text(f"to {steps[-1]}")
+            for step in steps:
+                save(where, step)
+    (second.local() / "13.orbax-checkpoint-tmp").mkdir()
+
+    machine(monkeypatch, tmp_path / "second")
+    folders = brought([first, second], beside="curve")
+    assert folders == [first.local(), second.local()]
+    assert [path.name for path in second.local().iterdir()] == ["12"]
+    assert not first.local().exists()
+    files = {p.relative_to(second.local()).as_posix() for p in second.local().rglob("*")}
+    assert files == {"12", "12/_METADATA", "12/params", "12/params/array"}
+    assert (second.local() / "12/params/array").read_bytes() == b"12" * 1000
+    for where, words in ((first, "to 8"), (second, "to 12")):
+        assert where.local().with_name("curve").joinpath("losses.jsonl").read_text() == words
+    assert brought([first, second], beside="curve") == folders  # once more changes nothing
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_checkpoint_counts_once_all_of_it_is_there_and_goes_when_it_goes_here(
+    bucket: Store, fake: fake_gcs.FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = bucket.at("work/x.t1-aa/out/checkpoints/fast.s0")
+    assert isinstance(where, Remote)
+    copies = Copies(where)
+    save(where, 5)
+    copies.look()
+    save(where, 10)
+    fake.trouble("insert", "refused", skip=2, times=ENDLESS)  # its files come, and no more
+    with pytest.raises(StoreError, match="doing it again is safe"):
+        copies.look()
+    fake.peace()
+    here = Path(os.environ["REGATTA_CACHE"])
+    machine(monkeypatch, tmp_path / "second")
+    brought([where])
+    assert [path.name for path in where.local().iterdir()] == ["5"]
+
+    machine(monkeypatch, here)
+    shutil.rmtree(where.local() / "5")
+    copies.look()
+    assert bucket.list(where.key) == ["10"]
+    assert reports.has_checkpoint(where / "10")
+    assert not list(where.local().parent.glob(".*")), "no drafts are left"
+
+
+def test_a_checkpoint_that_was_changed_in_the_bucket_is_not_gone_on_from(
+    bucket: Store, fake: fake_gcs.FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = bucket.at("work/x.t1-aa/out/checkpoints/fast.s0")
+    assert isinstance(where, Remote)
+    save(where, 5)
+    Copies(where).look()
+    stored = fake.buckets["jobs"]["lab/work/x.t1-aa/out/checkpoints/fast.s0/5/params/array"]
+    stored.data = b"6" * 1000
+    machine(monkeypatch, tmp_path / "second")
+    with pytest.raises(StoreError, match=r"fast.s0/5 is not what was saved.*go on from an earlier"):
+        brought([where])
+    assert not (where.local() / "5").exists()
+
+
+# ── Reports ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_reports_in_a_bucket_are_believed_as_little_as_on_disk(
+    bucket: Store, fake: fake_gcs.FakeGcs
+) -> None:
+    out = bucket.at("work/x.t1-aa/out")
+    assert isinstance(out, Remote)
+
+    def read(name: str) -> reports.AttemptReport | None:
+        return reports.read_report(out / name, reports.AttemptReport, "aa")
+
+    assert read("finished.json") is None
+    (out / "finished.json").create(b'{"nonce": "aa"}')
+    assert read("finished.json") == reports.AttemptReport(nonce="aa")
+    (out / "forged.json").create(b'{"nonce": "bb"}')
+    (out / "large.json").create(b" " * (reports.MOST_BYTES + 1))
+    for name, words in (("forged.json", "wrong nonce"), ("large.json", "larger than")):
+        with pytest.raises(reports.Refused, match=words):
+            read(name)
+    with pytest.raises(StoreError, match="somebody else wrote it"):
+        (out / "finished.json").create(b"{}")
+
+    line = b'{"step":%d,"loss":1.0,"grad_norm":1.0,"learning_rate":0.1,"tokens":1}\n'
+    (out / "metrics" / "000000.jsonl").create(line % 1 + line % 2)
+    (out / "metrics" / "000001.jsonl").create(line % 3 + b"no JSON\n" + line % 4)
+    refused: list[str] = []
+    steps = [line.step for line in reports.read_metrics(out / "metrics", 9, refused)]
+    assert steps == [1, 2, 3]
+    assert len(refused) == 1
+    assert refused[0].startswith("x.t1-aa/out/metrics/000001.jsonl, line 2: Invalid JSON")
+
+    step = out / "checkpoints" / "5"
+    with pytest.raises(reports.Refused, match="there is no checkpoint"):
+        reports.checkpoint_sha256(step, 100)
+    (step / "params" / "array").create(b"1" * 100)
+    reports.checkpoint_sha256(step, 100)
+    with pytest.raises(reports.Refused, match="larger than 99 bytes"):
+        reports.checkpoint_sha256(step, 99)
+    name = f"lab/{step.key}/params/../../escape"
+    fake.buckets["jobs"][name] = fake_gcs.Stored(name, b"1", 1, {})
+    with pytest.raises(reports.Refused, match="not a name inside the store"):
+        reports.checkpoint_sha256(step, 1000)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_bucket_that_cannot_be_asked_says_nothing_of_a_report(
+    bucket: Store, fake: fake_gcs.FakeGcs
+) -> None:
+    out = bucket.at("work/x.t1-aa/out")
+    fake.trouble("download", "refused", status=403, message="ada may not read", times=ENDLESS)
+    with pytest.raises(StoreError, match="ada may not read"):
+        reports.read_report(out / "finished.json", reports.AttemptReport, "aa")
+    fake.peace()
+    del fake.buckets["jobs"]
+    with pytest.raises(StoreError, match="no such bucket"):
+        reports.read_metrics(out / "metrics", 9, []).__next__()
+
+
+# ── Arms ─────────────────────────────────────────────────────────────────────────────────────
+
+KILLED = """
+import os, signal, sys, time
+from runner import worker
+
+real = worker.MetricsChunks.add
+
+def add(self, line):
+    real(self, line)
+    if line.step == 13:
+        saved = self._folder.key.replace("/metrics/", "/checkpoints/") + "/10/committed.json"
+        while self._folder.store.peek(saved) is None:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+worker.MetricsChunks.add = add
+sys.exit(worker.main(*sys.argv[1:]))
+"""
+
+
+class Machines(Processes):
+    """Each job on a machine of its own, with an identity of its own, for which there is no bucket
+    but the jobs'. The first one is killed in its 13th step, once its 10th is saved."""
+
+    def __init__(self, home: Path, server: str) -> None:
+        super().__init__()
+        self._home, self._server = home, server
+
+    def submit(
+        self,
+        folder: str,
+        where: Path | str,
+        spec_sha256: str,
+        plan: record.Plan,  # noqa: ARG002
+    ) -> None:
+        home = self._home / folder
+        home.mkdir(parents=True)
+        begin = ["-m", "runner.worker"] if self.jobs else ["-c", KILLED]
+        own = {"STORAGE_EMULATOR_HOST": self._server, "REGATTA_CACHE": str(home)}
+        with (home / "job.log").open("wb") as log:
+            self.jobs[folder] = subprocess.Popen(
+                [sys.executable, *begin, str(where), spec_sha256],
+                stdout=log,
+                stderr=log,
+                env=os.environ | own,
+            )
+
+
+def test_a_run_leaves_its_curve_and_then_its_checkpoints_in_the_bucket(
+    bucket: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the engine there is only a stand-in; the whole worker is in the slow tests."""
+    out = bucket.at("work/x.t1-aa/out")
+    assert isinstance(out, Remote)
+    saved, arm = out / "checkpoints" / "fast.s0", synthetic.planned_arm(steps=2)
+
+    def train(*given: object, **_: object) -> Iterator[engine.train.Metrics]:
+        assert given[4] == saved.local()
+        for step in (1, 2):
+            yield engine.train.Metrics(step, 1.0, 1.0, 1.0, 1.0, 0.1, step, False, saving=True)
+            assert f"{step - 1:06d}.jsonl" in bucket.list((out / "metrics" / "fast.s0").key)
+            save(saved, step)
+
+    monkeypatch.setattr(engine.train, "train", train)
+    plan = synthetic.plan(arms={"fast": arm}, seeds=[0])
+    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    tokens = TokenStore.of(np.zeros(10_000, np.uint8))
+    report = worker._run(spec, arm, 0, "fast.s0", tokens, out, [], lambda: False)
+    worker.write_report(out / "runs" / "fast.s0.json", report)
+    said = reports.read_report(out / "runs" / "fast.s0.json", reports.RunReport, "aa")
+    assert said == reports.RunReport(nonce="aa", state="finished", step=2)
+    assert [line.step for line in reports.read_metrics(out / "metrics/fast.s0", 2, [])] == [1, 2]
+    most = reports.most_checkpoint(arm.parameters)
+    digest = reports.checkpoint_sha256(saved / "2", most)
+    assert digest == reports.checkpoint_sha256(saved.local() / "2", most), "as on disk"
+
+
+@pytest.mark.slow
+def test_a_killed_worker_goes_on_elsewhere_from_the_bucket_and_ends_as_one_on_disk(
+    fake: fake_gcs.FakeGcs, tmp_path: Path
+) -> None:
+    text = TINY.replace("[0, 1]", "[0]").replace("  slow: {train: {learning_rate: 0.0001}}\n", "")
+    folder = declare(tmp_path / "tiny", text)
+    undisturbed = Life(folder, Store(tmp_path / "store"))
+    assert undisturbed.to_the_end().state == "done"
+
+    with fake_gcs.serving() as theirs:
+        theirs.buckets = {"jobs": fake.buckets["jobs"]}
+        life = Life(folder, Store("gs://records/lab", jobs="gs://jobs/lab"))
+        life.jobs = Machines(tmp_path / "machines", theirs.url)
+        result = life.to_the_end()
+        assert set(theirs.asked) == {"jobs"}
+    assert (result.state, result.why, result.refused) == ("done", "", ())
+    assert [folder.split(".")[1][:2] for folder in life.jobs.jobs] == ["t1", "t2", "e1"]
+    second = next(name for name in life.store.list("work") if ".t2-" in name)
+    chunk = life.store.peek(f"work/{second}/out/metrics/fast.s0/000000.jsonl") or b""
+    assert chunk.startswith(b'{"bpb"')
+    assert b'"step":11,' in chunk.splitlines()[0]
+    assert life.run("fast.s0").evaluated == undisturbed.run("fast.s0").evaluated
+    assert life.run("fast.s0").curve == undisturbed.run("fast.s0").curve
+    assert not [name for name in fake.buckets["records"] if name.startswith("lab/work")]
+    # What the machines kept for themselves is gone with the attempts that ended well.
+    assert not list((tmp_path / "machines").glob("*.t2-*/*/work/*"))
+
+
+VANISHING = """
+import sys
+from runner import gcs, machine, worker
+
+def settle(_):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    raise RuntimeError("no device")
+
+gcs.RETRY = gcs.RETRY.with_delay(initial=0.01).with_timeout(0.3)
+worker._log_to = lambda path: path.parent.mkdir(parents=True)
+machine.settle = settle
+sys.exit(worker.main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_bucket_that_vanishes_under_a_worker_and_the_lab_is_said_and_nothing_is_taken_for_done(
+    fake: fake_gcs.FakeGcs, tmp_path: Path
+) -> None:
+    life = Life(declare(tmp_path / "tiny"), Store("gs://records/lab", jobs="gs://jobs/lab"))
+    life.jobs = paused = Paused()
+    life.until("t1.started")
+    [job] = paused.jobs.values()
+    assert job.stdin
+    assert job.stdout
+    assert job.stdout.readline() == b"ready\n"
+    kept = fake.buckets.pop("jobs")
+    _, said = job.communicate(b"go on\n", timeout=60)
+    assert job.returncode == 1
+    assert b"failed.json was not written: there is no such bucket" in said
+    with pytest.raises(StoreError, match=r"gs://jobs/lab: .* there is no such bucket; was it del"):
+        life.turn()
+    fake.buckets["jobs"] = kept
+    life.until("t1.ended")
+    ended = record.require(life.store, f"executions/{life.id}/t1.ended", record.Ended)
+    assert (ended.how, ended.why) == ("lost", "its job died")
+
+
+class Paused(Processes):
+    """Jobs that begin, and then wait for a line."""
+
+    def submit(
+        self,
+        folder: str,
+        where: Path | str,
+        spec_sha256: str,
+        plan: record.Plan,  # noqa: ARG002
+    ) -> None:
+        command, pipe = [sys.executable, "-c", VANISHING, str(where), spec_sha256], subprocess.PIPE
+        self.jobs[folder] = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
