@@ -220,6 +220,14 @@ def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_byte
     assert int(curve.read_text()[1:].partition(",")[0]) > 8, "where the first one's was saved"
 
 
+def test_a_step_over_several_processes_is_refused_in_a_bucket_in_words(
+    bucket: Store, tmp_path: Path
+) -> None:
+    execute._refuse_a_bucket(Store(tmp_path / "store"), "train")
+    with pytest.raises(MakingFailed, match=r"train takes several processes.*name a store on disk"):
+        execute._refuse_a_bucket(bucket, "train")
+
+
 # ── Commands ─────────────────────────────────────────────────────────────────────────────────
 
 
