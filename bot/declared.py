@@ -132,7 +132,8 @@ class Declared:
         sealed: Preregistration | None,
     ) -> record.Plan:
         """The plan of steps, for which the experiment's own modules are read."""
-        modules = {name: entry for name, entry in files.items() if name.endswith(".py")}
+        read = (".py", spec.LOCK_NAME)
+        modules = {name: entry for name, entry in files.items() if name.endswith(read)}
         if len(modules) > MOST_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MOST_MODULES} at most"
             raise BadExperiment([experiment.problem(("steps",), words)])

@@ -67,8 +67,9 @@ class Files(Protocol):
     def place(self) -> Path | str:
         """What opens the same store again."""
 
-    def put(self, name: str, data: BinaryIO) -> bool:
-        """Create `name` whole, or not at all. False if it was there already."""
+    def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
+        """Create `name` whole, or not at all. False if it was there already. If not `lasting`, it
+        may be gone after a power cut."""
 
     def same(self, name: str, data: BinaryIO) -> bool:
         """Whether the file `name` holds these bytes."""
@@ -123,12 +124,16 @@ class Disk:
         """Its path: TensorStore and `engine.data` take one."""
         return str(self.path(name))
 
-    def put(self, name: str, data: BinaryIO) -> bool:
+    def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
         """Create `name`: a draft beside it, synced, gets its name by a hard link."""
         target = self.path(name)
         with in_words(f"{target} was not written"):
             self._look(name)
-            _make_folder(target.parent)
+            if lasting:
+                make_folder(target.parent)
+            elif not target.parent.is_dir():
+                make_folder(target.parent.parent)
+                target.parent.mkdir(exist_ok=True)
             draft = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
             try:
                 with draft.open("xb") as file:
@@ -138,7 +143,8 @@ class Disk:
                 return _link(draft, target)
             finally:
                 draft.unlink(missing_ok=True)
-                _sync_folder(target.parent)
+                if lasting:
+                    _sync_folder(target.parent)
 
     def same(self, name: str, data: BinaryIO) -> bool:
         """Compare byte by byte."""
@@ -236,9 +242,9 @@ class Split:
         """Where `name` lies."""
         return self._jobs if JOBS.match(name) else self._lab
 
-    def put(self, name: str, data: BinaryIO) -> bool:
+    def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
         """Create it where it belongs, and so on."""
-        return self.part(name).put(name, data)
+        return self.part(name).put(name, data, lasting=lasting)
 
     def same(self, name: str, data: BinaryIO) -> bool:
         """Compare."""
@@ -281,10 +287,10 @@ class Split:
         return self.part(name).local(name)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder that outlasts a power failure: its name is synced in the one above."""
     if not folder.is_dir():
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
 

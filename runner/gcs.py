@@ -93,8 +93,8 @@ class Bucket:
         """Where a copy of it may lie."""
         return cache() / hashlib.sha256(self.place.encode()).hexdigest()[:16] / name
 
-    def put(self, name: str, data: BinaryIO) -> bool:
-        """Create the object `name`, if its generation is 0: if there is none."""
+    def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:  # noqa: ARG002
+        """Create the object `name`, if its generation is 0: if there is none. All of them last."""
         blob = self._bucket.blob(self._key(name))
         writer = secrets.token_hex(16)
         blob.metadata = {WRITER: writer}

@@ -88,24 +88,29 @@ class Leadership:
 class AttemptLease:
     """One attempt's sign of life: one start file, heartbeats, a release. Never taken over."""
 
-    def __init__(self, store: Store, attempt: str) -> None:
-        """`attempt` is the attempt's folder name, its nonce included."""
+    def __init__(self, store: Store, attempt: str, *, lasting: bool = True) -> None:
+        """`attempt` is the attempt's folder name, its nonce included. One that is not `lasting`
+        protects nothing after a power cut, which ends who held it as well."""
         self._store = store
+        self._lasting = lasting
         self._folder = f"leases/{attempt}"
         self._beats = 0
 
     def start(self, who: dict[str, object]) -> bool:
         """Begin the attempt. False: somebody has begun it before, and the caller must exit."""
-        return self._store.create(f"{self._folder}/start.json", to_json(who))
+        return self._create("start", to_json(who))
 
     def withdraw(self) -> bool:
         """See to it that nobody begins the attempt any more. False: somebody has."""
-        return self._store.create(f"{self._folder}/start.json", WITHDRAWN)
+        return self._create("start", WITHDRAWN)
+
+    def _create(self, name: str, data: bytes) -> bool:
+        return self._store.create(f"{self._folder}/{name}.json", data, lasting=self._lasting)
 
     def beat(self) -> None:
         """Say that the attempt lives."""
         self._beats += 1
-        self._store.create(f"{self._folder}/beat-{self._beats:09d}.json", b"{}\n")
+        self._create(f"beat-{self._beats:09d}", b"{}\n")
         if self._beats > 3:
             self._store.remove(f"{self._folder}/beat-{self._beats - 2:09d}.json")
 
@@ -134,7 +139,7 @@ class AttemptLease:
 
     def release(self) -> None:
         """Say that the attempt has written all it will ever write."""
-        self._store.create(f"{self._folder}/released.json", b"{}\n")
+        self._create("released", b"{}\n")
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from runner import outputs
+from runner.files import make_folder
 from runner.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
 from runner.outputs import BadOutput as BadOutput
 from runner.record import Instant, Record, Sha256
@@ -205,7 +206,7 @@ def make(
         build(folder)
         seconds = monotonic() - began
         files = outputs.digests(folder)
-        outputs.sync(folder, mine.folder.count("/") + 1)
+        outputs.sync(folder, 2)
         store.publish(mine.folder)
         rest = mine.model_dump() | {"receipt": receipt(), "made_at": datetime.now(UTC)}
         return Manifest(**rest, files=files, parts=parts, seconds=seconds)
@@ -243,7 +244,7 @@ def _take_turn(
     beat_every: float,
 ) -> None:
     """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
-    lease, folder = AttemptLease(store, mine.lease), store.local(mine.folder)
+    lease, folder = AttemptLease(store, mine.lease, lasting=False), store.local(mine.folder)
     if not lease.start(mine.model_dump(mode="json")):
         return
     with lease.beating(beat_every):
@@ -251,6 +252,7 @@ def _take_turn(
             lost = _lost(store, mine) if mine.generation > most_lost else []
             if len(lost) >= most_lost:
                 raise MakingFailed(f"it was lost {len(lost)} times; the last time {lost[-1]}")
+            make_folder(folder.parents[1])
             folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
         except MakerLost as error:
@@ -283,7 +285,8 @@ def _lost(store: Store, mine: Start) -> list[str]:
 
 def _end(store: Store, of: Start, end: End) -> None:
     """End a generation. If it has ended before, this comes too late and changes nothing."""
-    store.create(f"leases/{of.lease}/end.json", end.canonical())
+    # Who finds none after a power cut finds the manifest, or makes the step again.
+    store.create(f"leases/{of.lease}/end.json", end.canonical(), lasting=False)
 
 
 def _is_there(store: Store, manifest: Manifest) -> bool:

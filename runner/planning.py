@@ -107,6 +107,12 @@ def make_graph_plan(
         )
     if problems:
         raise BadExperiment(problems)
+    compiled = Path(experiment.file).name == spec.LOCK_NAME
+    try:
+        files = _own_code(steps, folder, compiled)
+    except closure.BadCode as error:
+        raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
+    kept = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     trained = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
     draft = Plan(
         experiment=called or folder.as_posix(),
@@ -120,15 +126,8 @@ def make_graph_plan(
         seeds=(),
         arms={},
         steps={name: steps[name] for name in sorted(steps)},
-        code_sha256=hashlib.sha256(
-            to_json(
-                {
-                    name: hashlib.sha256(content).hexdigest()
-                    for name, content in _own_code(steps, folder).items()
-                }
-            )
-        ).hexdigest(),
-        compiled=Path(experiment.file).name == spec.LOCK_NAME,
+        code_sha256=hashlib.sha256(to_json(kept)).hexdigest(),
+        compiled=compiled,
         cost=_cost(experiment, trained),
         fingerprint="0" * 64,
     )
@@ -200,7 +199,7 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
 
 def keep_code(store: Store, plan: Plan, folder: Path) -> None:
     """Put the experiment's own modules, as they are now, where its jobs find them."""
-    for name, content in _own_code(plan.steps, folder).items():
+    for name, content in _own_code(plan.steps, folder, plan.compiled).items():
         store.create(f"{code_folder(plan)}/{name}", content)
 
 
@@ -209,8 +208,14 @@ def code_folder(plan: Plan) -> str:
     return f"code/{plan.code_sha256}"
 
 
-def _own_code(steps: Mapping[str, PlannedStep], folder: Path) -> dict[str, bytes]:
-    names = {name for step in steps.values() for name in step.code if not name.startswith("lab:")}
+def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) -> dict[str, bytes]:
+    """The experiment's files that a job needs: what steps reach and, where Python declares them,
+    that and its lock, which the job compares."""
+    reached = [step.code for step in steps.values()]
+    if compiled:
+        reached.append(closure.reach(Path(spec.PYTHON_NAME).stem, folder, LAB))
+    names = {name for code in reached for name in code if not name.startswith("lab:")}
+    names |= {spec.LOCK_NAME} if compiled else set()
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 

@@ -95,14 +95,15 @@ class Store:
         """Where `name` lies, as TensorStore and `engine.data` take it: a path, or a gs:// URL."""
         return self._files.url(_check(name))
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Create the file `name` whole, or not at all. False if it was there already.
+    def create(self, name: str, data: bytes, *, lasting: bool = True) -> bool:
+        """Create the file `name` whole, or not at all. False if it was there already. If not
+        `lasting`, it may be gone after a power cut, and its folder with it, which is quicker.
 
         Raises StoreError where it may not have been created; doing it again is safe.
         """
         _check(name)
         with faults.around(f"store.{_kind(name)}"):
-            return self._files.put(name, io.BytesIO(data))
+            return self._files.put(name, io.BytesIO(data), lasting=lasting)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of `name`, or None. A file never changes, so each is read from disk once.

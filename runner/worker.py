@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from engine.tokenize import BadText, Text, read_text
-from runner import checkpoints, guard, machine, makers, reports
+from runner import checkpoints, guard, lock, machine, makers, reports
+from runner.complaints import BadExperiment
 from runner.hardware import KINDS
 from runner.leases import AttemptLease
 from runner.planning import code_folder, text_folder
@@ -190,6 +191,11 @@ class Preempted(Exception):
 def _steps(store: Store, spec: AttemptSpec) -> None:
     from runner import execute
 
+    if spec.plan.compiled:
+        try:
+            lock.check(store.fetch(code_folder(spec.plan)))
+        except BadExperiment as error:
+            raise Refusal(str(error)) from error
     try:
         execute.run(store, spec.plan, code_folder(spec.plan), spec.attempt.rpartition(".")[0])
     except execute.StepsFailed as error:

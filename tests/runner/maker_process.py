@@ -86,10 +86,10 @@ class SteppingStore(Store):
         self._reach = reach
         super().__init__(root)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, *, lasting: bool = True) -> bool:
         what = _what(name)
         self._reach(f"before {what}")
-        created = super().create(name, data)
+        created = super().create(name, data, lasting=lasting)
         self._reach(f"after {what}")
         return created
 

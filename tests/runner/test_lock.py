@@ -6,8 +6,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from runner import cli, lock, planning, spec
+from runner import cli, execute, lock, planning, spec, worker
 from runner.complaints import BadExperiment
+from runner.reports import AttemptSpec
+from runner.store import Store
 
 HERE = Path(spec.__file__).parents[1] / "experiments" / "wide-or-deep"
 
@@ -56,6 +58,26 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
     (folder / spec.FILE_NAME).write_text("")
     with pytest.raises(BadExperiment, match="only one of them can declare"):
         spec.load(folder)
+
+
+def test_the_job_compiles_again_and_stops_on_a_difference(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    store = Store(tmp_path / "store")
+    plan = planning.plan_folder(folder, store)
+    asked: list[str] = []
+    monkeypatch.setattr(execute, "run", lambda *_: asked.append("run"))
+    job = AttemptSpec(
+        attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, earlier=(), evaluate={}
+    )
+    worker._steps(store, job)
+    assert asked == ["run"]
+    kept = store.path(planning.code_folder(plan)) / spec.PYTHON_NAME
+    kept.write_text(kept.read_text().replace("8192", "4096"))
+    with pytest.raises(worker.Refusal, match="says something else now"):
+        worker._steps(store, job)
+    assert asked == ["run"]
 
 
 @pytest.mark.parametrize(
