@@ -1,6 +1,7 @@
 """The demo's stage: sandbox, Ray and bot as children of this process, what the people and the bot
 do there through the REST API, and the story as it is told in the terminal."""
 
+import contextlib
 import os
 import secrets
 import sys
@@ -60,9 +61,9 @@ class Story:
         until = time.monotonic() + patience
         with self.console.status(f"[dim]{for_what} …"):
             while time.monotonic() < until:
-                found = look()
-                if found:
-                    return found
+                with contextlib.suppress(httpx.TransportError):  # a page that is just redrawn
+                    if found := look():
+                        return found
                 time.sleep(0.3)
         raise Missed(f"{for_what}: it did not happen within {patience:.0f} s")
 
