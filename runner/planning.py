@@ -138,7 +138,17 @@ def make_graph_plan(
             "seeds": tuple(sorted({seed for _, seed in runs})),
         }
     )
-    if problems := _of_no_arm(experiment, draft.arms, sealed):
+    problems = [
+        experiment.problem(
+            ("steps", name.partition("/")[0]),
+            f"what `{name}` trains would be called `{arm}` with seed {seed}, as what "
+            f"`{runs[arm, seed]}` trains is; name the point or the step otherwise",
+        )
+        for name in draft.steps
+        if (run := draft.arm_of(name)) and runs[run] != name
+        for arm, seed in [run]
+    ]
+    if problems := problems or _of_no_arm(experiment, draft.arms, sealed):
         raise BadExperiment(problems)
     return draft.model_copy(update={"fingerprint": fingerprint(draft)})
 

@@ -187,15 +187,17 @@ class Plan(Record):
         return [(arm, seed) for arm in self.arms for seed in self.seeds]
 
     def trained(self) -> dict[tuple[str, int], str]:
-        """{(arm, seed): the step that trains it}. An arm is called as its point of the sweep is,
-        without the seed, or as its step."""
-        found = {}
-        for name, step in self.steps.items():
-            if step.do == "train" and not step.own:
-                first, _, label = name.partition("/")
-                parts = [part for part in label.split(",") if not part.startswith("seed=")]
-                found[",".join(parts) or first, int(step.config["seed"])] = name
-        return found
+        """{(arm, seed): the step that trains it}."""
+        return {run: name for name in self.steps if (run := self.arm_of(name))}
+
+    def arm_of(self, step: str) -> tuple[str, int] | None:
+        """The (arm, seed) that this step trains; None if it trains nothing, or with own code. An
+        arm is called as its point of the sweep is, without the seed, or as its step."""
+        planned, (name, _, label) = self.steps[step], step.partition("/")
+        if planned.do != "train" or planned.own:
+            return None
+        parts = [part for part in label.split(",") if not part.startswith("seed=")]
+        return ",".join(parts) or name, int(planned.config["seed"])
 
     def own_code(self) -> list[str]:
         """The steps that run code of the experiment's own."""

@@ -29,6 +29,7 @@ from runner.step_inputs import CHECKS, read_by
 from runner.store import to_json
 
 MOST_NODES = 10_000
+MOST_INPUTS = 200_000  # that the points of one step take together
 
 StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
@@ -99,6 +100,15 @@ def nodes(
     if (count := sum(map(_combinations, steps.values()))) > MOST_NODES:
         words = f"{count:,} steps are more than the {MOST_NODES:,} that one experiment may have"
         return {}, [reader.problem((), words)]
+    counts = {name: _combinations(step) for name, step in steps.items()}
+    for name, step in steps.items():
+        taken = counts[name] * sum(counts.get(of, 0) for of in step.inputs.values())
+        if taken > MOST_INPUTS:
+            words = (
+                f"its {counts[name]:,} points take {taken:,} inputs together, and {MOST_INPUTS:,} "
+                "is the most; a point takes all points of a sweep that it has as input"
+            )
+            return {}, [reader.problem((name, "inputs"), words)]
     found = {name: dict(reader.points(name)) for name in steps}
     if reader.problems:
         return {}, reader.problems

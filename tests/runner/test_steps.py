@@ -99,3 +99,11 @@ def test_no_steps_are_no_experiment() -> None:
 def test_a_short_form_has_no_nodes() -> None:
     here = Path(spec.__file__).parents[1] / "experiments" / "warm-learning-rate"
     assert spec.load(here).nodes == {}
+
+
+def test_sweeps_that_take_sweeps_are_no_way_to_a_million_inputs() -> None:
+    points = f"sweep: {{n: [{', '.join(map(str, range(600)))}]}}"
+    text = f"  a: {{do: m:f, {points}}}\n  b: {{do: m:f, inputs: {{x: a}}, {points}}}\n"
+    ((line, field, words),) = problems(text)
+    assert (line, field) == (5, "steps.b.inputs")
+    assert "its 600 points take 360,000 inputs together, and 200,000 is the most" in words

@@ -200,3 +200,11 @@ def test_own_code_that_cannot_be_followed_is_a_problem_of_the_plan(
     assert "this cannot run yet" in lab.last(pull)
     assert words in lab.last(pull)
     assert "/tmp" not in lab.last(pull)
+
+
+def test_two_steps_that_train_what_is_called_the_same_are_a_problem(lab: Lab) -> None:
+    again = BUILT_IN.partition("  evaluate:")[0].partition("  train:")[2]
+    both = BUILT_IN.replace("  evaluate:", f"  again:{again}  evaluate:")
+    lab.preregister(form_body(predictions=FAST_IS_BETTER))
+    plan = lab.last(proposed(lab, {"experiment.yaml": both}))
+    assert "would be called `fast` with seed 0, as what `train/fast,seed=0` trains is" in plan
