@@ -3,6 +3,7 @@
 Files come from the commit's tree by their blob ids. Links, submodules and huge files are refused.
 """
 
+import logging
 import re
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +19,11 @@ from runner.store import Store
 
 MOST_BYTES = 5_000_000  # of one file
 MOST_MODULES = 200  # of an experiment's own
+MOST_CODE = 500_000  # bytes of all of them; reading one takes a thousand times as much memory
 MOST_DIFFERENCES = 5  # told of an alias
+
+
+log = logging.getLogger(__name__)
 
 
 class Declared:
@@ -35,6 +40,11 @@ class Declared:
             return self._finding(repository, base, head)
         except Refused as error:  # GitHub will not say; trying again would not change that
             words = f"GitHub does not show what this commit changes ({error})."
+            return Finding(None, problems=(words,))
+        except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
+            # A stranger's file that nobody thought of must not hold up its thread for good.
+            log.exception("%s could not be read", head)
+            words = f"This commit's declaration cannot be read ({type(error).__name__})."
             return Finding(None, problems=(words,))
 
     def _finding(self, repository: int, base: str, head: str) -> Finding:
@@ -136,6 +146,9 @@ class Declared:
         modules = {name: entry for name, entry in files.items() if name.endswith(read)}
         if len(modules) > MOST_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MOST_MODULES} at most"
+            raise BadExperiment([experiment.problem(("steps",), words)])
+        if (size := sum(entry.size for entry in modules.values())) > MOST_CODE:
+            words = f"the modules of {folder} have {size:,} bytes; {MOST_CODE:,} is the most"
             raise BadExperiment([experiment.problem(("steps",), words)])
         with tempfile.TemporaryDirectory() as there:
             for name, entry in modules.items():

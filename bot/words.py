@@ -24,6 +24,8 @@ from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
 
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
+MOST_DRAWN = 40  # steps of a flow chart
+MOST_LINE = 600  # characters of one line of a step's configuration
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
 _UNSHOWN = re.compile(
@@ -154,7 +156,7 @@ def plan(record: PlanRecord) -> str:
             plan=record.plan,
             steps=_steps(record),
             standings=Counter(standing.state for standing in record.standings.values()),
-            drawing="\n".join(steps_view.mermaid(record.plan.steps)),
+            drawing=_drawing(record.plan),
             own_code=own_code(record.plan),
             sentence=sentence,
         )
@@ -214,6 +216,14 @@ def _steps(record: PlanRecord) -> list[dict[str, Any]]:
     ]
 
 
+def _drawing(plan: Plan) -> str:
+    """A flow chart of the steps; empty where it would be too large to be read."""
+    if len(plan.steps) > MOST_DRAWN:
+        return ""
+    drawn = "\n".join(steps_view.mermaid(plan.steps))
+    return drawn if len(drawn) <= MOST_BODY // 6 else ""
+
+
 def _counted(names: Iterable[str]) -> str:
     counts = Counter(names)
     return ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.items())
@@ -227,7 +237,8 @@ def _flow_lines(config: Mapping[str, Any]) -> list[str]:
         if isinstance(value, Mapping):
             value = {name: inner for name, inner in value.items() if inner is not None}
         flow = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
-        lines.append(f"{key}: {_one_line(flow.removesuffix('...' + chr(10)))}".replace("`", "ʼ"))
+        words = f"{key}: {_one_line(flow.removesuffix('...' + chr(10)))}".replace("`", "ʼ")
+        lines.append(words if len(words) <= MOST_LINE else words[:MOST_LINE] + " …")
     return lines
 
 

@@ -20,7 +20,7 @@ from runner.builtins import BUILT_IN, OverShards
 from runner.makers import MakerLost, MakingFailed
 from runner.outputs import BadOutput, FileDigest
 from runner.step_child import RECEIPT, WHY, Job
-from runner.step_server import StepServer
+from runner.step_server import ServerGone, StepServer
 
 MADE, DIGESTS = "made", "digests.json"  # of a part: its files, and what they are
 FILES = TypeAdapter(dict[str, FileDigest])
@@ -47,7 +47,12 @@ def ready() -> None:
 
 def run(job: Job) -> Outcome:
     """Make what `job` names in a process of its own. Its log is in the scratch folder."""
-    code = _server.make(job)
+    try:
+        code = _server.make(job)
+    except ServerGone as error:
+        if error.code >= 0:
+            return Outcome("lost", str(error))
+        code = error.code
     if code < 0:
         name = signal.Signals(-code).name
         words = "; the system does so where memory is out" if name == "SIGKILL" else ""
@@ -56,6 +61,8 @@ def run(job: Job) -> Outcome:
         why = Path(job.scratch) / WHY
         words = f"its process ended with {code}"
         return Outcome("failed", why.read_text() if why.is_file() else words)
+    if not (Path(job.scratch) / RECEIPT).is_file():
+        return Outcome("failed", "its process ended before the step did")
     return Outcome("made")
 
 

@@ -70,7 +70,10 @@ def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
 def _is_a_library(name: str, folder: Path) -> bool:
     if name in ROOMS or name in sys.stdlib_module_names:
         return True
-    found = importlib.util.find_spec(name)
+    try:
+        found = importlib.util.find_spec(name)
+    except (ValueError, ImportError):  # `__main__`, for one
+        return True
     places = [found.origin, *(found.submodule_search_locations or [])] if found else []
     return any(place and not Path(place).is_relative_to(folder.resolve()) for place in places)
 
@@ -108,9 +111,16 @@ def _files(module: str, roots: Mapping[str, Path | None]) -> Iterator[tuple[str,
             continue
         places = [root.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
         files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
-        if here := [path for path in files if path.is_file()]:
+        if here := [path for path in files if _is_file(path)]:
             yield from ((prefix, path) for path in here)
             return
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no file can have such a name
+        return False
 
 
 def _absolute(wanted: str, package: tuple[str, ...]) -> str:

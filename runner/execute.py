@@ -7,6 +7,7 @@ Points of a sweep are given to a task a few at a time, where they are many: whoe
 them all, and while one is computed the task brings the others to disk.
 """
 
+import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +196,8 @@ def _made(store: Store, steps: dict[str, PlannedStep], code: str, execution: str
         return str(error.__cause__ or error)[:MOST_WORDS]
     except (makers.BadOutput, StoreError) as error:
         return str(error)[:MOST_WORDS]
+    except Exception as error:  # or all steps of this task would seem to have failed
+        return f"{type(error).__name__}: {error}"[:MOST_WORDS]
     return ""
 
 
@@ -238,9 +241,25 @@ def _child(name: str, step: PlannedStep, code: str, job: Job) -> children.Outcom
     """Do a job, on whichever node, with the code that was planned."""
     try:
         check_code(name, step, Path(code))
+        outcome = children.run(job)
+        check_code(name, step, Path(code))  # the lab's might have been edited meanwhile
     except makers.MakingFailed as error:
         return children.Outcome("failed", str(error))
-    return children.run(job)
+    return outcome
+
+
+@contextmanager
+def _nothing_left(scratch: Path) -> Iterator[None]:
+    """Of what failed, nothing is gone on from: other code may have been at it. Its log stays."""
+    try:
+        yield
+    except makers.MakerLost:
+        raise
+    except makers.MakingFailed:
+        for left in scratch.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+        raise
 
 
 def make(
@@ -274,7 +293,7 @@ def make(
             resources=step.resources,
         )
         child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
-        with _going_on(store, step, scratch):
+        with _going_on(store, step, scratch), _nothing_left(scratch):
             if takes_gang(step.resources.kind, step.resources.count):
                 from runner import gang_step  # needs Ray
 
@@ -282,7 +301,6 @@ def make(
                 of_gang = gang_step.train(name, step, job)
                 job = job.model_copy(update={"resources": Resources(kind="cpu")})
             receipt.update(children.make(step.do, job, child, one, mapper) | of_gang)
-        check_code(name, step, code)  # the lab's might have been edited meanwhile
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})
     return makers.make(

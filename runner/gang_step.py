@@ -55,4 +55,5 @@ def _host(place: Place, attempt: int, name: str, step: PlannedStep, job: Job) ->
 
     inputs = {key: Path(str(folder)) for key, folder in job.inputs.items()}
     built_in.train(job.config, inputs, Path(f"{job.out}.{attempt}"), output=False)
+    execute.check_code(name, step, Path(job.code))  # it might have been edited meanwhile
     return machine.receipt() if place.rank == 0 else None

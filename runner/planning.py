@@ -112,7 +112,6 @@ def make_graph_plan(
         files = _own_code(steps, folder, compiled)
     except closure.BadCode as error:
         raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
-    kept = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     trained = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
     draft = Plan(
         experiment=called or folder.as_posix(),
@@ -126,7 +125,7 @@ def make_graph_plan(
         seeds=(),
         arms={},
         steps={name: steps[name] for name in sorted(steps)},
-        code_sha256=hashlib.sha256(to_json(kept)).hexdigest(),
+        code_sha256=_digest(files),
         compiled=compiled,
         cost=_cost(experiment, trained),
         fingerprint="0" * 64,
@@ -138,17 +137,9 @@ def make_graph_plan(
             "seeds": tuple(sorted({seed for _, seed in runs})),
         }
     )
-    problems = [
-        experiment.problem(
-            ("steps", name.partition("/")[0]),
-            f"what `{name}` trains would be called `{arm}` with seed {seed}, as what "
-            f"`{runs[arm, seed]}` trains is; name the point or the step otherwise",
-        )
-        for name in draft.steps
-        if (run := draft.arm_of(name)) and runs[run] != name
-        for arm, seed in [run]
-    ]
-    if problems := problems or _of_no_arm(experiment, draft.arms, sealed):
+    own = {name.partition("/")[2] or name for name, step in draft.steps.items() if step.own}
+    arms = [*draft.arms, *(label.partition(",seed=")[0] for label in own)]  # own code: not judged
+    if problems := [*_unlike(experiment, draft), *_of_no_arm(experiment, arms, sealed)]:
         raise BadExperiment(problems)
     return draft.model_copy(update={"fingerprint": fingerprint(draft)})
 
@@ -208,9 +199,20 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep_code(store: Store, plan: Plan, folder: Path) -> None:
-    """Put the experiment's own modules, as they are now, where its jobs find them."""
-    for name, content in _own_code(plan.steps, folder, plan.compiled).items():
+    """Put the experiment's own modules where its jobs find them. Raises BadExperiment where they
+    are no longer those that were planned."""
+    files = _own_code(plan.steps, folder, plan.compiled)
+    if _digest(files) != plan.code_sha256:
+        words = "its own modules were edited while it was planned; plan again"
+        raise BadExperiment([Problem(str(folder), 1, "", words)])
+    for name, content in files.items():
         store.create(f"{code_folder(plan)}/{name}", content)
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over names and contents."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    return hashlib.sha256(to_json(digests)).hexdigest()
 
 
 def code_folder(plan: Plan) -> str:
@@ -301,13 +303,45 @@ def make_plan(
     return draft.model_copy(update={"fingerprint": fingerprint(draft)})
 
 
+def _unlike(experiment: Experiment, plan: Plan) -> Iterator[Problem]:
+    """Steps whose runs would be counted together and are not alike: of one arm that differ in more
+    than the seed, and with predictions, evaluations on different tokens."""
+    first: dict[str, str] = {}
+    seen: dict[tuple[str, int], str] = {}
+    for name, step in plan.steps.items():
+        if not (run := plan.arm_of(name)):
+            continue
+        other = plan.steps[first.setdefault(run[0], name)]
+        same = {**step.config, "seed": 0} == {**other.config, "seed": 0}
+        twice = seen.setdefault(run, name) != name
+        if twice or step.inputs != other.inputs or not same:
+            how = "has the same seed" if twice else "differs in more than the seed"
+            yield experiment.problem(
+                ("steps", name.partition("/")[0]),
+                f"what `{name}` trains would be called `{run[0]}`, as what `{first[run[0]]}` "
+                f"trains is, and {how}; name the point or the step otherwise",
+            )
+    scored = {
+        (to_json(step.inputs["tokens"]), step.config["tokens"]): name
+        for name, step in plan.steps.items()
+        if step.do == "evaluate" and not step.own
+    }
+    if plan.predictions and len(scored) > 1:
+        one, another = sorted(scored.values())[:2]
+        yield experiment.problem(
+            ("steps", another.partition("/")[0]),
+            f"`{one}` and `{another}` score on different tokens, and predictions are judged on one "
+            "text; score all models by one step",
+        )
+
+
 def _of_no_arm(
     experiment: Experiment, arms: Collection[str], sealed: Preregistration | None
 ) -> list[Problem]:
     """Predictions that speak of what is not trained."""
     return [
         experiment.problem(
-            ("steps",) if "steps" in experiment.document.value else ("arms",),
+            ("steps",) if experiment.nodes else ("arms",),
             f"the preregistration predicts something of the arm `{name}`, which is not here"
             + near(name, arms),
         )

@@ -46,10 +46,9 @@ def main(job: Job) -> int:
         own = {name: _imported_own(name) for name in job.own}
         handed = (own,) if own else ()
         _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *handed)
-        if job.receipt:
-            # What has not imported JAX does not depend on what JAX finds here.
-            receipt = machine.receipt(jax="jax" in sys.modules)
-            (scratch / RECEIPT).write_bytes(to_json(receipt))
+        # What has not imported JAX does not depend on what JAX finds here.
+        receipt = machine.receipt(jax="jax" in sys.modules) if job.receipt else {}
+        (scratch / RECEIPT).write_bytes(to_json(receipt))
     except BaseException as error:
         traceback.print_exc()
         words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"

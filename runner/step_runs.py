@@ -3,7 +3,7 @@ evaluation, so that predictions are judged and rows are ranked as those of arms 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from runner import makers
 from runner.progress import thinned
@@ -21,7 +21,7 @@ def runs(
 ) -> tuple[dict[tuple[str, int], Run], list[str]]:
     """Each (arm, seed) that the steps train, given how they ended; and what was not believed."""
     plan, refused = execution.plan, list[str]()
-    scores = dict(_scores(store, plan, refused))
+    scores = _scores(store, plan, refused)
     found = {}
     for (arm, seed), name in plan.trained().items():
         planned, end = plan.arms[arm], ends.get(name)
@@ -44,15 +44,23 @@ def runs(
     return found, refused
 
 
-def _scores(store: Store, plan: Plan, refused: list[str]) -> Iterator[tuple[str, Evaluated]]:
-    """(train step, the lab's figures of its model), as `evaluate` steps have left them."""
+def _scores(store: Store, plan: Plan, refused: list[str]) -> dict[str, Evaluated]:
+    """{train step: the lab's figures of its model}, as `evaluate` steps have left them. A model
+    that two of them score has no figure: which one would count?"""
+    found: dict[str, Evaluated] = {}
+    twice = set()
     for name, step in plan.steps.items():
         if step.do != "evaluate" or step.own:
             continue
         try:
-            yield from scores_of(store, step).items()
+            scores = scores_of(store, step)
         except UNBELIEVED as error:
             refused.append(f"{name}, scores.json: {' '.join(str(error).split())[:200]}")
+            continue
+        twice |= found.keys() & scores.keys()
+        found |= scores
+    refused += [f"{model}: two steps score it, so that it has no one figure" for model in twice]
+    return {model: score for model, score in found.items() if model not in twice}
 
 
 def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:

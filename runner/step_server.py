@@ -24,6 +24,14 @@ LOG = "log.txt"  # in a step's scratch folder: what it prints
 OUTDATED = b"outdated\n"
 
 
+class ServerGone(Exception):
+    """The server has ended before the step had; `code` is its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"the server of steps ended with {code}")
+        self.code = code
+
+
 class StepServer:
     """One step at a time, however many threads ask."""
 
@@ -42,13 +50,15 @@ class StepServer:
             )
 
     def make(self, job: Job) -> int:
-        """Have the step made. Returns its exit code, or the server's where that was ended."""
+        """Have the step made. Returns its exit code. Raises ServerGone."""
         with self._turn:
             while (answer := self._ask(job.canonical())) == OUTDATED:
                 assert self._process
                 self._process.wait()
             assert self._process
-            return int(answer) if answer else self._process.wait()
+            if not answer:
+                raise ServerGone(self._process.wait())
+            return int(answer)
 
     def _ask(self, question: bytes) -> bytes:
         self.start()
@@ -65,10 +75,11 @@ def serve() -> None:
     """Make steps until nobody asks any more."""
     guard.die_with_parent(signal.SIGKILL)
     machine.look_around()
-    begun_with = _imported()
+    files = _imported()
+    begun_with = _written(files)
     gc.freeze()  # collecting would write to all of the memory that forks share
     while line := sys.stdin.buffer.readline():
-        if _imported() != begun_with:
+        if _written(files) != begun_with:
             sys.stdout.buffer.write(OUTDATED)
             return
         job = Job.model_validate_json(line)
@@ -78,11 +89,15 @@ def serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _imported() -> list[tuple[str, int]]:
-    """The lab's files that this process has imported, and when each was written."""
+def _imported() -> list[str]:
+    """The lab's files that this process has imported, which it does before it makes anything."""
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    files = (file for file in loaded if file and file.startswith(f"{LAB}{os.sep}"))
-    return [(file, Path(file).stat().st_mtime_ns) for file in files]
+    return [file for file in loaded if file and file.startswith(f"{LAB}{os.sep}")]
+
+
+def _written(files: list[str]) -> list[int]:
+    """When each of these files was written; −1 for one that is just being replaced."""
+    return [os.stat(x).st_mtime_ns if os.path.exists(x) else -1 for x in files]  # noqa: PTH110, PTH116
 
 
 def _make(job: Job) -> NoReturn:
@@ -93,9 +108,7 @@ def _make(job: Job) -> NoReturn:
     os.dup2(log, 1)
     os.dup2(log, 2)
     code = step_child.main(job)
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python ends: pools, then threads
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

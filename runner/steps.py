@@ -29,6 +29,9 @@ from runner.step_inputs import CHECKS, read_by
 from runner.store import to_json
 
 MOST_NODES = 10_000
+MOST_LABEL = 100  # bytes of a point's name, which becomes part of names of files
+MOST_DEPTH = 10  # sections that a key of a sweep leads through
+MOST_BYTES = 8_000_000  # of all configurations, as the points of sweeps multiply them
 MOST_INPUTS = 200_000  # that the points of one step take together
 
 StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
@@ -36,6 +39,10 @@ Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 
 
 def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:
+    points = value if isinstance(value, list) else [value]
+    for key in (key for one in points if isinstance(one, dict) for key in one):
+        if str(key).count(".") >= MOST_DEPTH:
+            raise refusal("a key leads through {most} sections at most", most=MOST_DEPTH)
     if isinstance(value, dict) and "name" in value:
         raise refusal("`name` names a point of a list; in a grid it varies nothing")
     if isinstance(value, dict) and all(isinstance(x, list) and x for x in value.values()):
@@ -102,6 +109,11 @@ def nodes(
         return {}, [reader.problem((), words)]
     counts = {name: _combinations(step) for name, step in steps.items()}
     for name, step in steps.items():
+        size = len(str(step.config)) * counts[name] + _swept_bytes(step, counts[name])
+        if size > MOST_BYTES:
+            words = f"its points make {size:,} bytes of configuration; {MOST_BYTES:,} is the most"
+            return {}, [reader.problem((name, "sweep"), words)]
+    for name, step in steps.items():
         taken = counts[name] * sum(counts.get(of, 0) for of in step.inputs.values())
         if taken > MOST_INPUTS:
             words = (
@@ -159,6 +171,10 @@ class _Reader:
         idle = set(step.inputs)
         inputs = {key: self._parts(of) for key, of in step.inputs.items()}
         for label, values in points.items():
+            if len(label.encode()) > MOST_LABEL:
+                words = f"a point would be called `{label[:40]}…`, which is too long; name it"
+                self._say((name, "sweep"), f"{words} in a list, as {{name: wide, …}}")
+                return
             node = f"{name}/{label}" if many else name
             try:
                 config = graph.merged(step.config, values)
@@ -306,6 +322,13 @@ def _combinations(step: Step) -> int:
     if isinstance(step.sweep, list):
         return (len(step.sweep) or 1) * seeds
     return math.prod(map(len, step.sweep.values())) * seeds
+
+
+def _swept_bytes(step: Step, count: int) -> int:
+    """How long the values are that a sweep puts into its points."""
+    if isinstance(step.sweep, list):
+        return len(str(step.sweep)) * (len(step.seeds) or 1)
+    return sum(len(str(values)) * count // len(values) for values in step.sweep.values())
 
 
 def _listed(names: tuple[str, ...]) -> str:

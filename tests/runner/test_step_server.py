@@ -9,10 +9,11 @@ import pytest
 
 from runner.record import Resources
 from runner.step_child import WHY, Job
-from runner.step_server import LOG, StepServer
+from runner.step_server import LOG, ServerGone, StepServer
 
 OWN = """
 import os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
 seen = []
 
 def remember(config, inputs, out):
@@ -29,6 +30,11 @@ def late(config, inputs, out):
         time.sleep(0.2)
         (out / "late.txt").write_text("written")
     threading.Thread(target=write).start()
+
+def leave_pool(config, inputs, out):
+    global pool
+    pool = ThreadPoolExecutor(2)
+    (out / "n.txt").write_text(pool.submit(str, 7).result())
 
 def end_server(config, inputs, out):
     os.kill(os.getppid(), signal.SIGKILL)
@@ -98,6 +104,13 @@ def test_threads_that_a_step_left_running_are_waited_for(
 def test_a_step_ends_with_its_server_and_the_next_one_has_another(
     server: StepServer, tmp_path: Path
 ) -> None:
-    assert server.make(job(tmp_path, "end_server", 1)) == -signal.SIGKILL
+    with pytest.raises(ServerGone) as gone:
+        server.make(job(tmp_path, "end_server", 1))
+    assert gone.value.code == -signal.SIGKILL
     assert server.make(job(tmp_path, "remember", 2)) == 0
     assert str(os.getpid()) not in (tmp_path / "2/seen.txt").read_text()
+
+
+def test_a_pool_that_nobody_shuts_down_holds_nobody_up(server: StepServer, tmp_path: Path) -> None:
+    assert server.make(job(tmp_path, "leave_pool", 1)) == 0
+    assert (tmp_path / "1/n.txt").read_text() == "7"

@@ -207,4 +207,13 @@ def test_two_steps_that_train_what_is_called_the_same_are_a_problem(lab: Lab) ->
     both = BUILT_IN.replace("  evaluate:", f"  again:{again}  evaluate:")
     lab.preregister(form_body(predictions=FAST_IS_BETTER))
     plan = lab.last(proposed(lab, {"experiment.yaml": both}))
-    assert "would be called `fast` with seed 0, as what `train/fast,seed=0` trains is" in plan
+    words = "what `train/fast,seed=0` trains would be called `fast`, as what `again/fast,seed=0` "
+    assert f"{words}trains is, and has the same seed" in plan
+    lab.clock.advance(1)
+    wider = "{name: 'fast,seed=1', seed: 1, model.hidden_dim: 32}"
+    unlike = BUILT_IN.replace(
+        "      - {name: fast}\n    seeds: [0, 1]",
+        f"      - {{name: 'fast,seed=0'}}\n      - {wider}",
+    )
+    plan = lab.last(proposed(lab, {"experiment.yaml": unlike}, "unlike"))
+    assert "differs in more than the seed" in plan
