@@ -223,7 +223,7 @@ def code_folder(plan: Plan) -> str:
 def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) -> dict[str, bytes]:
     """The experiment's files that a job needs: what steps reach and, where Python declares them,
     that and its lock, which the job compares."""
-    reached = [step.code for step in steps.values()]
+    reached = [step.code for step in steps.values() if step.own]
     if compiled:
         reached.append(closure.reach(Path(spec.PYTHON_NAME).stem, folder, LAB))
     names = {name for code in reached for name in code if not name.startswith("lab:")}

@@ -28,6 +28,7 @@ from runner.record import Resources
 from runner.step_inputs import CHECKS, read_by
 from runner.store import to_json
 
+NO_OWN, ONE_DEVICE = Own(), MeshConfig()
 MOST_NODES = 10_000
 MOST_LABEL = 100  # bytes of a point's name, which becomes part of names of files
 MOST_DEPTH = 10  # sections that a key of a sweep leads through
@@ -277,13 +278,15 @@ class _Reader:
         if not isinstance(config, Train):
             return config
         devices = (self._steps[name].resources or self._resources).count
-        if config.own != Own():
+        if config.own != NO_OWN:
             if devices > 1:
                 words = "functions of one's own train on one device so far; write `count: 1`"
                 self._say((name, "resources", "count"), words)
             return config
         compute = config.compute
-        if compute.mesh == MeshConfig():
+        if devices == 1 and compute.mesh == ONE_DEVICE:
+            return config
+        if compute.mesh == ONE_DEVICE:
             compute = compute.model_copy(update={"mesh": MeshConfig(data=devices)})
         for wrong in memory.misfits(
             compute.mesh, devices=devices, model=config.model, train=config.train
