@@ -123,6 +123,7 @@ def run(
     """Train and evaluate an experiment, here or on a Ray of yours. Unsigned, without approval."""
     if bool(ray_address) != bool(ray_token_file):
         _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
+    _planned(path, None)  # what cannot be planned leaves no store behind
     opened = _open(store, jobs)
     _check_lock(path)
     planned = _planned(path, opened)

@@ -11,6 +11,7 @@ import ast
 import hashlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +36,38 @@ class _Imports(NamedTuple):
     digest: str
 
 
+_known: dict[tuple[str, Path | None, Path], tuple[list[str], list[int], dict[str, str]]] = {}
+
+
 def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
+    """As `_reach` finds it, which is not asked again while the files that it found and the folders
+    around them are as they were."""
+    key = module, folder, lab
+    if key in _known:
+        places, written, found = _known[key]
+        if _written(places) == written:
+            return found
+    found = _reach(module, folder, lab)
+    files = [
+        lab / name.removeprefix("lab:") if name.startswith("lab:") else Path(folder or lab, name)
+        for name in found
+    ]
+    around = {str(lab), str(folder or lab)}
+    places = sorted({str(place) for file in files for place in (file, file.parent)} | around)
+    written = _written(places)
+    if written and _reach(module, folder, lab) == found:  # nothing was edited in between
+        _known[key] = places, written, found
+    return found
+
+
+def _written(places: list[str]) -> list[int]:
+    try:
+        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
+    except OSError:
+        return []
+
+
+def _reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
     """{file: SHA-256} of all code that `module` reaches, itself included.
 
     `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`);

@@ -84,13 +84,14 @@ def _made(manifest: makers.Manifest, execution: str) -> StepEnd:
 
 
 def latest(store: Store, experiment: str) -> Execution | None:
-    """The newest execution of the experiment in this folder that has steps."""
+    """The newest execution that has steps of the experiment in a folder of this name."""
+    called = Path(experiment).resolve().name
     found = [
         execution
         for name in record.names(store, "executions")
         if (execution := record.read(store, f"executions/{name}/execution", Execution))
         and execution.plan.steps
-        and execution.plan.experiment == experiment
+        and Path(execution.plan.experiment).resolve().name == called
     ]
     return max(found, key=lambda execution: execution.at, default=None)
 

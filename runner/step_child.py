@@ -43,6 +43,7 @@ def main(job: Job) -> int:
         machine.settle(job.resources)
         if job.code:
             sys.path.insert(0, job.code)
+            sys.dont_write_bytecode = True  # that folder is the store's
         own = {name: _imported_own(name) for name in job.own}
         handed = (own,) if own else ()
         _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *handed)
