@@ -202,7 +202,12 @@ def _made(store: Store, steps: dict[str, PlannedStep], code: str, execution: str
 
 
 def _on_ray(name: str, step: PlannedStep) -> children.Mapper:
-    """Each job as a Ray task of its own, with the step's resources."""
+    """Each job as a Ray task of its own, with the step's resources, their outcomes in order.
+
+    Ray Data does the same, was built and measured here, and is not used: on two cores its first
+    such step took 5 to 8 s where this takes 0.3 s, twelve steps of three jobs 21 s and not 11 s,
+    and two of its processes stayed in memory. What is mapped here is folders' names, and no data.
+    """
     import ray
 
     task = ray.remote(_call).options(name=f"{name}, some shards", **_options(step))
