@@ -110,12 +110,11 @@ def _is_a_library(name: str, folder: Path) -> bool:
     return any(place and not Path(place).is_relative_to(folder.resolve()) for place in places)
 
 
-def defines(module: str, name: str, folder: Path) -> bool:
-    """Whether the experiment's `module` has a function (or whatever can be called) of this name."""
+def defined(module: str, folder: Path) -> frozenset[str]:
+    """The names of functions, and of whatever else can be called, in the experiment's `module`;
+    none if there is no such module."""
     path = next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
-    if path is None:
-        return False
-    return name in _bound(path, path.stat().st_mtime_ns)
+    return _bound(path, path.stat().st_mtime_ns) if path else frozenset()
 
 
 @lru_cache(maxsize=4096)

@@ -150,8 +150,9 @@ def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) ->
     code: dict[str, str] = {}
     for one in own:
         module, _, name = one.partition(":")
-        if not closure.defines(module, name, folder):
-            raise closure.BadCode(f"`{folder}` has no `{name}` in a module `{module}`")
+        if name not in (there := closure.defined(module, folder)):
+            words = f"`{folder}` has no `{name}` in a module `{module}`{near(name, there)}"
+            raise closure.BadCode(words)
         code |= closure.reach(module, folder, lab)
     return code if function in own else code | closure.reach(function.partition(":")[0], None, lab)
 

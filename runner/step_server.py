@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,43 +34,77 @@ class ServerGone(Exception):
         self.code = code
 
 
-class StepServer:
-    """One step at a time, however many threads ask."""
+@dataclass
+class _Question:
+    """A step that somebody waits for."""
+
+    answer: bytes | None = None
+    begun: bool = True  # as far as anybody can know
+
+
+class _Server:
+    """A server's process, and who waits for which of its answers: they come in the order of the
+    questions, the next of which it finds in its pipe as soon as it is done with one."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "runner.step_server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=LAB,
+        )
+        self.over = False  # it answers no more
+        self._waiting: deque[_Question] = deque()
+        self._reading = threading.Lock()
 
-    def start(self) -> None:
-        """Have the server run. It ends with the thread that started it."""
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "runner.step_server"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                cwd=LAB,
-            )
+    def ask(self, job: Job) -> _Question:
+        """Hand a step in. One thread at a time."""
+        assert self.process.stdin
+        question = _Question()
+        self._waiting.append(question)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(job.canonical())
+            self.process.stdin.flush()
+        return question
+
+    def answer(self, question: _Question) -> bytes:
+        """Wait for the answer: an exit code, OUTDATED, or nothing where the server has ended."""
+        assert self.process.stdout
+        while question.answer is None:
+            with self._reading:
+                if question.answer is None:
+                    line, first = self.process.stdout.readline(), self._waiting.popleft()
+                    # Of those without an answer, the server was at the first when it ended.
+                    first.begun = line != OUTDATED and not self.over
+                    self.over = self.over or line in (b"", OUTDATED)
+                    first.answer = line
+        return question.answer
+
+
+class StepServer:
+    """Makes one step at a time, in the order in which threads ask."""
+
+    def __init__(self) -> None:
+        self._asking = threading.Lock()
+        self._server: _Server | None = None
+
+    def start(self) -> _Server:
+        """Have a server run. It ends with the thread that started it."""
+        if self._server is None or self._server.over or self._server.process.poll() is not None:
+            self._server = _Server()
+        return self._server
 
     def make(self, job: Job) -> int:
         """Have the step made. Returns its exit code. Raises ServerGone."""
-        with self._turn:
-            while (answer := self._ask(job.canonical())) == OUTDATED:
-                assert self._process
-                self._process.wait()
-            assert self._process
-            if not answer:
-                raise ServerGone(self._process.wait())
-            return int(answer)
-
-    def _ask(self, question: bytes) -> bytes:
-        self.start()
-        assert self._process
-        assert self._process.stdin
-        assert self._process.stdout
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(question)
-            self._process.stdin.flush()
-        return self._process.stdout.readline()
+        while True:
+            with self._asking:
+                server = self.start()
+                question = server.ask(job)
+            if (answer := server.answer(question)) not in (b"", OUTDATED):
+                return int(answer)
+            code = server.process.wait()
+            if question.begun:
+                raise ServerGone(code)
 
 
 def serve() -> None:

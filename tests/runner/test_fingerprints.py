@@ -138,4 +138,5 @@ def test_a_function_that_is_not_there_is_said_with_its_line(copies: Path, tmp_pa
         planning.plan_folder(tmp_path / "x", lab=copies)
     [problem] = it.value.problems
     assert (problem.line, problem.field) == (6, "steps.prepare")
-    assert problem.message.endswith("has no `document` in a module `prepare`")
+    words = "has no `document` in a module `prepare`; did you mean `documents`?"
+    assert problem.message.endswith(words)

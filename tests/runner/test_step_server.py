@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,9 @@ def server() -> Iterator[StepServer]:
     server = StepServer()
     server.start()
     yield server
-    assert server._process
-    server._process.kill()
-    server._process.communicate()
+    assert server._server
+    server._server.process.kill()
+    server._server.process.communicate()
 
 
 def job(folder: Path, function: str, n: int = 0) -> Job:
@@ -114,3 +115,24 @@ def test_a_step_ends_with_its_server_and_the_next_one_has_another(
 def test_a_pool_that_nobody_shuts_down_holds_nobody_up(server: StepServer, tmp_path: Path) -> None:
     assert server.make(job(tmp_path, "leave_pool", 1)) == 0
     assert (tmp_path / "1/n.txt").read_text() == "7"
+
+
+def test_many_threads_have_their_steps_made_each_with_its_own_answer(
+    server: StepServer, tmp_path: Path
+) -> None:
+    """Also those that wait behind one whose server is killed."""
+    jobs = {
+        n: job(tmp_path, "end_server" if n == 2 else "die" if n == 5 else "remember", n)
+        for n in range(8)
+    }
+
+    def made(n: int) -> int | str:
+        try:
+            return server.make(jobs[n])
+        except ServerGone as error:
+            return f"gone with {error.code}"
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(made, jobs))
+    assert answers == [0, 0, "gone with -9", 0, 0, -9, 0, 0]
+    assert all((tmp_path / f"{n}/seen.txt").is_file() for n in (0, 1, 3, 4, 6, 7))
