@@ -63,7 +63,16 @@ def _facts(lab: Lab, rename: "_Renamer") -> list[tuple[str, str]]:
 def _flat(fact: Any) -> str:
     """A fact without what only its moment decides."""
     if isinstance(fact, dict):
-        moment = ("at", "seconds", "nonce", "seal", "spec_sha256", "sha256", "checkpoint_sha256")
+        moment = (
+            "at",
+            "seconds",
+            "device_seconds",
+            "nonce",
+            "seal",
+            "spec_sha256",
+            "sha256",
+            "checkpoint_sha256",
+        )
         return str({k: _flat(v) for k, v in sorted(fact.items()) if k not in moment})
     if isinstance(fact, list):
         return str([_flat(value) for value in fact])
