@@ -26,6 +26,8 @@ from runner.store import Store
 
 STEPS = "experiments/wide-or-deep"
 EXPERIMENT = "experiments/warm-learning-rate/experiment.yaml"
+APPROVED = "· approved by grace"  # in the comment that follows an execution
+BEGUN = ("experiment: running", "experiment: done")
 TRAINING_MAY_TAKE = 600.0
 HYPOTHESIS = (
     "A model of 0.9 million parameters that sees only 16 steps is far from any noise floor, so a "
@@ -106,9 +108,10 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": "Looks good.\n\n/run"})
     story.wait(
         "Grace, a maintainer, says /run",
-        lambda: lab.said(pull, "`/cancel` stops it") and lab.label(issue) == "experiment: running",
+        # Where the bot is slow and training quick, nobody sees it run.
+        lambda: lab.said(pull, APPROVED) and lab.label(issue) in BEGUN,
     )
-    status = lab.said(pull, "`/cancel` stops it")
+    status = lab.said(pull, APPROVED)
     story.beat("Grace's /run is approved; an attempt is on its way to Ray", status)
 
     _watch(lab, story)
