@@ -105,6 +105,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     refusal = story.wait("Sam, a stranger, says /run", lambda: lab.said(pull, "**Not done:**"))
     story.beat("Sam's /run is refused, and nothing starts", refusal)
 
+    time.sleep(1.5)  # Grace reads the plan: times are whole seconds there, and a tie refuses her
     lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": "Looks good.\n\n/run"})
     story.wait(
         "Grace, a maintainer, says /run",
