@@ -86,21 +86,20 @@ def _used(result: Result, ends: Mapping[str, StepEnd]) -> Iterator[str]:
         yield f"nothing for {cached} cached steps"
 
 
+def _checkout(of: Source | Lab) -> str:
+    words = f"commit {of.commit}" if of.commit else "in no checkout"
+    return f"{words} with changes that are not committed" if of.changed else words
+
+
 def _source(source: Source | None) -> str:
-    if source is None:
-        return ""
-    commit = f", commit {source.commit}" if source.commit else ", in no checkout"
-    changed = " with changes that are not committed" if source.changed else ""
-    return f"{commit}{changed}, tree {source.tree[:DIGITS]}"
+    return f", {_checkout(source)}, tree {source.tree[:DIGITS]}" if source else ""
 
 
 def _lab(lab: Lab | None) -> str:
     if lab is None:
         return "not on record"
-    commit = f"commit {lab.commit}" if lab.commit else "in no checkout"
-    changed = " with changes that are not committed" if lab.changed else ""
     lock = f", requirements.lock {lab.lock_sha256[:DIGITS]}" if lab.lock_sha256 else ""
-    return f"{commit}{changed}, code {lab.code_sha256[:DIGITS]}{lock}"
+    return f"{_checkout(lab)}, code {lab.code_sha256[:DIGITS]}{lock}"
 
 
 def _device(receipt: Mapping[str, str]) -> str:
