@@ -1,0 +1,113 @@
+"""Breadth first over all that can happen: by the number of events, then by the bot's steps."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bot import commands, words
+from tests.protocol import invariants
+from tests.protocol.events import events, silent
+from tests.protocol.world import World, die, is_open, is_quiet, look, work
+
+
+@dataclass
+class Found:
+    """What a search came upon."""
+
+    states: int = 0
+    steps: int = 0
+    at_rest: int = 0
+    launches: int = 0
+    violation: str = ""
+    trace: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def wordless() -> Iterator[None]:
+    """Nothing is said in words: they are no part of the protocol, and take longer than the rules."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, function in inspect.getmembers(words, inspect.isfunction):
+            if function.__module__ == words.__name__ and not name.startswith("_"):
+                patch.setattr(words, name, lambda *_, **__: "")
+        patch.setattr(commands, "read", functools.cache(commands.read))
+        yield
+
+
+def explore(starts: Iterable[World], most_events: int, most_states: int = 10_000_000) -> Found:
+    """All worlds that up to `most_events` events lead to; ends at the first broken one."""
+    found = Found()
+    came: dict[tuple[object, ...], tuple[tuple[object, ...] | None, str]] = {}
+    layer: list[tuple[tuple[object, ...], World]] = []
+    for start in starts:
+        came[start.key()] = (None, "")
+        layer.append((start.key(), start))
+    for count in range(most_events + 1):
+        further: list[tuple[tuple[object, ...], World]] = []
+        while layer:
+            key, world = layer.pop()
+            found.states += 1
+            for name, after, counts in _steps(world, found, count < most_events):
+                found.steps += 1
+                new = after.key()
+                if new in came:
+                    continue
+                came[new] = (key, name)
+                if why := invariants.broken(after):
+                    found.violation, found.trace = why, _trace(came, new)
+                    return found
+                (further if counts else layer).append((new, after))
+            if found.violation:
+                found.trace = _trace(came, key)
+                return found
+            if found.states > most_states:
+                return found
+        layer = further
+    return found
+
+
+def _steps(world: World, found: Found, more: bool) -> Iterator[tuple[str, World, bool]]:
+    """What may follow: its name, the world after it, whether it counts as an event."""
+    asked, rests = None, False
+    if world.due:
+        yield "/".join(str(x) for x in world.due[0]), work(world), False
+        if world.deaths:
+            yield "death", die(world), False
+    else:
+        seen, asked = look(world)
+        if seen and is_quiet(seen[0]) and not world.fine:
+            after = replace(world, due=seen)
+            while after.due:
+                after = work(after)
+            yield "tell", after, False
+            return
+        if seen:
+            yield "look", replace(world, due=seen), False
+            if is_quiet(seen[0]):
+                return
+        else:
+            rests = True
+            found.at_rest += 1
+            found.violation = found.violation or invariants.unanswered(world)
+    if is_open(world) and (rests or world.untimely):
+        left = replace(world, untimely=world.untimely - (not rests))
+        for name, after in silent(left):
+            yield name, after, False
+        if more:
+            for name, after in events(left, asked):
+                yield name, after, True
+
+
+def _trace(
+    came: dict[tuple[object, ...], tuple[tuple[object, ...] | None, str]],
+    key: tuple[object, ...] | None,
+) -> tuple[str, ...]:
+    steps = []
+    while key is not None:
+        key, name = came[key]
+        if name:
+            steps.append(name)
+    return tuple(reversed(steps))
