@@ -5,47 +5,49 @@ from dataclasses import replace
 
 from bot.facts import Message
 from tests.protocol import invariants
-from tests.protocol.world import A, B, PEOPLE, THREAD, World, Written, fact, moment
+from tests.protocol.world import A, B, PEOPLE, Job, World, Written, fact, moment
 
 SETTLE = 40  # seconds that somebody waits who waits
 FIRST = 50  # id of the first comment of a person
 
-Event = tuple[str, Callable[[World], World]]
 
-
-def events(world: World, asked: frozenset[str] | None) -> Iterator[tuple[str, World]]:
-    """What may happen next and counts: its name, and the world after it.
-
-    What nothing is delivered of is tried where the next look `asked` for it; anywhere else it comes
-    to the same as a little later. None: there is no look next.
-    """
-    to = "B" if world.head == A else "A"
-    for later in (False, True):
-        after = wait(world) if later else world
-        words = ", later" if later else ""
-        if not later:
-            yield f"push {to}{words}", push(after)
-        for body in _commands(world):
-            yield f"{body}{words}", command(after, body)
-    if asked and "role" in asked:
-        yield "role", replace(world, role="none" if world.role == "maintain" else "maintain")
-    if asked and "policy" in asked:
-        yield "policy", replace(world, policy=1 - world.policy)
+def events(world: World) -> Iterator[tuple[str, World]]:
+    """What may happen next, counts and is delivered: its name, and the world after it."""
+    yield f"push {'B' if world.head == A else 'A'}", push(world)
     yield "retarget", retarget(world)
+    for name, after, body in _commands(world):
+        yield name, command(after, body)
+    yield "review /run", command(world, "/run", commit=world.head)
     for job in world.jobs:
         if job.state == "running":
-            yield f"{job.attempt} dies", _job(world, job.execution, "running", "failed")
+            yield f"{job.attempt} dies", _dead(world, job)
     for item in ("pull", *(one.message.of.id for one in world.written)):
-        if item not in world.again and item not in world.inbox:
-            after = replace(world, again=world.again | {item}, inbox=(*world.inbox, item))
-            yield f"{item} again", after
+        if item not in world.inbox:
+            yield f"{item} again", replace(world, inbox=(*world.inbox, item))
 
 
-def silent(world: World) -> Iterator[tuple[str, World]]:
-    """What happens by itself and does not count: a job that gets its devices."""
-    for job in world.jobs:
-        if job.state == "pending":
-            yield f"{job.attempt} begins", _job(world, job.execution, "pending", "running")
+def unheard(world: World, asked: frozenset[str]) -> Iterator[tuple[str, World]]:
+    """What may happen, counts, and is not delivered: it is tried where the bot's next look `asked`
+    for it, since anywhere else it comes to the same as a little later."""
+    for fact_of, name, change in _CHANGES:
+        if fact_of in asked:
+            yield name, change(world)
+    for one in world.written:
+        if one.message.of.via == "review" and one.stands and "review" in asked:
+            yield "dismiss", _dismissed(world, one)
+
+
+# The question that it changes the answer to, its name, what it does.
+_CHANGES: list[tuple[str, str, Callable[[World], World]]] = [
+    (
+        "role",
+        "role",
+        lambda world: replace(world, role="write" if world.role == "maintain" else "maintain"),
+    ),
+    ("policy", "policy", lambda world: replace(world, policy=1 - world.policy)),
+    ("replan", "upgrade", lambda world: replace(world, lab=1 - world.lab)),
+    ("role", "a day", lambda world: replace(world, now=world.now + 86_400)),
+]
 
 
 def wait(world: World) -> World:
@@ -65,16 +67,34 @@ def retarget(world: World) -> World:
     return _news(replace(world, base_ref="other" if world.base_ref == "main" else "main"))
 
 
-def command(world: World, body: str, who: str = "grace") -> World:
-    """Somebody comments."""
+def command(world: World, body: str, who: str = "grace", commit: str | None = None) -> World:
+    """Somebody comments; or approves a commit in a review."""
     id = max([one.message.of.id for one in world.written], default=FIRST) + 1
-    message = Message(id, PEOPLE[who], moment(world.now), body)
-    written = Written(fact(message), invariants.meant(world, body))
+    via = "review" if commit else "comment"
+    message = Message(id, PEOPLE[who], moment(world.now), body, via=via, commit=commit)
+    written = Written(fact(message), invariants.meant(world, message))
     return replace(world, written=(*world.written, written), inbox=(*world.inbox, id))
 
 
-def _commands(world: World) -> Iterator[str]:
-    yield "/run"
+def _commands(world: World) -> Iterator[tuple[str, World, str]]:
+    """The name of a command, when it is written, and its words."""
+    yield "/run", world, "/run"
+    yield "/run, later", wait(world), "/run"
+    later = wait(world)
+    for commit in (A, B):
+        yield f"/run {commit[0]}…, later", later, f"/run {commit}"
+    seen = {made.key for made in world.made}
+    known = {}
+    for plan in invariants.planned(world):
+        if f"plan.{plan.n}" in seen:
+            known[plan.commit, plan.base_ref, plan.plan.fingerprint] = plan
+    for plan in list(known.values())[-2:]:
+        yield f"/run code of {plan.n}", world, f"/run {plan.code}"
+
+
+def _dismissed(world: World, review: Written) -> World:
+    written = tuple(one._replace(stands=False) if one == review else one for one in world.written)
+    return replace(world, written=written)
 
 
 def _news(world: World) -> World:
@@ -82,12 +102,6 @@ def _news(world: World) -> World:
     return world if "pull" in world.inbox else replace(world, inbox=("pull", *world.inbox))
 
 
-def _job(world: World, execution: str, old: str, new: str) -> World:
-    jobs = tuple(
-        job._replace(state=new) if (job.execution, job.state) == (execution, old) else job
-        for job in world.jobs
-    )
+def _dead(world: World, job: Job) -> World:
+    jobs = tuple(one._replace(state="failed") if one == job else one for one in world.jobs)
     return replace(world, jobs=jobs)
-
-
-__all__ = ["THREAD", "events", "silent"]

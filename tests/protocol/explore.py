@@ -10,7 +10,7 @@ import pytest
 
 from bot import commands, words
 from tests.protocol import invariants
-from tests.protocol.events import events, silent
+from tests.protocol.events import events, unheard
 from tests.protocol.world import World, die, is_open, is_quiet, look, work
 
 
@@ -49,13 +49,15 @@ def explore(starts: Iterable[World], most_events: int, most_states: int = 10_000
         further: list[tuple[tuple[object, ...], World]] = []
         while layer:
             key, world = layer.pop()
-            found.states += 1
             for name, after, counts in _steps(world, found, count < most_events):
-                found.steps += 1
+                names = [name]
+                while not counts and (only := _only(after, found)):
+                    after = only[1]
+                    names.append(only[0])
                 new = after.key()
                 if new in came:
                     continue
-                came[new] = (key, name)
+                came[new] = (key, ", ".join(names))
                 if why := invariants.broken(after):
                     found.violation, found.trace = why, _trace(came, new)
                     return found
@@ -69,11 +71,24 @@ def explore(starts: Iterable[World], most_events: int, most_states: int = 10_000
     return found
 
 
+def _only(world: World, found: Found) -> tuple[str, World] | None:
+    """The only thing that may follow, where nothing else may: another step of the bot's."""
+    if world.deaths or not world.due or (world.untimely and is_open(world)):
+        return None
+    found.states += 1
+    return _name(world), work(world)
+
+
+def _name(world: World) -> str:
+    return " ".join(part for part in world.due[0] if isinstance(part, str))
+
+
 def _steps(world: World, found: Found, more: bool) -> Iterator[tuple[str, World, bool]]:
     """What may follow: its name, the world after it, whether it counts as an event."""
-    asked, rests = None, False
+    found.states += 1
+    asked, rests = frozenset[str](), False
     if world.due:
-        yield "/".join(str(x) for x in world.due[0]), work(world), False
+        yield _name(world), work(world), False
         if world.deaths:
             yield "death", die(world), False
     else:
@@ -92,13 +107,13 @@ def _steps(world: World, found: Found, more: bool) -> Iterator[tuple[str, World,
             rests = True
             found.at_rest += 1
             found.violation = found.violation or invariants.unanswered(world)
-    if is_open(world) and (rests or world.untimely):
+    if more:
+        for name, after in unheard(world, asked):
+            yield name, after, True
+    if more and is_open(world) and (rests or world.untimely):
         left = replace(world, untimely=world.untimely - (not rests))
-        for name, after in silent(left):
-            yield name, after, False
-        if more:
-            for name, after in events(left, asked):
-                yield name, after, True
+        for name, after in events(left):
+            yield name, after, True
 
 
 def _trace(

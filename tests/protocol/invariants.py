@@ -1,40 +1,55 @@
 """What must hold whatever happens, said without the rules: by GitHub's true state in the model."""
 
+from datetime import timedelta
+
 from bot import commands
 from bot.facts import Message
 from runner import record
-from tests.protocol.world import LIVE, OWN, World
+from tests.protocol.world import OWN, PLANS, THREAD, World, moment
 
 SETTLE = 30
+DAY = timedelta(hours=24)
 
 
-def meant(world: World, body: str) -> str:
+def meant(world: World, message: Message) -> str:
     """The commit that whoever writes this now can have meant; "" where it is not clear.
 
     A bare `/run` means what its author sees: the newest plan's comment, if that is of the head and
-    lay there for `SETTLE` seconds, while the head did not move.
+    has lain there for `SETTLE` seconds, in which the head did not move.
     """
-    (command,) = commands.read(body).commands
-    if command.name != "run":
+    (command,) = commands.read(message.body).commands
+    if message.commit:
+        return message.commit
+    if len(command.argument) == 40:
+        return command.argument
+    plans = {plan.n: plan for plan in planned(world)}
+    shown = [made for made in world.made if made.key.startswith("plan.")]
+    if command.argument:
+        (plan,) = [plan for plan in plans.values() if plan.code == command.argument]
+        return plan.commit
+    if not shown or world.head_repository != OWN:
         return ""
-    plans = {f"plan.{found.of.n}": found.of for _, found in world.records
-             if isinstance(found.of, record.PlanRecord)}
-    shown = [made for made in world.made if made.key in plans]
-    if not shown:
-        return ""
-    last = shown[-1]
-    return plans[last.key].commit
+    newest = shown[-1]
+    plan = plans[int(newest.key.removeprefix("plan."))]
+    still = newest.moves == len(world.pushes) and plan.commit == world.head
+    return plan.commit if still and world.now - newest.at >= SETTLE else ""
+
+
+def planned(world: World) -> list[record.PlanRecord]:
+    """The plans on record, oldest first."""
+    found = [one.of for _, one in world.records if isinstance(one.of, record.PlanRecord)]
+    return sorted(found, key=lambda plan: plan.n)
 
 
 def may_launch(world: World, execution: str, attempt: str) -> str:
     """What forbids that this attempt begins now; "" if nothing does."""
     known = {path: found.of for path, found in world.records}
     origin = known[f"executions/{execution}/execution"].origin
-    approval = known.get(f"approvals/{origin.approval.replace('/', f'/{origin.pull}/')}")
+    approval = known.get(f"approvals/{THREAD.repository}/{THREAD.number}/"
+                         f"{origin.approval.rpartition('/')[2]}")
     if approval is None or not approval.approved:
         return "nobody approved it"
-    written = {one.message.of.id: one for one in world.written}
-    asked = written.get(int(approval.command.partition("-")[0]))
+    asked = next((x for x in world.written if x.message.of.key(0) == approval.command), None)
     if asked is None:
         return "nobody commanded it"
     message: Message = asked.message.of
@@ -44,10 +59,19 @@ def may_launch(world: World, execution: str, attempt: str) -> str:
         return f"{asked.meant[:1] or 'nothing'} was approved and {origin.commit[:1]} is launched"
     if attempt != "t1":
         return ""
-    if world.role != "maintain":
+    plan = next(plan for plan in planned(world) if plan.n == origin.plan)
+    if world.role not in ("maintain", "admin")[world.policy:]:
         return "the approver may not approve any more"
-    if world.head != origin.commit:
+    if world.head != origin.commit or plan.commit != origin.commit:
         return "the head is another commit"
+    if plan.base_ref != world.base_ref:
+        return "it is to be merged into another branch"
+    if plan.plan is None or plan.plan.fingerprint != PLANS[world.lab].fingerprint:
+        return "the lab is another one"
+    if not asked.stands:
+        return "the review was dismissed"
+    if moment(world.now) - message.at >= DAY:
+        return "the approval is a day old"
     return ""
 
 
@@ -55,7 +79,7 @@ def broken(world: World) -> str:
     """What is wrong with this world; "" if nothing is."""
     if world.fault:
         return world.fault
-    live = [job.execution for job in world.jobs if job.state in LIVE]
+    live = [job.execution for job in world.jobs if job.state == "running"]
     if len(set(live)) < len(live):
         return "two attempts of an execution live"
     for one in world.written:
@@ -75,9 +99,6 @@ def unanswered(world: World) -> str:
     for one in world.written:
         message: Message = one.message.of
         finals = {(message.id, "rocket"), (message.id, "confused")} & world.reactions
-        if len(finals) != 1 or message.key(0) not in answers:
+        if len(finals) != (message.via == "comment") or message.key(0) not in answers:
             return f"{message.body} ({message.id}) has no final answer"
     return ""
-
-
-__all__ = ["OWN"]

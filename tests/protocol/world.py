@@ -29,6 +29,7 @@ from bot.facts import (
     Question,
     Ran,
     React,
+    Review,
     Said,
     Say,
     Show,
@@ -48,12 +49,15 @@ A, B, BASE = "a" * 40, "b" * 40, "0" * 40
 THREAD = ThreadId(synthetic.REPOSITORY, 2)
 OWN, FORK = synthetic.REPOSITORY, 99  # repositories that a head branch may be in
 PEOPLE = {"grace": synthetic.GRACE, "ada": synthetic.ADA}
-PLAN = synthetic.plan(arms={"only": synthetic.planned_arm()}, seeds=[0])
+PLANS = tuple(  # what the lab of before and the lab of after an upgrade make of any commit
+    synthetic.plan(arms={"only": synthetic.planned_arm()}, seeds=[0], title=title)
+    for title in ("before", "after")
+)
 POLICIES = (
     Policy(sha="1" * 40),
     Policy(sha="2" * 40, commands={"run": Permitted(roles=("admin",))}),
 )
-LIVE = ("pending", "running")  # what Ray may call the job of an attempt that lives
+CODES = [f"aaaa-aaaa-aaaa-aaaa-aaa{letter}" for letter in "abcdefghijklmnop"]
 
 
 @cache
@@ -74,8 +78,7 @@ class Fact:
 
     __slots__ = ("of", "template", "times")
 
-    def __init__(self, of: Any, text: str) -> None:
-        timed = isinstance(of, Message)
+    def __init__(self, of: Any, text: str, timed: bool) -> None:
         self.of = of
         self.times = tuple(_second(match) for match in _TIMES.finditer(text)) if timed else ()
         refused = isinstance(of, record.Approval) and not of.approved  # the reason says nothing
@@ -85,17 +88,21 @@ class Fact:
 _facts: dict[str, Fact] = {}
 
 
-def fact(of: Any) -> Fact:
-    """`of` as a value."""
+def fact(of: Any, timed: bool | None = None) -> Fact:
+    """`of` as a value; `timed` is whether its times make a difference."""
+    if timed is None:
+        timed = isinstance(of, Message | record.PlanRecord)
     text = (
         of.model_dump_json(exclude={"plan": True} if isinstance(of, _WITH_PLAN) else None)
         if isinstance(of, record.Record)
         else repr(of)
     )
-    text = f"{type(of).__name__}{text}"
+    text = f"{type(of).__name__} {timed} {text}"
+    if isinstance(of, _WITH_PLAN):
+        text += of.plan.fingerprint
     known = _facts.get(text)
     if known is None:
-        known = _facts[text] = Fact(of, text)
+        known = _facts[text] = Fact(of, text, timed)
     return known
 
 
@@ -115,13 +122,15 @@ class Written(NamedTuple):
 
     message: Fact  # of a Message
     meant: str  # the commit that it approves; "": none
+    stands: bool = True  # of a review: it was not dismissed
 
 
 class Made(NamedTuple):
     """A comment or check run of the bot's."""
 
     key: str
-    at: int  # of a plan's comment; of others it says nothing
+    at: int = 0  # of a plan's comment; of others it says nothing
+    moves: int = 0  # how often the head had moved before that
 
 
 class Job(NamedTuple):
@@ -146,6 +155,7 @@ class World:
     head_repository: int = OWN
     role: str = "maintain"  # Grace's
     policy: int = 0
+    lab: int = 0  # which version of the lab's code runs
     pushes: tuple[tuple[int, str, str], ...] = ()  # when, from and to which commit
     written: tuple[Written, ...] = ()
     made: tuple[Made, ...] = ()
@@ -153,7 +163,6 @@ class World:
     jobs: tuple[Job, ...] = ()
     # what was delivered: "pull", or the id of a command's comment
     inbox: tuple[str | int, ...] = ("pull",)
-    again: frozenset[str | int] = frozenset()  # that were delivered a second time
     # the records
     records: tuple[tuple[str, Fact], ...] = ()  # by path, sorted
     said: tuple[tuple[str, str, bool], ...] = ()  # key, kind, done; sorted
@@ -162,45 +171,76 @@ class World:
     # what went wrong, if something did
     fault: str = ""
     # what a search still allows
-    fine: bool = True  # a death between effects that only tell people something
+    fine: bool = True  # a death between effects that only tell people something, and that a
+    # command which was refused comes again
     deaths: int = 99
     untimely: int = 99  # events while the bot is at work
 
     def key(self) -> tuple[Any, ...]:
-        """The same for worlds that differ in times alone, if these have the same order and the same
-        ones are half a minute, or a day, apart."""
-        times = [self.now, *[at for at, _, _ in self.pushes], *[made.at for made in self.made]]
-        facts = [one.message for one in self.written] + [found for _, found in self.records]
-        due: list[Any] = []
+        """The same for worlds that differ only in what nothing will ask for again: in times that
+        have the same order, with the same ones half a minute or a day apart; in when commands were
+        written that are answered; and in what was before the newest plan, where no command is open.
+        """
+        times = [self.now]
+        shape: list[Any] = []
+        busy = self.due or any(item != "pull" for item in self.inbox)
+        plans = [one for _, one in self.records if isinstance(one.of, record.PlanRecord)]
+        since = plans[-1].times[0] if plans and not busy else 0
+        for one in self.written:
+            shape.append((one.message.template, one.meant, one.stands))
+            if one.message.of.id in self.inbox or not self.jobs:
+                times += one.message.times
+        kept = plans if busy else _kept([one.of for one in plans])
+        for path, found in self.records:
+            if not busy and isinstance(found.of, record.PlanRecord) and found.of.n not in kept:
+                continue
+            shape.append((path, found.template))
+            if busy or found is plans[-1]:
+                times += found.times
+        last = None
+        for made in self.made:
+            shape.append(made.key)
+            if made.key.startswith("plan."):
+                last = made
+                if busy:
+                    times.append(made.at)
+        if last:
+            shape.append(last.moves == len(self.pushes))
+            times.append(last.at)
+        for at, _, after in self.pushes:
+            if at >= since:
+                shape.append(after)
+                times.append(at)
         for effect in self.due:
             for part in effect:
                 if isinstance(part, Fact):
-                    facts.append(part)
+                    shape.append(part.template)
+                    times += part.times
                 else:
-                    due.append(part)
-        for one in facts:
-            times += one.times
+                    shape.append(part)
         return (
             self.head,
             self.base_ref,
             self.head_repository,
             self.role,
             self.policy,
-            tuple([after for _, _, after in self.pushes]),
-            tuple([one.meant for one in self.written]),
-            tuple([made.key for made in self.made]),
+            self.lab,
             self.reactions,
             self.jobs,
             self.inbox,
-            self.again,
-            tuple([path for path, _ in self.records]),
             self.said,
             self.deaths,
             self.untimely,
-            tuple(due),
-            tuple([one.template for one in facts]),
+            tuple(shape),
             _ranks(times),
         )
+
+
+def _kept(plans: list[record.PlanRecord]) -> set[int]:
+    """The plans that a command could still mean, or an approval rest on; see `events`."""
+    newest = {plan.commit: plan.n for plan in plans}
+    several = {(plan.commit, plan.base_ref, plan.plan and plan.plan.fingerprint): plan.n for plan in plans}
+    return {*newest.values(), *list(several.values())[-2:], plans[-1].n} if plans else set()
 
 
 def _ranks(times: list[int]) -> tuple[int, ...]:
@@ -256,15 +296,28 @@ class Answers(Mapping[Question, Any]):
             case "refusal", _:
                 return ""
             case "finding", _:
-                return Finding("experiments/warm", plan=PLAN)
+                return Finding("experiments/warm", plan=PLANS[world.lab])
             case "policy", ():
                 return POLICIES[world.policy]
             case "committers", ():
                 return frozenset({synthetic.ADA.id})
             case "code", (n,):
-                return f"code-{n}"
+                return CODES[int(n)]
             case "replan", _:
-                return PLAN.fingerprint
+                return PLANS[world.lab].fingerprint
+            case "review", (id,):
+                return next(
+                    Review(
+                        one.message.of.id,
+                        one.message.of.author,
+                        "APPROVED" if one.stands else "DISMISSED",
+                        one.message.of.commit,
+                        one.message.of.at,
+                        one.message.of.body,
+                    )
+                    for one in world.written
+                    if one.message.of.id == int(id)
+                )
         raise AssertionError(f"the model has no answer to {question}")
 
 
@@ -310,11 +363,8 @@ def _executions(records: tuple[tuple[str, Fact], ...], jobs: tuple[Job, ...]) ->
                     claimed=claimed,
                     started=f"{folder}/{name}.started" in known,
                     ended=known.get(f"{folder}/{name}.ended"),
-                    job=state.removesuffix("!"),
-                    lease=LeaseState(
-                        started=state not in ("unknown", "pending", "stopped"),
-                        withdrawn=state == "stopped",
-                    ),
+                    job=state,
+                    lease=LeaseState(started=state != "unknown"),
                 )
             )
         life = lifecycle.Facts(
@@ -449,8 +499,6 @@ def _steps(
             yield "submit", execution, name, may_launch(world, execution, name)
         case lifecycle.Confirm(name):
             yield "write", f"{folder}/{name}.started", fact(record.Started(at=seen.now))
-        case lifecycle.Stop(name):
-            yield "stop", execution, name
         case lifecycle.End(name, how, why):
             yield "write", f"{folder}/{name}.ended", fact(record.Ended(at=seen.now, how=how, why=why))
         case lifecycle.Conclude(state, why):
@@ -470,8 +518,10 @@ def work(world: World) -> World:
             said = tuple(sorted((*world.said, (key, kind, False))))
             return replace(world, due=rest, said=said)
         case "make", [key]:
-            at = world.now if key.startswith("plan.") else 0
-            return replace(world, due=rest, made=(*world.made, Made(key, at)))
+            made = (
+                Made(key, world.now, len(world.pushes)) if key.startswith("plan.") else Made(key)
+            )
+            return replace(world, due=rest, made=(*world.made, made))
         case "done", [key]:
             said = tuple([(k, kind, done or k == key) for k, kind, done in world.said])
             return replace(world, due=rest, said=said)
@@ -491,18 +541,8 @@ def work(world: World) -> World:
         case "submit", [execution, attempt, fault]:
             if any(job[:2] == (execution, attempt) for job in world.jobs):
                 return replace(world, due=rest)
-            jobs = (*world.jobs, Job(execution, attempt, "pending"))
+            jobs = (*world.jobs, Job(execution, attempt, "running"))
             return replace(world, due=rest, jobs=jobs, fault=world.fault or fault)
-        case "stop", [execution, attempt]:
-            jobs = tuple(
-                job._replace(state="stopped" if job.state == "pending" else "failed")
-                if job[:2] == (execution, attempt) and job.state in LIVE
-                else job
-                for job in world.jobs
-            )
-            if not any(job[:2] == (execution, attempt) for job in jobs):
-                jobs = (*jobs, Job(execution, attempt, "stopped"))
-            return replace(world, due=rest, jobs=jobs)
         case "handled", [seen]:
             inbox = tuple(item for item in world.inbox if item not in seen)
             return _forget(replace(world, due=rest, inbox=inbox))
@@ -510,32 +550,42 @@ def work(world: World) -> World:
 
 
 def _forget(world: World) -> World:
-    """Without refused commands that can make no difference any more: those that were delivered
-    twice, and of the others all but the newest, since one can stand for all."""
-    no = [
-        found.of.command
-        for _, found in world.records
-        if isinstance(found.of, record.Approval) and not found.of.approved
-    ]
-    places = {f"{one.message.of.id}-0": one.message.of.id for one in world.written}
-    idle = [places[key] for key in no if places[key] not in world.inbox]
-    old = [id for id in idle if id in world.again or id != max(idle)]
-    if not old:
-        return world
-    gone = {f"react.{id}." for id in old} | {f"refused.{id}-" for id in old}
+    """Without what can make no difference any more: the words of commands that are answered; and of
+    those that were refused all but the newest comment, since one can stand for all."""
+    answers = {one.of.command: one.of for _, one in world.records
+               if isinstance(one.of, record.Approval)}
+    written, old = [], []
+    idle = [one.message.of for one in world.written if one.message.of.id not in world.inbox]
+    no = [message.id for message in idle
+          if message.via == "comment" and not answers[message.key(0)].approved]
+    for one in world.written:
+        message = one.message.of
+        answer = answers.get(message.key(0))
+        if message.id in world.inbox or answer is None:
+            written.append(one)
+        elif answer.approved:
+            plain = message if message.via == "review" else replace(message, body="/run")
+            written.append(one._replace(message=fact(plain)))
+        elif world.fine and message.id == max(no, default=0):
+            plain = replace(message, at=START, body="/run")
+            written.append(Written(fact(plain, timed=False), ""))
+        else:
+            old.append(message)
+    gone = tuple(
+        name for message in old
+        for name in (f"react.{message.id}.", f"refused.{message.key(0)}")
+    )
+    paths = {f"approvals/{THREAD.repository}/{THREAD.number}/{message.key(0)}" for message in old}
     return replace(
         world,
-        written=tuple(one for one in world.written if one.message.of.id not in old),
-        records=tuple(
-            (path, found)
-            for path, found in world.records
-            if not (isinstance(found.of, record.Approval) and places[found.of.command] in old)
+        written=tuple(written),
+        records=tuple(one for one in world.records if one[0] not in paths),
+        said=tuple(one for one in world.said if not one[0].startswith(gone)),
+        made=tuple(one for one in world.made if not one.key.startswith(gone)),
+        reactions=frozenset(
+            one for one in world.reactions if one[0] not in {message.id for message in old}
         ),
-        said=tuple(one for one in world.said if not one[0].startswith(tuple(gone))),
-        made=tuple(one for one in world.made if not one.key.startswith(tuple(gone))),
-        reactions=frozenset(one for one in world.reactions if one[0] not in old),
-        again=world.again - set(old),
-    )
+    ) if gone or tuple(written) != world.written else world
 
 
 def die(world: World) -> World:
