@@ -1,11 +1,11 @@
 """What people, GitHub and time do to a `World`: each event is one step that a search may try."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from bot.facts import Message
 from tests.protocol import invariants
-from tests.protocol.world import A, B, PEOPLE, Job, World, Written, fact, moment
+from tests.protocol.world import PEOPLE, A, B, Job, World, Written, fact, moment
 
 SETTLE = 40  # seconds that somebody waits who waits
 FIRST = 50  # id of the first comment of a person
@@ -17,9 +17,10 @@ def events(world: World) -> Iterator[tuple[str, World]]:
     yield "retarget", retarget(world)
     for name, after, body in _commands(world):
         yield name, command(after, body)
-    yield "review /run", command(world, "/run", commit=world.head)
+    if world.wide:
+        yield "review /run", command(world, "/run", commit=world.head)
     for job in world.jobs:
-        if job.state == "running":
+        if job.state == "running" and world.wide:
             yield f"{job.attempt} dies", _dead(world, job)
     for item in ("pull", *(one.message.of.id for one in world.written)):
         if item not in world.inbox:
@@ -29,25 +30,23 @@ def events(world: World) -> Iterator[tuple[str, World]]:
 def unheard(world: World, asked: frozenset[str]) -> Iterator[tuple[str, World]]:
     """What may happen, counts, and is not delivered: it is tried where the bot's next look `asked`
     for it, since anywhere else it comes to the same as a little later."""
-    for fact_of, name, change in _CHANGES:
-        if fact_of in asked:
-            yield name, change(world)
+    if "role" in asked and world.role == "maintain":
+        yield "revoke", replace(world, role="write")
+    if "policy" in asked and world.policy == 0:
+        yield "policy", replace(world, policy=1)
+    if not world.wide:
+        return
+    if "role" in asked and world.role == "write":
+        yield "restore", replace(world, role="maintain")
+    if "policy" in asked and world.policy == 1:
+        yield "policy back", replace(world, policy=0)
+    if "replan" in asked:
+        yield "upgrade", replace(world, lab=1 - world.lab)
+    if "role" in asked:
+        yield "a day", replace(world, now=world.now + 86_400)
     for one in world.written:
         if one.message.of.via == "review" and one.stands and "review" in asked:
             yield "dismiss", _dismissed(world, one)
-
-
-# The question that it changes the answer to, its name, what it does.
-_CHANGES: list[tuple[str, str, Callable[[World], World]]] = [
-    (
-        "role",
-        "role",
-        lambda world: replace(world, role="write" if world.role == "maintain" else "maintain"),
-    ),
-    ("policy", "policy", lambda world: replace(world, policy=1 - world.policy)),
-    ("replan", "upgrade", lambda world: replace(world, lab=1 - world.lab)),
-    ("role", "a day", lambda world: replace(world, now=world.now + 86_400)),
-]
 
 
 def wait(world: World) -> World:
@@ -70,8 +69,9 @@ def retarget(world: World) -> World:
 def command(world: World, body: str, who: str = "grace", commit: str | None = None) -> World:
     """Somebody comments; or approves a commit in a review."""
     id = max([one.message.of.id for one in world.written], default=FIRST) + 1
-    via = "review" if commit else "comment"
-    message = Message(id, PEOPLE[who], moment(world.now), body, via=via, commit=commit)
+    message = Message(id, PEOPLE[who], moment(world.now), body)
+    if commit:
+        message = replace(message, via="review", commit=commit)
     written = Written(fact(message), invariants.meant(world, message))
     return replace(world, written=(*world.written, written), inbox=(*world.inbox, id))
 
@@ -81,14 +81,14 @@ def _commands(world: World) -> Iterator[tuple[str, World, str]]:
     yield "/run", world, "/run"
     yield "/run, later", wait(world), "/run"
     later = wait(world)
-    for commit in (A, B):
+    for commit in (A, B) if world.wide else (world.head,):
         yield f"/run {commit[0]}…, later", later, f"/run {commit}"
     seen = {made.key for made in world.made}
     known = {}
     for plan in invariants.planned(world):
-        if f"plan.{plan.n}" in seen:
+        if f"plan.{plan.n}" in seen and plan.plan:
             known[plan.commit, plan.base_ref, plan.plan.fingerprint] = plan
-    for plan in list(known.values())[-2:]:
+    for plan in list(known.values())[-2 if world.wide else -1 :]:
         yield f"/run code of {plan.n}", world, f"/run {plan.code}"
 
 

@@ -45,8 +45,9 @@ def may_launch(world: World, execution: str, attempt: str) -> str:
     """What forbids that this attempt begins now; "" if nothing does."""
     known = {path: found.of for path, found in world.records}
     origin = known[f"executions/{execution}/execution"].origin
-    approval = known.get(f"approvals/{THREAD.repository}/{THREAD.number}/"
-                         f"{origin.approval.rpartition('/')[2]}")
+    approval = known.get(
+        f"approvals/{THREAD.repository}/{THREAD.number}/{origin.approval.rpartition('/')[2]}"
+    )
     if approval is None or not approval.approved:
         return "nobody approved it"
     asked = next((x for x in world.written if x.message.of.key(0) == approval.command), None)
@@ -60,7 +61,7 @@ def may_launch(world: World, execution: str, attempt: str) -> str:
     if attempt != "t1":
         return ""
     plan = next(plan for plan in planned(world) if plan.n == origin.plan)
-    if world.role not in ("maintain", "admin")[world.policy:]:
+    if world.role not in ("maintain", "admin")[world.policy :]:
         return "the approver may not approve any more"
     if world.head != origin.commit or plan.commit != origin.commit:
         return "the head is another commit"
@@ -94,8 +95,9 @@ def broken(world: World) -> str:
 
 def unanswered(world: World) -> str:
     """What is missing in a world in which the bot is at rest; "" if nothing is."""
-    answers = {found.of.command for _, found in world.records
-               if isinstance(found.of, record.Approval)}
+    answers = {
+        found.of.command for _, found in world.records if isinstance(found.of, record.Approval)
+    }
     for one in world.written:
         message: Message = one.message.of
         finals = {(message.id, "rocket"), (message.id, "confused")} & world.reactions
