@@ -122,7 +122,6 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
     plan = next(plan for plan in thread.plans if plan.n == approval.plan)
     if plan.plan is None:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
-    own = bool(words.own_code(plan.plan))
     return Execution(
         id=approval.execution,
         at=approval.at,
@@ -138,7 +137,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
         ),
         source=plan.source,
         limit_seconds=plan.limit_seconds,
-        isolation=thread.isolation if own else "",
+        isolation=plan.isolation,
         approvals=(*approval.besides, approval.id),
         reproduces=approval.reproduces,
     )

@@ -433,9 +433,19 @@ def _kind_allowed(case: Case) -> str:
 
 
 def _isolation(case: Case) -> str:
-    if case.planned is None or case.thread.isolation:
+    plan, here = case.plan, case.thread.isolation
+    why = words.own_code(case.planned).rstrip(".") if case.planned else ""
+    if plan is None or not why or (here and here == plan.isolation):
         return ""
-    return words.own_code(case.planned).rstrip(".")
+    if not here:
+        return why
+    return (
+        f"plan {plan.n} was made where its own code runs {_KEPT[plan.isolation]}, and now it would "
+        f"run {_KEPT[here]}; read the newest plan first"
+    )
+
+
+_KEPT = {"": "not at all", "bubblewrap": "under bubblewrap", "trusted": "without isolation"}
 
 
 def _not_running(case: Case) -> str:

@@ -105,7 +105,7 @@ def plan(record: PlanRecord) -> str:
             steps=_steps(record),
             standings=Counter(standing.state for standing in record.standings.values()),
             drawing=_drawing(record.plan),
-            own_code=own_code(record.plan),
+            own_code="" if record.isolation else own_code(record.plan),
             sentence=sentence,
         )
     return _say(

@@ -507,8 +507,15 @@ def test_isolation() -> None:
     case = Case(bare, policy.Wanted("plan", "1"), plan, (Act(GRACE, after(60)),))
     assert (policy.failing(policy.AT_LAUNCH, case) or [""])[0] == "isolation"
     isolated = thread(plans=(plan,), isolation="bubblewrap")
+    assert "runs not at all, and now it would run under bubblewrap" in refused(isolated)
+    read = plan.model_copy(update={"isolation": "bubblewrap"})
+    isolated = replace(isolated, plans=(read,))
     assert refused(isolated) == ""
-    assert policy.failing(policy.AT_LAUNCH, replace(case, thread=isolated)) is None
+    case = replace(case, plan=read, thread=isolated)
+    assert policy.failing(policy.AT_LAUNCH, case) is None
+    trusted = replace(isolated, isolation="trusted")
+    assert "now it would run without isolation" in refused(trusted)
+    assert (policy.failing(policy.AT_LAUNCH, replace(case, thread=trusted)) or [""])[0]
 
 
 def test_not_running() -> None:
