@@ -37,9 +37,9 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     if "kind" in found and found["kind"] != plan.resources.kind:
         return f"the plan priced `{plan.resources.kind}`, and not {quoted(found['kind'])}"
     for prediction in plan.predictions:
-        for name in (prediction.arm, prediction.versus):
-            if arms is not None and name is not None and name not in arms:
-                return f"the preregistration predicts something of the arm `{name}`"
+        for one in (prediction.arm, prediction.versus):
+            if arms is not None and one is not None and one not in arms:
+                return f"the preregistration predicts something of the arm `{one}`"
     return Narrowing(
         arms=None if arms is None else tuple(arm for arm in plan.arms if arm in arms),
         seeds=None if seeds is None else tuple(s for s in plan.seeds if str(s) in seeds),
