@@ -1,4 +1,4 @@
-"""What people command: `/run`, `/cancel`, `/status`, `/help`. Pure.
+"""`/run`: a person approves a plan. Pure.
 
 A `/run` is answered once, by a record: it approved a plan or was refused. From the approval follow
 the execution and everything after it.
@@ -6,85 +6,50 @@ the execution and everything after it.
 
 from collections.abc import Iterator
 
-from bot import commands, policy, words
-from bot.facts import Action, Comment, React, Say, Thread, Write
-from runner.record import (
-    Approval,
-    Cancelled,
-    Execution,
-    Origin,
-    PlanRecord,
-)
+from bot import policy, words
+from bot.escape import code
+from bot.facts import Action, Message, React, Say, Thread, Write
+from runner.record import Approval, Execution, Origin, PlanRecord
 
 
-def rules(thread: Thread) -> Iterator[Action]:
-    """Answers to the commands of this thread, and the executions its approvals cause."""
-    yield from _answers(thread)
+def follow(thread: Thread) -> Iterator[Action]:
+    """What follows from the answers to `/run`: executions, and the word to who asked."""
     for approval in thread.approvals.values():
-        comment_id, _ = _place(approval.command)
+        about = place(approval.command)[0]
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
-            yield React(comment_id, "rocket")
+            yield React(about, "rocket")
         else:
             yield Say(f"refused.{approval.command}", words.refused(approval))
-            yield React(comment_id, "confused")
+            yield React(about, "confused")
 
 
-def _answers(thread: Thread) -> Iterator[Action]:
-    """An answer to each command, in their order.
-
-    What follows a `/run` waits until that has its answer and its execution, so that two of them
-    never approve the same plan and a `/cancel` finds what it was meant for.
-    """
-    for comment in thread.comments:
-        reading = commands.read(comment.body)
-        if reading.commands:
-            yield React(comment.id, "eyes")
-        for command in reading.commands:
-            key = f"{comment.id}-{command.index}"
-            match command.name:
-                case "run":
-                    yield from _run(thread, comment, key, command.argument)
-                    if not _is_answered(thread, key):
-                        return
-                case "cancel":
-                    yield from _cancel(thread, comment, key, command.argument)
-                case "status":
-                    yield Say(f"status-of.{key}", words.status_of(thread))
-                case "help":
-                    yield Say(f"help.{key}", words.help_text(thread.is_pull))
-        unheard = not reading.commands and (reading.near_misses or reading.swallowed)
-        if unheard or reading.too_many:
-            yield Say(f"hint.{comment.id}", words.hint(reading))
-
-
-def _is_answered(thread: Thread, key: str) -> bool:
+def is_answered(thread: Thread, key: str) -> bool:
+    """Whether a `/run` has its answer and, if that was yes, its execution."""
     approval = thread.approvals.get(key)
     if approval is None or not approval.approved:
         return approval is not None
     return any(ran.execution.id == approval.execution for ran in thread.executions)
 
 
-def _place(command: str) -> tuple[int, int]:
+def place(command: str) -> tuple[int, int]:
     """Where a command stands, in the order of all commands: its comment, and which one there."""
     comment, _, index = command.rpartition("/")[2].partition("-")
     return int(comment), int(index)
 
 
-# ── /run ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def _run(thread: Thread, comment: Comment, key: str, argument: str) -> Iterator[Action]:
+def run(thread: Thread, message: Message, key: str, argument: str) -> Iterator[Action]:
+    """The answer to a `/run`."""
     if key in thread.approvals:
         return
-    role = thread.role(comment.author.login)
-    found = _approvable(thread, comment, role, argument)
+    role = thread.role(message.author.login)
+    found = _approvable(thread, message, role, argument)
     chosen = found if isinstance(found, PlanRecord) else None
     approval = Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
         command=key,
-        by=comment.author,
+        by=message.author,
         role=role,
         at=thread.now,
         approved=chosen is not None,
@@ -96,24 +61,24 @@ def _run(thread: Thread, comment: Comment, key: str, argument: str) -> Iterator[
     yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
 
 
-def _approvable(thread: Thread, comment: Comment, role: str, argument: str) -> PlanRecord | str:
+def _approvable(thread: Thread, message: Message, role: str, argument: str) -> PlanRecord | str:
     """The plan this `/run` approves, or the sentence that refuses it."""
     if not thread.is_pull:
         return (
             "`/run` belongs on the pull request that declares the experiment: it approves the "
             "plan at a commit, and an issue has none."
         )
-    allowed = policy.may_command(comment.author.login, role, "start runs")
+    allowed = policy.may_command(message.author.login, role, "start runs")
     if not allowed:
         return allowed.why
     if argument:
-        return f"`/run` takes nothing after it, and here stands `{words.code(argument)}`."
+        return f"`/run` takes nothing after it, and here stands `{code(argument)}`."
     proposed = [
         policy.Proposed(plan, said.at)
         for plan in thread.plans
         if (said := thread.said.get(f"plan.{plan.n}")) and said.at
     ]
-    found = policy.approvable(proposed, comment.at, thread.pull())
+    found = policy.approvable(proposed, message.at, thread.pull())
     if isinstance(found, PlanRecord):
         if found.plan and (why := words.own_code(found.plan)):
             return why
@@ -126,7 +91,7 @@ def _approvable(thread: Thread, comment: Comment, role: str, argument: str) -> P
                         "This plan has its execution already: "
                         f"`{known}` is {states.get(known, 'queued')}."
                     )
-        return thread.refusal(comment.author.login, found.n) or found
+        return thread.refusal(message.author.login, found.n) or found
     return found
 
 
@@ -149,41 +114,3 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
         ),
         source=plan.source,
     )
-
-
-# ── /cancel ──────────────────────────────────────────────────────────────────────────────────
-
-
-def _cancel(thread: Thread, comment: Comment, key: str, argument: str) -> Iterator[Action]:
-    mine = {ran.execution.id: ran.life for ran in thread.executions} if thread.is_pull else {}
-    who = comment.author.login
-    stopped = [x for x, life in mine.items() if life.cancelled and life.cancelled.command == key]
-    # What was begun after the command was written (it may come late) is not meant by it.
-    live = [
-        x
-        for x, life in mine.items()
-        if not life.result
-        and not life.cancelled
-        and life.execution.origin
-        and _place(life.execution.origin.approval) < _place(key)
-    ]
-    chosen = [x for x in live if argument in ("", x)]
-    allowed = policy.may_command(who, thread.role(who), "cancel runs")
-    if allowed and chosen:
-        for execution in chosen:
-            cancelled = Cancelled(at=thread.now, by=who, command=key)
-            yield Write(f"executions/{execution}/cancelled", cancelled)
-        return
-    if stopped:
-        yield React(comment.id, "rocket")
-        return
-    if not allowed:
-        why = allowed.why
-    elif not argument:
-        why = "Nothing is running here."
-    elif argument in mine:
-        why = f"`{argument}` has ended, or is being stopped, already."
-    else:
-        why = f"There is no execution `{words.code(argument)}` on this thread."
-    yield Say(f"cancel.{key}", words.cannot(who, "/cancel", why))
-    yield React(comment.id, "confused")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from bot.labfile import Policy
 from runner import lifecycle
 from runner.progress import Progress
 from runner.record import (
@@ -62,6 +63,23 @@ class Pull:
     base: str  # full SHA of the base branch's tip
     open: bool
     draft: bool
+    base_ref: str = ""  # the branch that it is to be merged into
+    head_ref: str = ""
+    head_repository: int | None = None  # None: it was removed
+    merged: bool = False
+    locked: bool = False  # its thread takes no comments
+
+
+@dataclass(frozen=True)
+class Review:
+    """A review as it is now."""
+
+    id: int
+    author: Person
+    state: str  # APPROVED, CHANGES_REQUESTED, COMMENTED, DISMISSED, PENDING
+    commit: str | None  # full SHA of what was reviewed
+    at: datetime
+    body: str
 
 
 @dataclass(frozen=True)
@@ -87,7 +105,7 @@ class Finding:
 class Question:
     """Something to look up: a method of the observer and its arguments."""
 
-    what: Literal["issue", "pull", "role", "form", "finding", "refusal"]
+    what: str  # a case of `bot.asked`
     about: tuple[str, ...] = ()
 
 
@@ -103,13 +121,33 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class Comment:
-    """A comment that came by a signed delivery and has not been dealt with."""
+class Message:
+    """What somebody wrote or pressed, that may hold commands and has not been dealt with."""
 
-    id: int
+    id: int  # of the comment, the review or, for a button, the check run
     author: Person
     at: datetime  # GitHub's `created_at`
-    body: str
+    body: str  # of a button: the command that it stands for
+    via: Literal["comment", "review", "button"] = "comment"
+    heard: Literal["delivery", "app-list", "event-file", "sweep"] = "delivery"
+    edited: bool = False
+    commit: str | None = None  # that a review is of
+    identifier: str = ""  # of a button
+
+    def key(self, index: int) -> str:
+        """The key of its command with this index, which is answered once."""
+        if self.via == "button":
+            return f"b{self.id}-{self.identifier}"
+        return f"{'r' if self.via == 'review' else ''}{self.id}-{index}"
+
+
+@dataclass(frozen=True)
+class Push:
+    """A moved head of the pull request, as a delivery or the timeline tells it."""
+
+    at: datetime
+    after: str  # full SHA
+    before: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,7 +205,10 @@ class Thread:
     now: datetime
     is_pull: bool
     news: bool = False  # some delivery has not been dealt with yet
-    comments: tuple[Comment, ...] = ()
+    messages: tuple[Message, ...] = ()
+    pushes: tuple[Push, ...] = ()  # all that are known, oldest first
+    restored: datetime | None = None  # found without its records then; what is older is not done
+    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
     said: Mapping[str, Said] = field(default_factory=dict)
     shown: Mapping[str, Shown] = field(default_factory=dict)  # since this process began
     # of an issue
@@ -204,6 +245,26 @@ class Thread:
         breaks a budget, or no device of the lab's can take it."""
         return self._ask(Question("refusal", (login, str(plan))))
 
+    def policy(self) -> Policy:
+        """Who may do what here, as the default branch says."""
+        return self._ask(Question("policy"))
+
+    def review(self, id: int) -> Review | None:
+        """A review now; None if it is gone."""
+        return self._ask(Question("review", (str(id),)))
+
+    def committers(self) -> frozenset[int]:
+        """Ids of those who opened the pull request and who wrote or committed its commits."""
+        return self._ask(Question("committers"))
+
+    def code(self, plan: int) -> str:
+        """A new unguessable code for the plan of this number."""
+        return self._ask(Question("code", (str(plan),)))
+
+    def replan(self, plan: int) -> str:
+        """The fingerprint that the lab as it is now would give the plan of this number."""
+        return self._ask(Question("replan", (str(plan),)))
+
     def _ask(self, question: Question) -> Any:
         if question not in self.answers:
             raise Unknown(question)
@@ -223,6 +284,15 @@ class Say:
 
 
 @dataclass(frozen=True)
+class Button:
+    """A button of a check run."""
+
+    label: str  # at most 20 characters
+    identifier: str  # at most 20
+    description: str  # at most 40
+
+
+@dataclass(frozen=True)
 class Check:
     """A check run on a commit, once."""
 
@@ -233,6 +303,7 @@ class Check:
     title: str
     summary: str
     state: str = ""
+    buttons: tuple[Button, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -290,6 +361,7 @@ class Show:
     final: bool
     conclusion: str | None = None  # of a check run
     title: str = ""
+    buttons: tuple[Button, ...] = ()  # of a check run
 
     @property
     def key(self) -> str:

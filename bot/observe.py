@@ -5,12 +5,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import yaml
-
-from bot.declared import Declared, drifted
+from bot import heard
 from bot.facts import (
-    Comment,
-    Form,
     Question,
     Ran,
     Said,
@@ -25,7 +21,6 @@ from runner.progress import progress
 from runner.record import (
     Approval,
     Edit,
-    Person,
     PlanRecord,
     Preregistration,
     Run,
@@ -35,8 +30,6 @@ from runner.record import (
 from runner.schedule import Place
 from runner.store import Store
 from runner.turns import Turns
-
-FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 
 
 class Observer:
@@ -55,7 +48,6 @@ class Observer:
         self._launcher = launcher
         self._leases = leases
         self._turns = turns
-        self._declared = Declared(store, github)
 
     def thread(
         self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any]
@@ -66,7 +58,7 @@ class Observer:
         events = [self._delivery(id, name) for name in deliveries]
         seals = record.names(store, f"preregistrations/{repository}/{number}")
         plans = record.numbered(store, f"plans/{repository}/{number}", PlanRecord)
-        is_pull = bool(plans) or any(_of_pull(event) for event in events)
+        is_pull = bool(plans) or any(heard.of_pull(event) for event in events)
         if not is_pull:
             plans = self._plans_under(repository, number)
         approvals = {
@@ -82,8 +74,8 @@ class Observer:
             now=self._github.now(),
             is_pull=is_pull,
             news=bool(deliveries),
-            comments=tuple(
-                sorted(filter(None, map(_comment, events)), key=lambda comment: comment.id)
+            messages=tuple(
+                sorted(filter(None, map(heard.message, events)), key=lambda message: message.id)
             ),
             said=self._said(id),
             shown=shown,
@@ -114,22 +106,6 @@ class Observer:
             for name in record.names(self._store, f"{kind}/{repository}")
         }
         return [ThreadId(repository, number) for number in sorted(numbers)]
-
-    def answer(self, id: ThreadId, question: Question) -> Any:
-        """Look up what a rule asked for."""
-        match question.what:
-            case "issue":
-                return self._github.issue(id.number)
-            case "pull":
-                return self._github.pull(id.number)
-            case "role":
-                return self._github.role(*question.about)
-            case "form":
-                return self._form()
-            case "finding":
-                return self._declared.finding(id.repository, *question.about)
-            case "refusal":
-                return self._refusal(id, *question.about)
 
     # ── Records ──────────────────────────────────────────────────────────────────────────────
 
@@ -210,49 +186,7 @@ class Observer:
             return None
         return self._turns.waiting(self._github.now()).get(life.execution.id)
 
-    def _refusal(self, id: ThreadId, login: str, plan: str) -> str:
-        path = f"plans/{id.repository}/{id.number}/{plan}"
-        found = record.require(self._store, path, PlanRecord).plan
-        if found is None:
-            return ""
-        if meant := drifted(self._store, found):
-            return meant[0]
-        if self._turns is None:
-            return ""
-        return self._turns.refusal(found, login, self._github.now())
-
     @staticmethod
     def _refusals(approvals: Mapping[str, Approval], issue: int) -> dict[str, Approval]:
         """Of an issue's thread: only what was commanded on the issue itself."""
         return {key: approval for key, approval in approvals.items() if approval.pull == issue}
-
-    # ── GitHub ───────────────────────────────────────────────────────────────────────────────
-
-    def _form(self) -> Form:
-        content = self._github.file(FORM_PATH)
-        try:
-            form = yaml.safe_load(content or b"")
-            fields = form["body"] if isinstance(form, dict) else []
-            labels = {
-                field["id"]: field["attributes"]["label"] for field in fields if "id" in field
-            }
-        except (yaml.YAMLError, KeyError, TypeError):
-            labels = {}
-        return Form(labels)
-
-
-def _of_pull(event: Mapping[str, Any]) -> bool:
-    payload = event["payload"]
-    return "pull_request" in payload or "pull_request" in payload.get("issue", {})
-
-
-def _comment(event: Mapping[str, Any]) -> Comment | None:
-    if event["event"] != "issue_comment" or event["payload"]["action"] != "created":
-        return None
-    comment = event["payload"]["comment"]
-    return Comment(
-        id=comment["id"],
-        author=Person(login=comment["user"]["login"], id=comment["user"]["id"]),
-        at=datetime.fromisoformat(comment["created_at"].replace("Z", "+00:00")),
-        body=comment["body"] or "",
-    )

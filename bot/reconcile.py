@@ -14,6 +14,7 @@ from typing import Any
 
 from bot import follow
 from bot.act import Actor
+from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
 from bot.facts import Action, Drive, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
@@ -52,6 +53,7 @@ class Reconciler:
         self._github = github
         turns = Turns(store, cluster) if cluster else None
         self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic), turns)
+        self._asked = Asked(store, github, turns)
         self._actor = Actor(store, github, launcher)
         self._leadership = Leadership(store, "bot", monotonic)
         self._on_records = on_records
@@ -161,7 +163,7 @@ class Reconciler:
             if not due.questions:
                 return thread, deliveries, due
             for question in due.questions:
-                answers[question] = self._observer.answer(id, question)
+                answers[question] = self._asked.answer(id, question)
 
     def _carry_on(self, id: ThreadId) -> timedelta | None:
         """Take the executions a step further, whatever GitHub does; when to come again, if need be.

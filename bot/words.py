@@ -17,6 +17,7 @@ import yaml
 
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
+from bot.escape import code, one_line, prose, text
 from bot.facts import Ran, Thread
 from runner import figures, steps_view
 from runner.analysis import verdicts
@@ -28,59 +29,6 @@ MOST_DRAWN = 40  # steps of a flow chart
 MOST_LINE = 600  # characters of one line of a step's configuration
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
-_UNSHOWN = re.compile(
-    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-# ── Words of strangers, figures for people ───────────────────────────────────────────────────
-
-
-def text(value: object, limit: int = 300) -> str:
-    """Somebody's words on one line of Markdown, shown literally: no mention, link or markup."""
-    line = _one_line(value)
-    return _begun(_literal(line if len(line) <= limit else line[: limit - 1] + "…"))
-
-
-def prose(value: str, limit: int = 600) -> str:
-    """A sentence of the lab's with people's words in it: `code spans` stay, the rest is literal."""
-    line = _one_line(value)
-    line = line if len(line) <= limit else line[: limit - 1] + "…"
-    # Only what Markdown reads as a span too: one backtick on either side, not a run of them.
-    parts = re.split(r"(?<!`)`([^`]+)`(?!`)", line)
-    return _begun(
-        "".join(f"`{_unmarked(part)}`" if n % 2 else _literal(part) for n, part in enumerate(parts))
-    )
-
-
-def code(value: object, limit: int = 120) -> str:
-    """Somebody's word for the inside of a code span."""
-    line = _unmarked(_one_line(value).replace("`", "ʼ").replace("|", "¦"))
-    line = line if len(line) <= limit else line[: limit - 1] + "…"
-    return line or " "  # an empty span is none
-
-
-def _unmarked(line: str) -> str:
-    """Without the beginning of a marker, which is found by its characters alone."""
-    return line.replace("<!--", "<!\u200b--")
-
-
-def _literal(line: str) -> str:
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    line = re.sub(r"([\\`*_{}\[\]#+!|~$])", r"\\\1", line)
-    # A mention, a reference or a link is made of a sign and its neighbours; keep them apart.
-    return re.sub(r"(@|\\#|www|\bGH(?=-)|(?=://))", "\\1\u200b", line, flags=re.IGNORECASE)
-
-
-def _begun(line: str) -> str:
-    """With nothing at its start that would begin a list, a rule or a heading."""
-    return re.sub(r"^([0-9]{0,9})([-=.)])(?=[-=\s]|$)", r"\1\\\2", line)
-
-
-def _one_line(value: object) -> str:
-    """Without line breaks, and without what cannot be shown or turns the text around."""
-    return " ".join(_UNSHOWN.sub("", str(value)).split())
-
 
 _jinja = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -237,7 +185,7 @@ def _flow_lines(config: Mapping[str, Any]) -> list[str]:
         if isinstance(value, Mapping):
             value = {name: inner for name, inner in value.items() if inner is not None}
         flow = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
-        words = f"{key}: {_one_line(flow.removesuffix('...' + chr(10)))}".replace("`", "ʼ")
+        words = f"{key}: {one_line(flow.removesuffix('...' + chr(10)))}".replace("`", "ʼ")
         lines.append(words if len(words) <= MOST_LINE else words[:MOST_LINE] + " …")
     return lines
 

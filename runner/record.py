@@ -232,6 +232,18 @@ class PlanRecord(Record):
     standings: dict[str, Standing] = {}  # of steps
     drifted: tuple[str, ...] = ()  # aliases that would mean something else, each with what to do
     source: "Source | None" = None
+    base_ref: str = ""  # the branch that the pull request is to be merged into
+    head_repository: int | None = None
+    policy: str = ""  # commit of the default branch whose policy was read
+    code: str = ""  # unguessable; `/run <code>` approves exactly this plan
+
+
+class Narrowing(Record):
+    """What an approval leaves out of its plan."""
+
+    arms: tuple[str, ...] | None = None  # that remain; None: all
+    seeds: tuple[int, ...] | None = None
+    kind: str | None = None  # of hardware, instead of the first that the plan priced
 
 
 class Approval(Record):
@@ -239,7 +251,7 @@ class Approval(Record):
 
     repository: int
     pull: int
-    command: str  # the comment's id and which command in it: `<comment>-<index>`
+    command: str  # `<comment>-<index>`, `r<review>-<index>` or `b<check run>-<identifier>`
     by: Person
     role: str
     at: Instant
@@ -248,6 +260,11 @@ class Approval(Record):
     plan: int | None = None  # the ordinal of the plan it is about
     commit: str | None = None
     fingerprint: Sha256 | None = None
+    asked_at: Instant | None = None  # when the command was written, by GitHub's clock
+    heard: str = "delivery"  # how its text came
+    policy: str = ""  # commit of the default branch whose policy permitted it
+    narrowing: Narrowing | None = None
+    waits: str = ""  # for what, where it was permitted and one more person has to approve
 
     @property
     def id(self) -> str:
@@ -304,6 +321,10 @@ class Execution(Record):
     origin: Origin | None
     source: Source | None = None
     lab: Lab | None = None
+    limit_seconds: float | None = None  # of an attempt by the clock, all together; None: none
+    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": there is none
+    approvals: tuple[str, ...] = ()  # all that it rests on
+    deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
 
 
 def execution_id(cause: str) -> str:

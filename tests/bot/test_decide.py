@@ -12,12 +12,12 @@ from bot.decide import POLL_EVERY, decide
 from bot.facts import (
     Action,
     Check,
-    Comment,
     Drive,
     Finding,
     Form,
     Issue,
     Label,
+    Message,
     Pull,
     Question,
     Ran,
@@ -62,8 +62,8 @@ KNOWN = {
 }
 
 
-def comment(body: str, who: record.Person = synthetic.GRACE, id: int = 50) -> Comment:
-    return Comment(id, who, NOW + timedelta(seconds=id), body)
+def comment(body: str, who: record.Person = synthetic.GRACE, id: int = 50) -> Message:
+    return Message(id, who, NOW + timedelta(seconds=id), body)
 
 
 def issue(**changes: Any) -> Thread:
@@ -155,8 +155,8 @@ def test_the_rules_import_nothing_that_has_effects() -> None:
 THREADS = {
     "nothing": pull(),
     "a new pull request": pull(plans=(), said={}, news=True),
-    "a command": pull(comments=(comment("/run"),), news=True),
-    "a stranger's": pull(comments=(comment("/run", record.Person(login="sam", id=9)),)),
+    "a command": pull(messages=(comment("/run"),), news=True),
+    "a stranger's": pull(messages=(comment("/run", record.Person(login="sam", id=9)),)),
     "an approval": pull(approvals={"50-0": approval()}),
     "a launch": pull(executions=(ran(),), approvals={"50-0": approval()}),
     "a result": pull(executions=(ran(started=True, result=ended("cancelled")),)),
@@ -192,7 +192,7 @@ def test_the_same_thread_gives_the_same_decision(
 
 
 def test_nothing_is_done_before_everything_is_known() -> None:
-    thread = pull(comments=(comment("/run\n\n/help"),), news=True, answers={})
+    thread = pull(messages=(comment("/run\n\n/help"),), news=True, answers={})
     assert set(decide(thread).questions) == {asked("pull"), asked("role", "grace")}
     assert decide(thread).actions == ()
     thread = replace(thread, answers={asked("pull"): PULL})
@@ -208,7 +208,7 @@ def test_a_thread_at_rest_asks_nothing() -> None:
 
 def test_a_command_that_has_its_answer_asks_for_nobodys_role() -> None:
     refused = approval(approved=False, why="no", plan=None, commit=None)
-    thread = pull(comments=(comment("/run"),), approvals={"50-0": refused}, answers={})
+    thread = pull(messages=(comment("/run"),), approvals={"50-0": refused}, answers={})
     assert decide(thread).questions == ()
 
 
@@ -239,13 +239,13 @@ def test_what_was_said_is_not_said_again() -> None:
 
 
 def test_what_is_recorded_is_not_recorded_again() -> None:
-    thread = pull(comments=(comment("/run"),))
+    thread = pull(messages=(comment("/run"),))
     assert of_kind(Write, thread)[0].path == "approvals/7/2/50-0"
     assert of_kind(Write, thread, "approvals/7/2/50-0") == []
 
 
 def test_two_runs_are_answered_one_after_the_other() -> None:
-    thread = pull(comments=(comment("/run\n\n/run"), comment("/run", id=60)))
+    thread = pull(messages=(comment("/run\n\n/run"), comment("/run", id=60)))
     assert [w.path for w in of_kind(Write, thread)] == ["approvals/7/2/50-0"]
     thread = replace(thread, approvals={"50-0": approval()})
     (begun,) = of_kind(Write, thread)
@@ -259,11 +259,11 @@ def test_two_runs_are_answered_one_after_the_other() -> None:
 def test_a_cancel_means_what_was_begun_before_it() -> None:
     begun = ran(of=approval(50), started=True)
     later = replace(pull(), executions=(begun,), approvals={"50-0": approval(50)})
-    thread = replace(later, comments=(comment("/cancel", id=60),))
+    thread = replace(later, messages=(comment("/cancel", id=60),))
     assert [w.path for w in of_kind(Write, thread) if w.path.endswith("cancelled")] == [
         f"executions/{begun.execution.id}/cancelled"
     ]
-    thread = replace(later, comments=(comment("/cancel", id=40),))
+    thread = replace(later, messages=(comment("/cancel", id=40),))
     assert not [w for w in of_kind(Write, thread) if w.path.endswith("cancelled")]
 
 
@@ -422,7 +422,7 @@ def test_a_pull_request_has_no_label() -> None:
 
 
 def test_reactions_say_that_a_command_was_seen_and_what_became_of_it() -> None:
-    (seen,) = of_kind(React, pull(comments=(comment("/run"),)))
+    (seen,) = of_kind(React, pull(messages=(comment("/run"),)))
     assert seen.content == "eyes"
     approved = of_kind(React, pull(approvals={"50-0": approval()}))
     refused = of_kind(React, pull(approvals={"50-0": approval(approved=False, why="no")}))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot import words
+from bot import escape, words
 from bot.commands import Reading
 from bot.facts import Ran, Said, Thread, ThreadId
 from engine.config import ModelConfig, TrainConfig
@@ -98,7 +98,7 @@ def everything(word: str) -> dict[str, str]:
         role=word,
         at=synthetic.START,
         approved=False,
-        why=f"`/run` takes nothing after it, and here stands `{words.code(word)}`. {word}",
+        why=f"`/run` takes nothing after it, and here stands `{escape.code(word)}`. {word}",
     )
     ran = ran_of(plan, word, person)
     thread = Thread(
@@ -120,7 +120,7 @@ def everything(word: str) -> dict[str, str]:
         "plan": words.plan(planned),
         "problems": words.plan(bad),
         "refused": words.refused(approval),
-        "cannot": words.cannot(word, "/cancel", f"There is no `{words.code(word)}`. {word}"),
+        "cannot": words.cannot(word, "/cancel", f"There is no `{escape.code(word)}`. {word}"),
         "status": words.status(ran),
         "status of": words.status_of(thread),
         "result": words.result(thread, ran),
@@ -219,14 +219,14 @@ def picture() -> str:
 
 @given(st.text(max_size=200))
 def test_text_is_shown_as_it_was_written(word: str) -> None:
-    shown = _shown("words: " + words.text(word))
+    shown = _shown("words: " + escape.text(word))
     kept = re.sub(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]", "", word)
     assert shown.replace("\u200b", "") == " ".join(["words:", *kept.replace("\u200b", "").split()])
 
 
 @given(st.text(st.sampled_from("`@a<!-- >\\|*[]()#1 "), max_size=60))
 def test_prose_with_any_backticks_is_harmless(word: str) -> None:
-    body = "words: " + words.prose(word)
+    body = "words: " + escape.prose(word)
     assert live(body) == []
     assert blocks(body) == blocks("words")
     assert "<!--" not in body
@@ -235,24 +235,24 @@ def test_prose_with_any_backticks_is_harmless(word: str) -> None:
 @given(st.text(st.sampled_from("`@a<!-- >\\|*[]()#1 "), max_size=60))
 def test_code_stays_in_its_span(word: str) -> None:
     (paragraph,) = [
-        token for token in MarkdownIt().parse(f"a `{words.code(word)}` b") if token.children
+        token for token in MarkdownIt().parse(f"a `{escape.code(word)}` b") if token.children
     ]
     assert [child.type for child in paragraph.children or []] == ["text", "code_inline", "text"]
 
 
 def test_prose_keeps_the_labs_own_code_spans() -> None:
     said = "line 4, `model.num_layer`: unknown key; did you mean `num_layers`?"
-    assert words.prose(said) == said
+    assert escape.prose(said) == said
 
 
 def test_half_a_character_that_cannot_be_sent_is_left_out() -> None:
-    assert words.text("a\ud800b") == words.code("a\udfffb") == words.prose("a\ud8ffb") == "ab"
+    assert escape.text("a\ud800b") == escape.code("a\udfffb") == escape.prose("a\ud8ffb") == "ab"
 
 
 def test_what_is_long_is_cut_with_an_ellipsis() -> None:
-    assert words.text("x" * 400) == "x" * 299 + "…"
-    assert words.prose("x" * 700) == "x" * 599 + "…"
-    assert words.code("x" * 130) == "x" * 119 + "…"
+    assert escape.text("x" * 400) == "x" * 299 + "…"
+    assert escape.prose("x" * 700) == "x" * 599 + "…"
+    assert escape.code("x" * 130) == "x" * 119 + "…"
 
 
 def _shown(body: str) -> str:
