@@ -80,6 +80,7 @@ def groups(axis: Axis) -> dict[str, dict[int, tuple[float, float]]]:
     return dict(sorted(found.items()))
 
 
+@cache
 def tested(axis: Axis) -> Board:
     """Forecasts of each group's largest size from its smaller ones."""
     boards = {

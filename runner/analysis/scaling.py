@@ -304,7 +304,7 @@ def pooled_floor(boards: Iterable[Points]) -> float:
     floor above 0 does best."""
     kept = [_pairs(board) for board in boards]
     most = min(loss for board in kept for _, loss in board)
-    grid = np.linspace(0.0, most, GRID)[:-1]
+    grid = np.linspace(0.0, most, 30)[:-1]
 
     def squares(c: float) -> float:
         return sum(fit(board, floor=c).squares for board in kept)

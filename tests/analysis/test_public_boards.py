@@ -30,7 +30,7 @@ def test_nothing_of_a_largest_size_is_looked_at(monkeypatch: pytest.MonkeyPatch)
         for group, sizes in known.items()
     }
     monkeypatch.setattr(public_boards, "groups", lambda _: spoilt)
-    again = public_boards.tested("model_flops")
+    again = public_boards.tested.__wrapped__("model_flops")
     assert again.floor == board.floor
     for one, other in zip(board.groups, again.groups, strict=True):
         assert other.measured * (1 + other.pooled) == pytest.approx(one.measured * (1 + one.pooled))
