@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import jinja2
 
+from bot.site import public
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
 from runner import charts, figures, record, steps_view
 from runner.analysis import verdicts
@@ -96,6 +97,7 @@ def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
     (new / "index.html").write_text(index, encoding="utf-8")
     (new / "api").mkdir()
     (new / "api" / "leaderboard.json").write_bytes(to_json(leaderboard(facts)))
+    public.write(new, pages)
     page, drawn = pages.get_template("execution.html"), 0
     for entry in facts.entries:
         folder = Path("executions") / entry.execution.id
