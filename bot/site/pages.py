@@ -17,10 +17,11 @@ from urllib.parse import quote, urlsplit
 
 import jinja2
 
-from bot.site import public
+from bot.site import forecasts, public
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
 from runner import charts, figures, record, steps_view
 from runner.analysis import verdicts
+from runner.analysis.calibration import Bin
 from runner.store import Store, to_json
 
 HERE = Path(__file__).parent
@@ -97,6 +98,7 @@ def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
     (new / "index.html").write_text(index, encoding="utf-8")
     (new / "api").mkdir()
     (new / "api" / "leaderboard.json").write_bytes(to_json(leaderboard(facts)))
+    _write_forecasts(facts, new, pages)
     public.write(new, pages)
     page, drawn = pages.get_template("execution.html"), 0
     for entry in facts.entries:
@@ -108,6 +110,19 @@ def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
         text = page.render(root="../../", entry=entry, chart=chart, repositories=facts.repositories)
         (new / folder / "index.html").write_text(text, encoding="utf-8")
     return drawn
+
+
+def _write_forecasts(facts: Lab, new: Path, pages: jinja2.Environment) -> None:
+    told = forecasts.forecasts(facts.entries)
+    page = pages.get_template("forecasts.html").render(
+        root="",
+        told=told,
+        people=forecasts.forecasters(told),
+        all=forecasts.of_the_lab(told),
+        reliability=reliability,
+    )
+    (new / "forecasts.html").write_text(page, encoding="utf-8")
+    (new / "api" / "forecasts.json").write_bytes(to_json([_forecast(one) for one in told]))
 
 
 # ── Charts ───────────────────────────────────────────────────────────────────────────────────
@@ -193,6 +208,19 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
+def _forecast(forecast: forecasts.Forecast) -> dict[str, Any]:
+    prediction = forecast.verdict.prediction
+    return {
+        "prediction": prediction.sentence,
+        "confidence": prediction.confidence,
+        "outcome": forecast.verdict.outcome,
+        "author": forecast.author,
+        "counts": not forecast.not_counted,
+        "execution": forecast.entry.execution.id,
+        "at": forecast.entry.execution.at.isoformat(),
+    }
+
+
 # ── What templates are given ─────────────────────────────────────────────────────────────────
 
 
@@ -246,6 +274,12 @@ def whisker(row: Row, group: Group) -> str:
     begin, end = ((end - low) / width * 100 for end in row.band)
     middle = (row.mean - low) / width * 100
     return f"--a:{begin:.1f}%;--b:{end - begin:.1f}%;--m:{middle:.1f}%"
+
+
+def reliability(bin: Bin) -> str:
+    """Where the interval of a share and the share itself lie between 0 and 1, as CSS."""
+    low, high = bin.interval
+    return f"--a:{100 * low:.1f}%;--b:{100 * (high - low):.1f}%;--m:{100 * bin.share:.1f}%"
 
 
 def strip(verdict: record.Verdict) -> dict[str, float] | None:
