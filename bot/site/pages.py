@@ -17,11 +17,12 @@ from urllib.parse import quote, urlsplit
 
 import jinja2
 
-from bot.site import forecasts, public
+from bot.site import forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
 from runner import charts, figures, record, steps_view
 from runner.analysis import verdicts
 from runner.analysis.calibration import Bin
+from runner.signing import Key
 from runner.store import Store, to_json
 
 HERE = Path(__file__).parent
@@ -44,9 +45,14 @@ class SiteSummary:
 
 
 def build(
-    store: Store, out: Path, *, lab: str = "Regatta", repository_url: str | None = None
+    store: Store,
+    out: Path,
+    *,
+    lab: str = "Regatta",
+    repository_url: str | None = None,
+    key: Key | None = None,
 ) -> SiteSummary:
-    """Build the whole site into the folder `out`.
+    """Build the whole site into the folder `out`, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests and do not link them. Raises SiteError where `out` holds something
@@ -60,7 +66,9 @@ def build(
     out.parent.mkdir(parents=True, exist_ok=True)
     _sweep(out)
     try:
-        drawn = _write(facts, new, out, _environment(lab, repository_url))
+        drawn = _write(facts, new, out, _environment(lab, repository_url, bool(key)))
+        if key:
+            signed.write(store, facts, new, key)
         old = new.with_suffix(".old")
         if out.exists():
             out.rename(old)
@@ -224,7 +232,7 @@ def _forecast(forecast: forecasts.Forecast) -> dict[str, Any]:
 # ── What templates are given ─────────────────────────────────────────────────────────────────
 
 
-def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
+def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Environment:
     """The templates, with figures as people read them. Strangers' words are escaped."""
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
@@ -243,6 +251,7 @@ def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
 
     pages.globals.update(
         lab=lab,
+        signs=signs,
         marks=MARKS,
         thread=thread,
         commit=commit,
