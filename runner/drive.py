@@ -26,7 +26,7 @@ from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
 from runner.progress import curve, thinned
 from runner.record import Checkpoint, Evaluated, RunEnd, run_name
-from runner.reports import AttemptSpec, Refused, ToEvaluate
+from runner.reports import AttemptSpec, Isolation, Refused, ToEvaluate
 from runner.store import Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
@@ -184,6 +184,8 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
         nonce=nonce,
         kind="evaluate" if evaluating else "train",
         plan=facts.execution.plan,
+        isolation=_isolation(facts.execution),
+        limit_seconds=facts.execution.limit_seconds,
         earlier=()
         if evaluating
         else tuple(attempt.folder for attempt in training if attempt.name != name),
@@ -193,6 +195,14 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
             if end.checkpoint
         },
     )
+
+
+def _isolation(execution: record.Execution) -> Isolation:
+    """How code of the experiment's own is kept apart. What somebody runs by hand on his own machine
+    is his; what a thread began says for itself, and if it does not, such code is refused."""
+    if not (execution.plan.own_code() or execution.plan.compiled):
+        return ""
+    return execution.isolation if execution.origin else "own machine"
 
 
 # ── Believing ────────────────────────────────────────────────────────────────────────────────
