@@ -80,7 +80,7 @@ def _approvable(thread: Thread, message: Message, role: str, argument: str) -> P
     ]
     found = policy.approvable(proposed, message.at, thread.pull())
     if isinstance(found, PlanRecord):
-        if found.plan and (why := words.own_code(found.plan)):
+        if found.plan and not thread.isolation and (why := words.own_code(found.plan)):
             return why
         for approval in thread.approvals.values():
             if approval.approved and approval.plan == found.n:
@@ -113,4 +113,5 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             approval=approval.id,
         ),
         source=plan.source,
+        isolation=thread.isolation if words.own_code(plan.plan) else "",
     )

@@ -19,14 +19,14 @@ def rules(thread: Thread) -> Iterator[Action]:
     if thread.news:
         yield from _plan(thread)
     for plan in thread.plans:
-        yield Say(f"plan.{plan.n}", words.plan(plan))
+        yield Say(f"plan.{plan.n}", words.plan(plan, thread.isolation))
         yield Check(
             key=f"check.plan.{plan.n}",
             name=CHECK_NAME,
             commit=plan.commit,
             conclusion="success" if plan.plan else "failure",
             title=words.plan_title(plan),
-            summary=words.plan(plan),
+            summary=words.plan(plan, thread.isolation),
         )
 
 
