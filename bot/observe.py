@@ -163,7 +163,8 @@ class Observer:
         )
 
     def _ran(self, id: str) -> Ran:
-        life = drive.observe(self._store, self._launcher.look, self._leases, id)
+        now = self._github.now()
+        life = drive.observe(self._store, self._launcher.look, self._leases, id, now)
         runs = [
             record.read(self._store, f"runs/{id}.{run_name(arm, seed)}", Run)
             for arm, seed in (life.execution.plan.runs() if life.result else ())
