@@ -7,8 +7,8 @@ one where it is told the digest; it talks to nobody, and leaves reports (`runner
 Its first act is to begin its lease: of two workers on one attempt, the second leaves at once.
 Before its last report it ends every process that it has started. On SIGTERM while it trains it
 finishes the step, saves and leaves without a report, so that the next attempt goes on from there;
-whoever sends it says how long that may take (Ray: 3 s, its RAY_JOB_STOP_WAIT_TIME_S), and what is
-not saved by then is done again.
+whoever sends it says how long that may take (Ray: its RAY_JOB_STOP_WAIT_TIME_S, 5 s in the Ray that
+the lab starts), and what is not saved by then is done again.
 """
 
 import hashlib
