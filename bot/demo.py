@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bot.stage import Lab, Missed, Story, child, surroundings, up
-from runner import drive, provenance, record, terminal
+from runner import drive, isolate, provenance, record, terminal
 from runner.launch import RayError
 from runner.leases import LeaseWatch
 from runner.lifecycle import Job
@@ -137,7 +137,8 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
 
 
 def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
-    """An experiment with code of its own: planned in its thread, run by who has written it."""
+    """An experiment with code of its own: planned in its thread, run in isolation where that works
+    on this machine, and else by who has written it."""
     folder = root / STEPS
     files = {
         f"{STEPS}/{path.name}": path.read_text() for path in folder.iterdir() if path.is_file()
@@ -145,12 +146,20 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     pull, head = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
     story.wait(
         "Ada declares five steps, two of them in Python",
-        lambda: lab.said(pull, "**It cannot be started here yet.**"),
+        lambda: lab.said(pull, "### Plan 1"),
     )
     story.beat("Five steps are planned, each with its code", lab.said(pull, "### Plan 1"))
 
-    commit = f"/run {head}"
-    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": commit})
+    line = lab.line(pull) or f"/run {head}"
+    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": line})
+    if not isolate.probe():
+        result = story.wait(
+            "Grace approves it, and the bot makes them, Ada's code under bubblewrap",
+            lambda: lab.said(pull, "## 🏁 Done"),
+            patience=TRAINING_MAY_TAKE,
+        )
+        story.beat("Own code has run in isolation: prepared, trained, compared", result)
+        return
     refusal = story.wait("Grace says /run and its commit", lambda: lab.said(pull, "**Not done:**"))
     story.beat("Own code waits for its isolation: /run is refused, and says what works", refusal)
 

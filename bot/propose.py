@@ -7,10 +7,9 @@ after an upgrade would make something else.
 """
 
 from collections.abc import Iterator
-from typing import Literal
 
 from bot import words
-from bot.facts import Action, Check, Say, Thread, Write
+from bot.facts import Action, Check, Isolated, Say, Thread, Write
 from runner import allowance
 from runner.record import Plan, PlanRecord
 
@@ -74,7 +73,7 @@ def _plan(thread: Thread) -> Iterator[Action]:
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 
 
-def _isolation(thread: Thread, plan: Plan | None) -> Literal["", "bubblewrap", "trusted"]:
+def _isolation(thread: Thread, plan: Plan | None) -> Isolated:
     """How own code of the plan would be run here; empty where it has none."""
     return thread.isolation if plan and words.own_code(plan) else ""
 

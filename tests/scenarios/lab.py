@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bot import webhook
+from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.sandbox.sandbox import Sandbox, make_sandbox
@@ -69,9 +70,14 @@ class Lab:
     """Sandbox, bot and stub trainer."""
 
     def __init__(
-        self, root: Path, trainer: StubRay | None = None, cluster: Described | None = None
+        self,
+        root: Path,
+        trainer: StubRay | None = None,
+        cluster: Described | None = None,
+        isolation: Isolated = "",
     ) -> None:
         self.root = root
+        self.isolation: Isolated = isolation
         self.cluster = cluster
         self.clock = Clock(running=False)
         self.trainer = trainer or StubRay()
@@ -109,7 +115,12 @@ class Lab:
         )
         self.store = store
         self.bot = Reconciler(
-            store, github, self.trainer, cluster=self.cluster, monotonic=self.monotonic
+            store,
+            github,
+            self.trainer,
+            cluster=self.cluster,
+            isolation=self.isolation,
+            monotonic=self.monotonic,
         )
         self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)
         again, self.undelivered = self.undelivered, []
@@ -218,9 +229,10 @@ def a_lab(
     trainer: StubRay | None = None,
     wrap: Callable[[Any], Any] = lambda app: app,
     cluster: Described | None = None,
+    isolation: Isolated = "",
 ) -> Iterator[Lab]:
     """A lab whose sandbox listens on loopback for the length of the block."""
-    lab = Lab(root, trainer, cluster)
+    lab = Lab(root, trainer, cluster, isolation)
     with running(lab.sandbox, wrap=wrap):
         lab.settle()
         yield lab
