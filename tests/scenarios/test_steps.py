@@ -203,7 +203,7 @@ def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
         trainer.make_steps = really_made
         pull = proposed(lab, {"experiment.yaml": OWN_STEP, "own.py": OWN})
         assert said in lab.last(pull)
-        assert "comments `/run`" in lab.last(pull)
+        assert "\n/run " in lab.last(pull)
         assert not lab.records("executions")
         lab.say("grace", pull, "/run")
         assert "| `a` | made |" in lab.last(pull)
