@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bot import webhook
+from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.sandbox.sandbox import Sandbox, make_sandbox
@@ -24,6 +25,7 @@ from tests.stub_trainer import StubRay
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-of-the-tests"
+READING = 31  # seconds, that a plan must have stood for a bare `/run` to mean it
 TOKENS = {"ada": "ada-token", "sam": "sam-token", "grace": "grace-token"}
 
 HYPOTHESIS = "A tenfold warmer learning rate learns more in 16 steps."
@@ -68,9 +70,14 @@ class Lab:
     """Sandbox, bot and stub trainer."""
 
     def __init__(
-        self, root: Path, trainer: StubRay | None = None, cluster: Described | None = None
+        self,
+        root: Path,
+        trainer: StubRay | None = None,
+        cluster: Described | None = None,
+        isolation: Isolated = "",
     ) -> None:
         self.root = root
+        self.isolation: Isolated = isolation
         self.cluster = cluster
         self.clock = Clock(running=False)
         self.trainer = trainer or StubRay()
@@ -108,7 +115,12 @@ class Lab:
         )
         self.store = store
         self.bot = Reconciler(
-            store, github, self.trainer, cluster=self.cluster, monotonic=self.monotonic
+            store,
+            github,
+            self.trainer,
+            cluster=self.cluster,
+            isolation=self.isolation,
+            monotonic=self.monotonic,
         )
         self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)
         again, self.undelivered = self.undelivered, []
@@ -189,18 +201,24 @@ class Lab:
         return issue.number
 
     def propose(
-        self, declaration: str = EXPERIMENT, *, path: str = "experiments/warm/experiment.yaml"
+        self,
+        declaration: str = EXPERIMENT,
+        *,
+        path: str = "experiments/warm/experiment.yaml",
+        reading: float = READING,
     ) -> int:
-        """Ada opens a pull request with a declaration and its text."""
+        """Ada opens a pull request with a declaration and its text; then there is time to read."""
         files = {path: declaration.encode(), "experiments/warm/text.txt": TEXT.encode()}
         self.sandbox.commit("ada", "warm", files, "Declare an experiment")
         pull = self.sandbox.open_pull("ada", "Warmer learning rate", "Tests #1.", "warm")
         self.settle()
+        self.clock.advance(reading)
         return pull.number
 
     def say(self, who: str, number: int, body: str) -> None:
-        """Somebody comments, a second after what came before; the bot does what follows."""
-        self.clock.advance(1)
+        """Somebody comments when there was time to read what came before; the bot does what
+        follows."""
+        self.clock.advance(READING)
         self.sandbox.comment(who, number, body)
         self.settle()
 
@@ -211,9 +229,10 @@ def a_lab(
     trainer: StubRay | None = None,
     wrap: Callable[[Any], Any] = lambda app: app,
     cluster: Described | None = None,
+    isolation: Isolated = "",
 ) -> Iterator[Lab]:
     """A lab whose sandbox listens on loopback for the length of the block."""
-    lab = Lab(root, trainer, cluster)
+    lab = Lab(root, trainer, cluster, isolation)
     with running(lab.sandbox, wrap=wrap):
         lab.settle()
         yield lab
