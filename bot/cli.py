@@ -66,6 +66,15 @@ def serve(
             "Without it, everything starts when it is approved and Ray queues it.",
         ),
     ] = None,
+    trust_approved_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-approved-code",
+            envvar="REGATTA_TRUST_APPROVED_CODE",
+            help="Run approved code of experiments as it is, isolated by nothing. Without it, such "
+            "code runs under bubblewrap, and is refused where that does not work.",
+        ),
+    ] = False,
     host: str = "127.0.0.1",
     port: int = 8080,
 ) -> None:
@@ -91,6 +100,7 @@ def serve(
             bot=bot,
             seconds_between_writes=seconds_between_writes,
             cluster=described,
+            isolation=server.isolation(trust_approved_code),
             host=host,
             port=port,
         )
@@ -133,15 +143,20 @@ def build(
     repository_url: Annotated[
         str, typer.Option(help="Where links to threads begin, as https://github.com.")
     ] = "https://github.com",
+    key: Annotated[
+        Path | None, typer.Option(help="The lab's signing key (`regatta key new`).")
+    ] = None,
 ) -> None:
     """Draw the leaderboard and its pages from the records."""
     from bot.site import pages
+    from runner import signing
     from runner.store import Store, StoreError
 
     try:
         opened = Store(store, jobs=jobs, make=False)
-        pages.build(opened, out, lab=lab, repository_url=repository_url)
-    except StoreError as error:
+        signs = signing.read_key(key) if key else None
+        pages.build(opened, out, lab=lab, repository_url=repository_url, key=signs)
+    except (StoreError, signing.BadKey) as error:
         _stop(str(error))
     print(out / "index.html")
 

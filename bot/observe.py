@@ -7,6 +7,7 @@ from typing import Any
 
 from bot import heard
 from bot.facts import (
+    Isolated,
     Question,
     Ran,
     Said,
@@ -42,7 +43,9 @@ class Observer:
         launcher: drive.Launcher,
         leases: LeaseWatch,
         turns: Turns | None = None,
+        isolation: Isolated = "",
     ) -> None:
+        self._isolation = isolation
         self._store = store
         self._github = github
         self._launcher = launcher
@@ -74,6 +77,7 @@ class Observer:
             now=self._github.now(),
             is_pull=is_pull,
             news=bool(deliveries),
+            isolation=self._isolation,
             messages=tuple(
                 sorted(filter(None, map(heard.message, events)), key=lambda message: message.id)
             ),
@@ -159,7 +163,8 @@ class Observer:
         )
 
     def _ran(self, id: str) -> Ran:
-        life = drive.observe(self._store, self._launcher.look, self._leases, id)
+        now = self._github.now()
+        life = drive.observe(self._store, self._launcher.look, self._leases, id, now)
         runs = [
             record.read(self._store, f"runs/{id}.{run_name(arm, seed)}", Run)
             for arm, seed in (life.execution.plan.runs() if life.result else ())

@@ -39,12 +39,13 @@ class WrongDevice(Exception):
     """The machine is not what the plan asks for."""
 
 
-def settle(resources: Resources) -> None:
-    """Fix cores, threads and flags for this process. Raises WrongDevice."""
+def settle(resources: Resources, *, taken: bool = False) -> None:
+    """Fix cores, threads and flags for this process; `taken`: whoever started it has taken its
+    cores. Raises WrongDevice."""
     kind = KINDS[resources.kind]
+    if not taken:
+        take(resources)
     if kind.platform == "cpu":
-        cores = _take_cores(int(kind.ray_cpus) * resources.count)
-        os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
         os.environ["JAX_PLATFORMS"] = "cpu"
         return
     if kind.platform == "gpu":
@@ -56,12 +57,22 @@ def settle(resources: Resources) -> None:
         raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
 
 
+def take(resources: Resources) -> None:
+    """Take the cores that a plan on CPUs asks for, for this process and all that it starts."""
+    kind = KINDS[resources.kind]
+    if kind.platform == "cpu":
+        cores = _take_cores(int(kind.ray_cpus) * resources.count)
+        os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
+
+
 def _take_cores(wanted: int) -> int:
     """Pin this process to `wanted` cores that no other worker of this machine holds, if it has so
     many. Returns how many it may use."""
     if not hasattr(os, "sched_setaffinity"):
         return wanted
     allowed = sorted(os.sched_getaffinity(0))
+    if wanted >= len(allowed):  # there is nothing to choose
+        return len(allowed)
     free = [core for core in allowed if len(_held) < wanted and _hold(core)]
     others = [core for core in allowed if core not in free]
     cores = (free + others)[:wanted]
