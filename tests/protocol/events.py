@@ -18,7 +18,7 @@ def events(world: World) -> Iterator[tuple[str, World]]:
     for name, after, body in _commands(world):
         yield name, command(after, body)
     if world.wide:
-        yield "review /run", command(world, "/run", commit=world.head)
+        yield "review /run, later", command(wait(world), "/run", commit=world.head)
     for job in world.jobs:
         if job.state == "running" and world.wide:
             yield f"{job.attempt} dies", _dead(world, job)
@@ -49,9 +49,9 @@ def unheard(world: World, asked: frozenset[str]) -> Iterator[tuple[str, World]]:
             yield "dismiss", _dismissed(world, one)
 
 
-def wait(world: World) -> World:
-    """Somebody waits for longer than a plan has to lie there."""
-    return replace(world, now=world.now + SETTLE)
+def wait(world: World, seconds: int = SETTLE) -> World:
+    """Somebody waits; by default for longer than a plan has to lie there."""
+    return replace(world, now=world.now + seconds)
 
 
 def push(world: World) -> World:
@@ -79,6 +79,7 @@ def command(world: World, body: str, who: str = "grace", commit: str | None = No
 def _commands(world: World) -> Iterator[tuple[str, World, str]]:
     """The name of a command, when it is written, and its words."""
     yield "/run", world, "/run"
+    yield "/run, a second later", wait(world, 1), "/run"
     yield "/run, later", wait(world), "/run"
     later = wait(world)
     for commit in (A, B) if world.wide else (world.head,):

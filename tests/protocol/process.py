@@ -25,6 +25,9 @@ from tests.protocol.sight import Answers, known, thread
 from tests.protocol.world import START, THREAD, Effect, Job, Made, World, Written, fact
 
 
+LAUNCH = {"role", "policy", "replan", "review"}  # what nothing tells of, and a launch rests on
+
+
 class Look(NamedTuple):
     """What the bot finds to do, and what it asked for that."""
 
@@ -55,6 +58,8 @@ def look(world: World) -> Look:
         if not due.actions and world.inbox:
             effects = [("handled", tuple(dict.fromkeys(world.inbox)))]
         asked = answers.asked
+    if any(effect[0] == "submit" for effect in effects):
+        asked |= LAUNCH  # whether or not the rules ask, a launch has to rest on it
     quiet = [effect for effect in effects if is_quiet(effect)]
     return Look(tuple(quiet or effects), frozenset(asked))
 
