@@ -24,7 +24,6 @@ from tests.protocol.invariants import may_launch
 from tests.protocol.sight import Answers, known, thread
 from tests.protocol.world import START, THREAD, Effect, Job, Made, World, Written, fact
 
-
 LAUNCH = {"role", "policy", "replan", "review"}  # what nothing tells of, and a launch rests on
 
 
