@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from runner import (
 from runner.complaints import BadExperiment
 from runner.isolate import Box, Limits
 from runner.makers import Made, MakingFailed
+from runner.record import Resources
 from runner.step_server import LOG
 from runner.store import Store
 
@@ -332,6 +333,54 @@ def test_it_ends_with_whoever_started_it(outside: Any) -> None:
         time.sleep(0.05)
     assert before > 2
     assert not [one for one in inside if Path(f"/proc/{one}").exists()]
+
+
+STEPS = """
+import sys
+from runner.step_child import Job
+from runner.step_server import StepServer
+StepServer().make(Job.model_validate_json(sys.argv[1]))
+"""
+LAST_WORDS = """
+import signal, sys, time
+def step(config, inputs, out):
+    def end(*_):
+        (out / "ended.txt").write_text("ended")
+        sys.exit(3)
+    signal.signal(signal.SIGTERM, end)
+    (out / "begun.txt").write_text("begun")
+    time.sleep(60)
+"""
+
+
+def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: Path) -> None:
+    for name in ("out", "out.scratch", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "code" / "own.py").write_text(LAST_WORDS)
+    job = step_child.Job(
+        function="own:step",
+        config={},
+        inputs={},
+        out=str(tmp_path / "out"),
+        scratch=str(tmp_path / "out.scratch"),
+        code=str(tmp_path / "code"),
+        resources=Resources(kind="cpu"),
+        isolation="bubblewrap",
+    )
+    with subprocess.Popen([sys.executable, "-c", STEPS, job.canonical().decode()]) as worker:
+        wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
+        family = guard.descendants(worker.pid)
+        worker.kill()
+    wait_for(lambda: not [one for one in family if Path(f"/proc/{one}").exists()])
+    assert len(family) > 3
+    assert (tmp_path / "out" / "ended.txt").exists()
+
+
+def wait_for(there: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not there() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert there()
 
 
 # ── Before approval ──────────────────────────────────────────────────────────────────────────
