@@ -136,8 +136,7 @@ class Actor:
         if claim["kind"] == "comment":
             self._github.delete_comment(made.id)
         else:  # a check run cannot be removed
-            output = {"title": "A duplicate", "summary": "Another check run of this name counts."}
-            self._github.update_check(made.id, "neutral", output)
+            self._github.conclude_check(made.id)
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 

@@ -72,19 +72,19 @@ class Observer:
             for name in record.names(store, f"approvals/{repository}/{pull}")
         }
         executions = self._executions(approvals, None if is_pull else plans)
-        said = self._said(id)
+        said, restored = self._said(id), restore.moment(store, id)
         thread = Thread(
             id=id,
             repository=self._github.name,
             url=self._github.url,
             now=self._github.now(),
             is_pull=is_pull,
-            news=bool(deliveries),
+            news=heard.news(deliveries, restored),
             messages=heard.messages(
-                [it for it in deliveries if only is None or it.name in only], said
+                [it for it in deliveries if only is None or it.name in only], said, restored
             ),
             pushes=heard.pushes(store, id, deliveries),
-            restored=restore.moment(store, id),
+            restored=restored,
             aside=aside.names(store, id),
             said=said,
             shown=shown,

@@ -45,7 +45,7 @@ def _plan(thread: Thread) -> Iterator[Action]:
     record = PlanRecord(
         repository=thread.id.repository,
         pull=thread.id.number,
-        n=len(thread.plans) + 1,
+        n=_next(thread),
         commit=pull.head,
         at=thread.now,
         plan=found.plan,
@@ -55,3 +55,9 @@ def _plan(thread: Thread) -> Iterator[Action]:
         source=found.source,
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
+
+
+def _next(thread: Thread) -> int:
+    """The next plan's ordinal. One that was shown is never used again, its record lost or not."""
+    shown = [int(key[5:]) for key in thread.said if key[:5] == "plan." and key[5:].isdigit()]
+    return max([plan.n for plan in thread.plans] + shown, default=0) + 1

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from bot.facts import Action, Say, Thread, ThreadId, Write
 from runner import lifecycle, record
+from runner.launch import Listed, RayError
 from runner.record import Claimed, Instant, Record, Voided
 from runner.store import Store, to_json
 
@@ -47,18 +48,10 @@ class Own:
     body: str
 
 
-@dataclass(frozen=True)
-class Found:
-    """A job that Ray knows: the attempt's folder, and the id of the store that submitted it."""
-
-    folder: str
-    store: str
-
-
 class Jobs(Protocol):
     """Ray's list of jobs."""
 
-    def jobs(self) -> list[Found]: ...
+    def listed(self) -> list[Listed]: ...
     def stop(self, folder: str) -> None: ...
 
 
@@ -98,7 +91,12 @@ def moment(store: Store, id: ThreadId) -> datetime | None:
 def stop_orphans(store: Store, ray: Jobs) -> list[str]:
     """Stop the jobs of this store that no record names; their folders."""
     stopped = []
-    for job in ray.jobs():
+    try:
+        listed = ray.listed()
+    except RayError as error:
+        log.warning("nobody looked for jobs without a record: %s", error)
+        return []
+    for job in listed:
         if job.store != store.id or _is_known(store, job.folder):
             continue
         log.error("the job %s is in Ray and in no record; it is stopped", job.folder)
