@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import Any
 
-from bot import aside, follow, heard, restore, sweep
+from bot import aside, follow, heard, notices, restore, sweep
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
@@ -239,7 +239,7 @@ class Reconciler:
         cancelled is stopped, also while a comment's fate is unknown or GitHub is away.
         """
         thread, _ = self._observer.thread(id, {}, {}, ())
-        for write in (voids := list(restore.voids(thread))):
+        for write in (voids := list(notices.voids(thread))):
             self._actor.act(thread, write)
         if voids:
             thread, _ = self._observer.thread(id, {}, {}, ())
