@@ -15,11 +15,11 @@ def rules(thread: Thread) -> Iterator[Action]:
     if thread.restored is not None:
         yield Say(
             f"restored.{thread.restored:%Y%m%dT%H%M%SZ}",
-            "### 🗄️ Restored\n\nThe lab's records were restored from an older copy, and some of what "
-            "it said here is in them no more. Nothing that was asked for before "
-            f"{thread.restored:%Y-%m-%d %H:%M} UTC is started. **A maintainer is asked to repeat what "
-            "is still wanted:** push or comment `/plan` for a new plan, then approve that one. The "
-            "codes of the plans above are good for nothing now, and so are the buttons.",
+            "### 🗄️ Restored\n\nThe lab's records were restored from an older copy, and of some of "
+            "what it said here they know nothing any more. Nothing that was asked for before "
+            f"{thread.restored:%Y-%m-%d %H:%M} UTC is started. **A maintainer is asked to repeat "
+            "what is still wanted:** a push or `/plan` brings a new plan, and that one can be "
+            "approved. A plan above whose code is refused is one of those that were lost.",
         )
     yield from voids(thread)
     for name in thread.aside:
