@@ -8,6 +8,7 @@ point (`dies_at`), and `restart` begins the next one on the same store.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bot.sandbox.state import Clock
 from runner import faults
 from runner.cluster import Described
 from runner.store import Store
+from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +99,7 @@ class Lab:
             clock=self.clock,
             deliver=self.deliver,
         )
+        self.sweep_every: timedelta | None = None
         self.bot: Reconciler | None = None
         self.gate: webhook.Gate | None = None
 
@@ -120,6 +123,8 @@ class Lab:
             self.trainer,
             cluster=self.cluster,
             isolation=self.isolation,
+            sweep_every=self.sweep_every,
+            ray=self.trainer,
             monotonic=self.monotonic,
         )
         self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)
@@ -231,8 +236,12 @@ def a_lab(
     cluster: Described | None = None,
     isolation: Isolated = "",
 ) -> Iterator[Lab]:
-    """A lab whose sandbox listens on loopback for the length of the block."""
+    """A lab whose sandbox listens on loopback for the length of the block.
+
+    Every request of the bot and every answer to it is held against GitHub's description."""
     lab = Lab(root, trainer, cluster, isolation)
-    with running(lab.sandbox, wrap=wrap):
+    recorder = Recorder(bot=lambda who: who.startswith("Bearer"))
+    with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()
         yield lab
+    assert recorder.complaints == []
