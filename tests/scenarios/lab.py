@@ -244,4 +244,4 @@ def a_lab(
     with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()
         yield lab
-    assert recorder.complaints == []
+    assert not recorder.complaints, "\n".join(recorder.complaints)
