@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from bot import webhook
+from bot import sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
@@ -75,13 +75,16 @@ def create_app(settings: Settings) -> FastAPI:
             log.exception("the site could not be built")
 
     rebuild()
+    ray = RayJobs(settings.ray, store.id)
     reconciler = Reconciler(
         store,
         github,
-        RayJobs(settings.ray),
+        ray,
         cluster=settings.cluster,
         isolation=settings.isolation,
         on_records=rebuild,
+        sweep_every=sweep.EVERY,
+        ray=ray,
     )
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")
