@@ -100,6 +100,7 @@ class Lab:
             deliver=self.deliver,
         )
         self.sweep_every: timedelta | None = None
+        self.credentials: Callable[[], str] = lambda: "installation-token"
         self.bot: Reconciler | None = None
         self.gate: webhook.Gate | None = None
 
@@ -110,7 +111,7 @@ class Lab:
         store = Store(self.root / "store")
         github = GitHub(
             "regatta-lab/lab",
-            lambda: "installation-token",
+            self.credentials,
             api=f"{self.sandbox.url}/api/v3",
             seconds_between_writes=0,
             monotonic=self.monotonic,
