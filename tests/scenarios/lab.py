@@ -21,6 +21,7 @@ from bot.sandbox.state import Clock
 from runner import faults
 from runner.cluster import Described
 from runner.store import Store
+from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
 
 ROOT = Path(__file__).parents[2]
@@ -231,8 +232,12 @@ def a_lab(
     cluster: Described | None = None,
     isolation: Isolated = "",
 ) -> Iterator[Lab]:
-    """A lab whose sandbox listens on loopback for the length of the block."""
-    lab = Lab(root, trainer, cluster, isolation)
-    with running(lab.sandbox, wrap=wrap):
+    """A lab whose sandbox listens on loopback for the length of the block.
+
+    Every request of the bot and every answer to it is held against GitHub's description."""
+    lab = Lab(root, trainer, cluster)
+    recorder = Recorder(bot=lambda who: who.startswith("Bearer"))
+    with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()
         yield lab
+    assert not recorder.complaints, "\n".join(recorder.complaints)
