@@ -61,20 +61,6 @@ def fork_routes(fork: Fork) -> APIRouter:
     return router
 
 
-def fork_routes(fork: Fork) -> APIRouter:
-    """A fork's own operations: the repository, its code and git's objects; the rest is a 404."""
-    router = APIRouter(dependencies=[Depends(known_token)])
-    address = f"/repos/{fork.world.full_name}"
-
-    @router.get(address)
-    def get_repository() -> Response:
-        return Answer(shapes.full_repository(fork.world))
-
-    for part in (api_code.commits, api_git.routes):
-        router.include_router(part(fork), prefix=address)
-    return router
-
-
 def _people(sandbox: Sandbox) -> APIRouter:
     world = sandbox.world
     router = APIRouter()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.sandbox.faults import Faults
-from bot.sandbox.forks import Forks
 from bot.sandbox.gate import Logged, Rates
 from bot.sandbox.git import Git, Signature
 from bot.sandbox.owners import Owners
