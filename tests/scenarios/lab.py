@@ -235,7 +235,7 @@ def a_lab(
     """A lab whose sandbox listens on loopback for the length of the block.
 
     Every request of the bot and every answer to it is held against GitHub's description."""
-    lab = Lab(root, trainer, cluster)
+    lab = Lab(root, trainer, cluster, isolation)
     recorder = Recorder(bot=lambda who: who.startswith("Bearer"))
     with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()
