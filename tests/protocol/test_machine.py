@@ -22,7 +22,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -34,6 +33,8 @@ from tests.stub_trainer import StubRay
 SETTLE = 30
 FASTER = EXPERIMENT.replace("0.003,", "0.004,")
 MARK = re.compile(r"<!-- regatta: (plan\.\d+) -->\s*$")
+
+launches: list[str] = []  # of all stories that were told
 
 
 class Ray(StubRay):
@@ -65,13 +66,16 @@ class Protocol(RuleBasedStateMachine):
         self.moved: list[datetime] = []
         self.commits: list[str] = []
 
-    @initialize()
-    def propose(self) -> None:
-        """There is a pull request with a plan, which somebody has had time to read."""
+    @initialize(looks=st.integers(0, 20))
+    def propose(self, looks: int) -> None:
+        """There is a pull request, and what Grace said of its plan is on its way."""
         self.lab.preregister()
         self.pull = self.lab.propose()
         self.lab.sandbox.create_ref("ada", "refs/heads/release", self.thread["base"])
         self.commits = [self.thread["head"]]
+        self.run("code", 40)
+        for _ in range(looks):
+            self.look()
 
     # ── What happens ──
 
@@ -152,7 +156,6 @@ class Protocol(RuleBasedStateMachine):
             self.lab.die()
 
     @rule()
-    @precondition(lambda self: self.ray.submissions)
     def settle(self) -> None:
         self.lab.settle()
 
@@ -232,6 +235,7 @@ class Protocol(RuleBasedStateMachine):
                 assert not self.broken
         finally:
             self.open.close()
+            launches.extend(self.ray.submissions)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +243,7 @@ class Protocol(RuleBasedStateMachine):
     [(5, 10), pytest.param(150, 25, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
 )
 def test_the_bot_keeps_the_protocol_whatever_chance_does(examples: int, steps: int) -> None:
+    launches.clear()
     run_state_machine_as_test(
         Protocol,
         settings=settings(
@@ -250,3 +255,5 @@ def test_the_bot_keeps_the_protocol_whatever_chance_does(examples: int, steps: i
             suppress_health_check=list(HealthCheck),
         ),
     )
+    print(f"{examples} stories, {len(launches)} launches")
+    assert launches
