@@ -13,6 +13,7 @@ there twice, the one that is on record stays.
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,7 +33,7 @@ from bot.facts import (
     Write,
 )
 from bot.github import GitHub, Made, Refused
-from runner import drive, record
+from runner import drive, record, redact
 from runner.store import Store, to_json
 
 WATCH = timedelta(seconds=30)
@@ -53,6 +54,7 @@ class Actor:
 
     def act(self, thread: Thread, action: Action) -> None:
         """Do one action. Raises `Later` where its outcome is unknown."""
+        action = _cleaned(action)
         where = f"said/{thread.id.repository}/{thread.id.number}"
         match action:
             case Say(key=key, body=body, state=state):
@@ -99,8 +101,10 @@ class Actor:
                 continue
             watched = self._watched.setdefault(path, now)
             if found:
-                made = {"id": found[0].id, "at": found[0].at.isoformat()}
-                self._done(path, made | {"unsure": True})
+                # Of check runs of one name GitHub shows the newest.
+                made = found[-1 if claim["kind"] == "check" else 0]
+                done = {"id": made.id, "at": made.at.isoformat()}
+                self._done(path, done | {"unsure": True})
             elif now - watched >= WATCH:
                 self._watched[path] = now  # should this try end without an answer, too
                 self._say(id, key, claim, unsure=True)
@@ -123,18 +127,25 @@ class Actor:
             claim = self._read(f"{folder}/{key}/claim") or {}
             try:
                 extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
-                for made in extra if claim["kind"] == "comment" else ():
-                    self._github.delete_comment(made.id)
+                for made in extra:
+                    self._remove(claim, made)
             except Refused as error:  # somebody else removed it
                 log.info("%s/%s was not weeded: %s", folder, key, error)
             self._create(f"{folder}/{key}/weeded", {})
         return LOOK_EVERY if waiting else None
+
+    def _remove(self, claim: dict[str, Any], made: Made) -> None:
+        if claim["kind"] == "comment":
+            self._github.delete_comment(made.id)
+        else:  # a check run cannot be removed
+            self._github.conclude_check(made.id)
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
     def _once(self, id: ThreadId, key: str, claim: dict[str, Any]) -> None:
         path = f"said/{id.repository}/{id.number}/{key}"
         # Whoever loses the claim must not do it: somebody else has, or is about to.
+        claim = claim | {"at": self._github.now().isoformat()}
         if self._create(f"{path}/claim", claim):
             self._say(id, key, claim, unsure=False)
 
@@ -160,7 +171,13 @@ class Actor:
 
     def _found(self, id: ThreadId, key: str, claim: dict[str, Any]) -> list[Made]:
         if claim["kind"] == "comment":
-            return self._github.my_comments(id.number, _marker(key))
+            # Who may edit our older comments must not make one of them into this one.
+            since = datetime.fromisoformat(claim["at"]) if "at" in claim else None
+            return [
+                made
+                for made in self._github.my_comments(id.number, _marker(key))
+                if since is None or made.at >= since.replace(microsecond=0)
+            ]
         return self._github.my_checks(claim["commit"], claim["name"], _external_id(id, key))
 
     # ── Idempotent and converging ────────────────────────────────────────────────────────────
@@ -243,3 +260,15 @@ def _marker(key: str) -> str:
 
 def _marked(body: str, key: str) -> str:
     return f"{body}\n\n{_marker(key)}"
+
+
+def _cleaned(action: Action) -> Action:
+    """The same without held secrets: in what it says, some words may be a job's."""
+    match action:
+        case Say(body=body):
+            return replace(action, body=redact.clean(body))
+        case Check(title=title, summary=summary):
+            return replace(action, title=redact.clean(title), summary=redact.clean(summary))
+        case Show(title=title, body=body):
+            return replace(action, title=redact.clean(title), body=redact.clean(body))
+    return action
