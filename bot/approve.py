@@ -5,6 +5,7 @@ the execution and everything after it.
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from bot import policy, words
 from bot.escape import code
@@ -15,13 +16,15 @@ from runner.record import Approval, Execution, Origin, PlanRecord
 def follow(thread: Thread) -> Iterator[Action]:
     """What follows from the answers to `/run`: executions, and the word to who asked."""
     for approval in thread.approvals.values():
-        about = place(approval.command)[0]
+        about = comment_of(approval.command)
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
-            yield React(about, "rocket")
+            if about:
+                yield React(about, "rocket")
         else:
             yield Say(f"refused.{approval.command}", words.refused(approval))
-            yield React(about, "confused")
+            if about:
+                yield React(about, "confused")
 
 
 def is_answered(thread: Thread, key: str) -> bool:
@@ -32,18 +35,26 @@ def is_answered(thread: Thread, key: str) -> bool:
     return any(ran.execution.id == approval.execution for ran in thread.executions)
 
 
-def place(command: str) -> tuple[int, int]:
-    """Where a command stands, in the order of all commands: its comment, and which one there."""
-    comment, _, index = command.rpartition("/")[2].partition("-")
-    return int(comment), int(index)
+def comment_of(command: str) -> int | None:
+    """The comment that holds a command; None for a review's and a button's."""
+    comment = command.partition("-")[0]
+    return int(comment) if comment.isdigit() else None
 
 
-def run(thread: Thread, message: Message, key: str, argument: str) -> Iterator[Action]:
-    """The answer to a `/run`."""
+def run(
+    thread: Thread,
+    message: Message,
+    key: str,
+    argument: str,
+    *,
+    what: Literal["run", "retry", "reproduce"] = "run",
+    before: Execution | None = None,
+) -> Iterator[Action]:
+    """The answer to a `/run`; or, with the execution `before`, to what runs the same plan again."""
     if key in thread.approvals:
         return
     role = thread.role(message.author.login)
-    found = _approvable(thread, message, role, argument)
+    found = _approvable(thread, message, role, argument, before)
     chosen = found if isinstance(found, PlanRecord) else None
     approval = Approval(
         repository=thread.id.repository,
@@ -52,16 +63,22 @@ def run(thread: Thread, message: Message, key: str, argument: str) -> Iterator[A
         by=message.author,
         role=role,
         at=thread.now,
+        what=what,
         approved=chosen is not None,
         why="" if isinstance(found, PlanRecord) else found,
         plan=chosen.n if chosen else None,
         commit=chosen.commit if chosen else None,
         fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
+        reproduces=before.id if before and chosen and what == "reproduce" else "",
+        asked_at=message.at,
+        heard=message.heard,
     )
     yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
 
 
-def _approvable(thread: Thread, message: Message, role: str, argument: str) -> PlanRecord | str:
+def _approvable(
+    thread: Thread, message: Message, role: str, argument: str, before: Execution | None = None
+) -> PlanRecord | str:
     """The plan this `/run` approves, or the sentence that refuses it."""
     if not thread.is_pull:
         return (
@@ -78,6 +95,8 @@ def _approvable(thread: Thread, message: Message, role: str, argument: str) -> P
         for plan in thread.plans
         if (said := thread.said.get(f"plan.{plan.n}")) and said.at
     ]
+    if before and before.origin:  # the plan is named, and not to be found
+        proposed = [it for it in proposed if it.record.n == before.origin.plan]
     found = policy.approvable(proposed, message.at, thread.pull())
     if isinstance(found, PlanRecord):
         if found.plan and (why := words.own_code(found.plan)):
@@ -86,7 +105,8 @@ def _approvable(thread: Thread, message: Message, role: str, argument: str) -> P
             if approval.approved and approval.plan == found.n:
                 known = approval.execution
                 states = {ran.execution.id: ran.life.state for ran in thread.executions}
-                if states.get(known) not in ("failed", "cancelled", "voided"):
+                over = ("failed", "cancelled", "voided", "done")[: 4 if before else 3]
+                if states.get(known) not in over:
                     return (
                         "This plan has its execution already: "
                         f"`{known}` is {states.get(known, 'queued')}."
@@ -113,4 +133,5 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             approval=approval.id,
         ),
         source=plan.source,
+        reproduces=approval.reproduces,
     )

@@ -2,7 +2,8 @@
 
 Each feature is a generator of what should exist on a thread; here alone is subtracted what exists
 already. A rule that lacks a fact of GitHub's raises `Unknown`; then nothing is done before it is
-known, so that every action rests on one look at the facts.
+known, so that every action rests on one look at the facts. Only the 👀 on a command goes first: it
+says that the command was heard, which is known.
 """
 
 from collections.abc import Container
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bot import follow, orders, preregister, propose
-from bot.facts import Action, Check, Drive, Question, Say, Show, Thread, Unknown, Write
+from bot.facts import Action, Check, Drive, Question, React, Say, Show, Thread, Unknown, Write
 from runner import lifecycle
 
 POLL_EVERY = timedelta(seconds=2)  # while an execution lives
@@ -18,7 +19,8 @@ POLL_EVERY = timedelta(seconds=2)  # while an execution lives
 
 @dataclass(frozen=True)
 class Due:
-    """What to look up, or else what to do; and when to look again if nothing happens."""
+    """What to look up, and before that what to do; or what to do. And when to look again if
+    nothing happens."""
 
     questions: tuple[Question, ...] = ()
     actions: tuple[Action, ...] = ()
@@ -32,12 +34,14 @@ def decide(thread: Thread, recorded: Container[str] = ()) -> Due:
     actions: list[Action] = []
     for feature in features:
         try:
-            actions += feature.rules(thread)
+            for action in feature.rules(thread):
+                actions.append(action)
         except Unknown as unknown:
             questions.append(unknown.question)
-    if questions:
-        return Due(questions=tuple(dict.fromkeys(questions)))
     due = tuple(action for action in actions if _is_due(action, thread, recorded))
+    if questions:
+        heard = tuple(x for x in due if isinstance(x, React) and x.content == "eyes")
+        return Due(questions=tuple(dict.fromkeys(questions)), actions=heard)
     if any(not _is_submit(action) for action in due):
         # A launch waits until it is all that is due, so that it rests on facts of that moment.
         due = tuple(action for action in due if not _is_submit(action))

@@ -15,6 +15,7 @@ from bot.labfile import Policy
 from runner import lifecycle
 from runner.progress import Progress
 from runner.record import (
+    Answered,
     Approval,
     Edit,
     Execution,
@@ -217,6 +218,7 @@ class Thread:
     # of a pull request; of an issue, those that name it
     plans: tuple[PlanRecord, ...] = ()
     approvals: Mapping[str, Approval] = field(default_factory=dict)
+    answered: Mapping[str, Answered] = field(default_factory=dict)  # commands, by their keys
     executions: tuple[Ran, ...] = ()
     answers: Mapping[Question, Any] = field(default_factory=dict)
 

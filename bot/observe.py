@@ -19,6 +19,7 @@ from runner import drive, lifecycle, provenance, record
 from runner.leases import LeaseWatch
 from runner.progress import progress
 from runner.record import (
+    Answered,
     Approval,
     Edit,
     PlanRecord,
@@ -86,6 +87,10 @@ class Observer:
             ),
             plans=tuple(plans),
             approvals=approvals if is_pull else self._refusals(approvals, number),
+            answered={
+                name: record.require(store, f"answers/{repository}/{number}/{name}", Answered)
+                for name in record.names(store, f"answers/{repository}/{number}")
+            },
             executions=executions,
             answers=answers,
         )

@@ -2,13 +2,13 @@
 
 The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
 has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
-whose problems have changed since.
+whose problems have changed since, or for which a `/plan` asks. Comments of older plans are folded.
 """
 
 from collections.abc import Iterator
 
-from bot import words
-from bot.facts import Action, Check, Say, Thread, Write
+from bot import orders, words
+from bot.facts import Action, Check, Say, Show, Thread, Write
 from runner.record import PlanRecord
 
 CHECK_NAME = "regatta / plan"
@@ -19,7 +19,12 @@ def rules(thread: Thread) -> Iterator[Action]:
     if thread.news:
         yield from _plan(thread)
     for plan in thread.plans:
-        yield Say(f"plan.{plan.n}", words.plan(plan))
+        said = f"plan.{plan.n}"
+        if said not in thread.said:
+            yield Say(said, words.plan(plan))
+        if plan is not thread.plans[-1] and f"{said}.final" not in thread.said:
+            by = thread.plans[-1].n
+            yield Show(said, words.folded(plan, by), state="folded", final=True)
         yield Check(
             key=f"check.plan.{plan.n}",
             name=CHECK_NAME,
@@ -27,6 +32,7 @@ def rules(thread: Thread) -> Iterator[Action]:
             conclusion="success" if plan.plan else "failure",
             title=words.plan_title(plan),
             summary=words.plan(plan),
+            buttons=(orders.REPLAN,),
         )
 
 
@@ -35,6 +41,9 @@ def _plan(thread: Thread) -> Iterator[Action]:
     if pull is None or not pull.open:
         return
     newest = thread.plans[-1] if thread.plans else None
+    wanted = max((answer.plan or 0 for answer in thread.answered.values()), default=0)
+    if newest and newest.n < wanted:
+        newest = None  # somebody asked for another one
     if newest and newest.commit == pull.head and newest.plan:
         return
     found = thread.finding(pull.base, pull.head)

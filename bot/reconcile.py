@@ -162,6 +162,8 @@ class Reconciler:
             due = decide(thread, self._recorded)
             if not due.questions:
                 return thread, deliveries, due
+            for action in due.actions:  # 👀
+                self._actor.act(thread, action)
             for question in due.questions:
                 answers[question] = self._asked.answer(id, question)
 

@@ -18,7 +18,7 @@ import yaml
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
 from bot.escape import code, one_line, prose, text
-from bot.facts import Ran, Thread
+from bot.facts import Message, Ran, Thread
 from runner import figures, steps_view
 from runner.analysis import verdicts
 from runner.hardware import KINDS
@@ -28,6 +28,7 @@ MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
 MOST_LINE = 600  # characters of one line of a step's configuration
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
+FOLD_END = "</details>"
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
 
 _jinja = jinja2.Environment(
@@ -120,6 +121,18 @@ def plan(record: PlanRecord) -> str:
     )
 
 
+def folded(record: PlanRecord, by: int) -> str:
+    """The comment of a plan after which plan `by` came."""
+    head = (
+        f"<details><summary>Plan {record.n}, for {record.commit[:12]}: plan {by} has taken its "
+        "place</summary>\n\n"
+    )
+    body = plan(record)
+    if len(body) > MOST_BODY - len(head) - 20:
+        return head + f"Its comment is too long to be folded whole.\n\n{FOLD_END}"
+    return head + body + f"\n\n{FOLD_END}"
+
+
 def plan_title(record: PlanRecord) -> str:
     """The plan in one line, for a check."""
     if record.plan is None:
@@ -208,8 +221,8 @@ def _value(arm: Any, key: str) -> Any:
 
 
 def refused(approval: Approval) -> str:
-    """Why a `/run` started nothing."""
-    return cannot(approval.by.login, "/run", approval.why)
+    """Why a `/run` (or `/retry`, `/reproduce`) started nothing."""
+    return cannot(approval.by.login, f"/{approval.what}", approval.why)
 
 
 def cannot(login: str, command: str, why: str) -> str:
@@ -236,6 +249,16 @@ def hint(reading: Reading) -> str:
     return "\n".join([*lines, "", "`/help` lists the commands."])
 
 
+def type_again(message: Message) -> str:
+    """A command was found late, and nobody can say that it is still what its author wants."""
+    why = "it was edited since" if message.edited else "it is more than a day old"
+    return (
+        f"**Please type it again:** I did not hear of this comment by {text(message.author.login)} "
+        f"when it was written ({message.at:%Y-%m-%d %H:%M} UTC), and {why}, so I do nothing on its "
+        "word. If it is still wanted, a new comment does it."
+    )
+
+
 def help_text(is_pull: bool) -> str:
     """The commands."""
     return _say("help", is_pull=is_pull)
@@ -260,8 +283,12 @@ _HEADLINES = {
 }
 
 
-def status(ran: Ran, now: datetime | None = None) -> str:
-    """How far an execution is; edited as it goes. With `now`, and its place in the queue."""
+_VIA = {"r": " in a review", "b": " by a button"}  # how an approval came, by its key
+
+
+def status(ran: Ran, now: datetime | None = None, head: str | None = None) -> str:
+    """How far an execution is; edited as it goes. With `now`, and its place in the queue; with
+    `head`, and where the branch has gone meanwhile."""
     icon, headline = _headline(ran)
     if ran.life.state == "cancelled" and ran.result:
         headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
@@ -284,6 +311,10 @@ def status(ran: Ran, now: datetime | None = None) -> str:
         bar="█" * round(20 * fraction) + "░" * (20 - round(20 * fraction)),
         lost=[a for a in ran.life.attempts if a.ended and a.ended.how == "lost"],
         result=ran.result,
+        head=head,
+        via=_VIA.get(
+            (ran.execution.origin.approval if ran.execution.origin else "/").split("/")[1][:1], ""
+        ),
         place=prose(ran.place.words(int(now.timestamp()))) if ran.place and now else "",
     )
 
