@@ -27,8 +27,9 @@ class Due:
     look_again: timedelta | None = None
 
 
-def decide(thread: Thread, recorded: Container[str] = ()) -> Due:
-    """What is due on `thread`; `recorded` are the paths of records that exist already."""
+def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[str] = ()) -> Due:
+    """What is due on `thread`; `recorded` are the paths of records that exist already, `postponed`
+    the keys of what has to wait before it may be written to GitHub: nothing else waits for it."""
     features = [propose, orders, follow] if thread.is_pull else [preregister, orders, follow]
     questions: list[Question] = []
     actions: list[Action] = []
@@ -38,7 +39,11 @@ def decide(thread: Thread, recorded: Container[str] = ()) -> Due:
                 actions.append(action)
         except Unknown as unknown:
             questions.append(unknown.question)
-    due = tuple(action for action in actions if _is_due(action, thread, recorded))
+    due = tuple(
+        action
+        for action in actions
+        if _is_due(action, thread, recorded) and getattr(action, "key", None) not in postponed
+    )
     if questions:
         heard = tuple(x for x in due if isinstance(x, React) and x.content == "eyes")
         return Due(questions=tuple(dict.fromkeys(questions)), actions=heard)

@@ -74,6 +74,8 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         return
     state, final = ran.life.state, ran.result is not None
     status, check = f"status.{execution.id}", f"check.{execution.id}"
+    if f"{status}.final" in thread.said and f"{check}.final" in thread.said:
+        return
     head = _moved_to(thread, ran)
     body, title = words.status(ran, thread.now, head), words.status_title(ran)
     buttons = _buttons(ran)
@@ -128,5 +130,7 @@ def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
             draw=lambda: charts.png(charts.loss_curves(execution.plan, drawn)),
             at=result.at,
         )
+    if f"result.{execution.id}" in thread.said:
+        return
     if not drawn or (picture in thread.said and thread.said[picture].done):
         yield Say(f"result.{execution.id}", words.result(thread, ran))

@@ -97,6 +97,7 @@ class GitHub:
         self._date: tuple[datetime, float] | None = None
         self._wrote_at = float("-inf")
         self._client: tuple[str, github.Github] | None = None
+        self.on_write: Callable[[float], None] = lambda _: None  # told when something was written
         self._quiet_until = float("-inf")  # GitHub told us not to ask before then
         found = self._get("")
         self.id = int(found["id"])
@@ -291,6 +292,7 @@ class GitHub:
                 return self._ask(verb, path, {}, body)
             finally:
                 self._wrote_at = self._monotonic()
+                self.on_write(self._wrote_at)
 
     def _ask(
         self, verb: str, path: str, parameters: dict[str, str], body: dict[str, Any] | None = None

@@ -25,15 +25,16 @@ def rules(thread: Thread) -> Iterator[Action]:
         if plan is not thread.plans[-1] and f"{said}.final" not in thread.said:
             by = thread.plans[-1].n
             yield Show(said, words.folded(plan, by), state="folded", final=True)
-        yield Check(
-            key=f"check.plan.{plan.n}",
-            name=CHECK_NAME,
-            commit=plan.commit,
-            conclusion="success" if plan.plan else "failure",
-            title=words.plan_title(plan),
-            summary=words.plan(plan),
-            buttons=(orders.REPLAN,),
-        )
+        if f"check.{said}" not in thread.said:
+            yield Check(
+                key=f"check.{said}",
+                name=CHECK_NAME,
+                commit=plan.commit,
+                conclusion="success" if plan.plan else "failure",
+                title=words.plan_title(plan),
+                summary=words.plan(plan),
+                buttons=(orders.REPLAN,),
+            )
 
 
 def _plan(thread: Thread) -> Iterator[Action]:

@@ -16,9 +16,10 @@ from bot import follow
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
-from bot.facts import Action, Drive, Question, Thread, ThreadId, Write
+from bot.facts import Action, Drive, Picture, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
 from bot.observe import Observer
+from bot.pace import PICTURE_WRITES, Pace, importance
 from runner import drive, lifecycle
 from runner.cluster import Described
 from runner.leases import Leadership, LeaseWatch
@@ -55,6 +56,8 @@ class Reconciler:
         self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic), turns)
         self._asked = Asked(store, github, turns)
         self._actor = Actor(store, github, launcher)
+        self._pace = Pace()
+        github.on_write = self._pace.wrote
         self._leadership = Leadership(store, "bot", monotonic)
         self._on_records = on_records
         self._added = False
@@ -127,17 +130,22 @@ class Reconciler:
         unsure = self._actor.finish(id)
         if unsure is not None:
             return min(unsure, again) if again else unsure
+        postponed: dict[str, float] = {}  # what may not be written yet: seconds to wait
         for _ in range(MOST_ROUNDS):
-            thread, deliveries, due = self._decide(id)
+            thread, deliveries, due = self._decide(id, postponed)
             again = due.look_again
-            for action in due.actions[:MOST_AT_ONCE]:
-                self._actor.act(thread, action)
-                self._added = self._added or isinstance(action, Write | Drive)
+            done = [
+                action
+                for action in due.actions[:MOST_AT_ONCE]
+                if self._act(thread, action, postponed)
+            ]
             if not due.actions:
-                for delivery in deliveries:
+                for delivery in deliveries if not postponed else ():
                     path = f"records/handled/{id.repository}/{id.number}/{delivery}.json"
                     self._store.create(path, b"{}\n")
                 break
+            if not done:
+                continue  # to what needs not wait
             self._wake_named(thread)
             if len(due.actions) > MOST_AT_ONCE:
                 return timedelta(0)  # let the others have their turn
@@ -146,9 +154,23 @@ class Reconciler:
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
         later = [wait for wait in (again, self._actor.weed(id)) if wait is not None]
+        later += [timedelta(seconds=wait) for wait in postponed.values()]
         return min(later) if later else None
 
-    def _decide(self, id: ThreadId) -> tuple[Thread, list[str], Due]:
+    def _act(self, thread: Thread, action: Action, postponed: dict[str, float]) -> bool:
+        """Do an action. False: it has to wait for its turn to be written, see `postponed`."""
+        level = importance(thread, action)
+        if level is not None and not isinstance(action, Write | Drive):
+            writes = PICTURE_WRITES if isinstance(action, Picture) else 1
+            what = (thread.id, action.key)
+            if wait := self._pace.wait(what, level, self._monotonic(), writes):
+                postponed[action.key] = wait
+                return False
+        self._actor.act(thread, action)
+        self._added = self._added or isinstance(action, Write | Drive)
+        return True
+
+    def _decide(self, id: ThreadId, postponed: dict[str, float]) -> tuple[Thread, list[str], Due]:
         """Decide on facts that were all looked up for this one decision."""
         answers: dict[Question, Any] = {}
         seen: list[str] | None = None
@@ -159,11 +181,11 @@ class Reconciler:
                 answers.clear()  # they may be older than what has just come in
                 thread, deliveries = self._observer.thread(id, shown, answers)
             seen = deliveries
-            due = decide(thread, self._recorded)
+            due = decide(thread, self._recorded, postponed)
             if not due.questions:
                 return thread, deliveries, due
             for action in due.actions:  # 👀
-                self._actor.act(thread, action)
+                self._act(thread, action, postponed)
             for question in due.questions:
                 answers[question] = self._asked.answer(id, question)
 
