@@ -1,15 +1,15 @@
 """`/run`: a person approves a plan. Pure.
 
-A `/run` is answered once, by a record: it approved a plan or was refused. From the approval follow
-the execution and everything after it.
+A `/run` is answered once, by a record: it approved a plan, waits for a second person, or was
+refused. From the approval follow the execution and everything after it.
 """
 
 from collections.abc import Iterator
 from typing import Literal
 
 from bot import policy, words
-from bot.escape import code
 from bot.facts import Action, Message, React, Say, Thread, Write
+from bot.policy import Act, Case
 from runner.record import Approval, Execution, Origin, PlanRecord
 
 
@@ -19,12 +19,13 @@ def follow(thread: Thread) -> Iterator[Action]:
         about = comment_of(approval.command)
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
-            if about:
-                yield React(about, "rocket")
+        elif approval.waits:
+            yield Say(f"waits.{approval.command}", words.waits(approval))
         else:
             yield Say(f"refused.{approval.command}", words.refused(approval))
-            if about:
-                yield React(about, "confused")
+        if about:
+            yes = approval.approved or approval.waits
+            yield React(about, "rocket" if yes else "confused")
 
 
 def is_answered(thread: Thread, key: str) -> bool:
@@ -41,6 +42,13 @@ def comment_of(command: str) -> int | None:
     return int(comment) if comment.isdigit() else None
 
 
+def place(command: str) -> tuple[int, int]:
+    """Where a command stands, in the order of all commands of its kind: what it stands in, and
+    which one there."""
+    about, _, index = command.rpartition("/")[2].partition("-")
+    return int(about.lstrip("rb")), int(index) if index.isdigit() else 0
+
+
 def run(
     thread: Thread,
     message: Message,
@@ -54,8 +62,17 @@ def run(
     if key in thread.approvals:
         return
     role = thread.role(message.author.login)
-    found = _approvable(thread, message, role, argument, before)
-    chosen = found if isinstance(found, PlanRecord) else None
+    if before and before.origin:
+        wanted = policy.Wanted("plan", str(before.origin.plan))
+    else:
+        wanted = policy.wanted(argument, message.commit if message.via == "review" else None)
+    plan = policy.meant(thread, wanted, message.at)
+    waiting = _waiting(thread, plan, message) if plan else []
+    acts = (*map(policy.act_of, waiting), policy.act_in(message))
+    case = Case(thread, wanted, plan, acts, what)
+    name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
+    waits = name == "enough_approvers"
+    chosen = plan if not why or waits else None
     approval = Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
@@ -64,61 +81,48 @@ def run(
         role=role,
         at=thread.now,
         what=what,
-        approved=chosen is not None,
-        why="" if isinstance(found, PlanRecord) else found,
+        approved=not why,
+        why="" if waits else policy.sentence(why),
+        reproduces=before.id if before and not why and what == "reproduce" else "",
         plan=chosen.n if chosen else None,
         commit=chosen.commit if chosen else None,
         fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
-        reproduces=before.id if before and chosen and what == "reproduce" else "",
         asked_at=message.at,
         heard=message.heard,
+        policy=thread.policy().sha if chosen else "",
+        waits=policy.sentence(why) if waits else "",
+        besides=tuple(one.id for one in waiting) if not why else (),
     )
     yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
 
 
-def _approvable(
-    thread: Thread, message: Message, role: str, argument: str, before: Execution | None = None
-) -> PlanRecord | str:
-    """The plan this `/run` approves, or the sentence that refuses it."""
-    if not thread.is_pull:
-        return (
-            "`/run` belongs on the pull request that declares the experiment: it approves the "
-            "plan at a commit, and an issue has none."
-        )
-    allowed = policy.may_command(message.author.login, role, "start runs")
-    if not allowed:
-        return allowed.why
-    if argument:
-        return f"`/run` takes nothing after it, and here stands `{code(argument)}`."
-    proposed = [
-        policy.Proposed(plan, said.at)
-        for plan in thread.plans
-        if (said := thread.said.get(f"plan.{plan.n}")) and said.at
-    ]
-    if before and before.origin:  # the plan is named, and not to be found
-        proposed = [it for it in proposed if it.record.n == before.origin.plan]
-    found = policy.approvable(proposed, message.at, thread.pull())
-    if isinstance(found, PlanRecord):
-        if found.plan and (why := words.own_code(found.plan)):
-            return why
-        for approval in thread.approvals.values():
-            if approval.approved and approval.plan == found.n:
-                known = approval.execution
-                states = {ran.execution.id: ran.life.state for ran in thread.executions}
-                over = ("failed", "cancelled", "voided", "done")[: 4 if before else 3]
-                if states.get(known) not in over:
-                    return (
-                        "This plan has its execution already: "
-                        f"`{known}` is {states.get(known, 'queued')}."
-                    )
-        return thread.refusal(message.author.login, found.n) or found
-    return found
+def acts(thread: Thread, execution: Execution) -> tuple[Act, ...]:
+    """The words that an execution rests on."""
+    origin = execution.origin
+    if origin is None:
+        raise AssertionError(f"{execution.id} is on a thread and has no origin")
+    known = {approval.id: approval for approval in thread.approvals.values()}
+    found = [known[id] for id in execution.approvals or (origin.approval,) if id in known]
+    return tuple(map(policy.act_of, found)) or (Act(origin.approved_by, execution.at),)
+
+
+def _waiting(thread: Thread, plan: PlanRecord, message: Message) -> list[Approval]:
+    """Of each other person who may still approve the plan, the newest approval that waits."""
+    found = {
+        approval.by.id: approval
+        for approval in sorted(thread.approvals.values(), key=lambda one: one.at)
+        if approval.waits and approval.plan == plan.n and approval.by.id != message.author.id
+        if thread.now - (approval.asked_at or approval.at) < policy.GOOD_FOR
+        if thread.policy().permits("run", approval.by.login, thread.role(approval.by.login))
+    }
+    return list(found.values())
 
 
 def _execution(thread: Thread, approval: Approval) -> Execution:
     plan = next(plan for plan in thread.plans if plan.n == approval.plan)
     if plan.plan is None:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
+    own = bool(words.own_code(plan.plan))
     return Execution(
         id=approval.execution,
         at=approval.at,
@@ -133,5 +137,8 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             approval=approval.id,
         ),
         source=plan.source,
+        limit_seconds=plan.limit_seconds,
+        isolation=thread.isolation if own else "",
+        approvals=(*approval.besides, approval.id),
         reproduces=approval.reproduces,
     )

@@ -64,11 +64,7 @@ class Declared:
             )
             return Finding(None, problems=(words,))
         try:
-            files = {
-                entry.path.removeprefix(f"{folder}/"): entry
-                for entry in self._github.tree(head)
-                if entry.path.startswith(f"{folder}/")
-            }
+            files = self._files(folder, head)
             plan = self._plan(repository, folder, files)
             tree = checkout.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
             return Finding(
@@ -80,6 +76,24 @@ class Declared:
             )
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
+
+    def fingerprint(self, repository: int, folder: str, head: str) -> str:
+        """Of the plan that the lab as it is now makes of `folder` at `head`; empty where it makes
+        none. Raises `Later` where GitHub cannot say."""
+        try:
+            return self._plan(repository, folder, self._files(folder, head)).fingerprint
+        except (BadExperiment, Refused):
+            return ""
+        except (ValueError, TypeError, KeyError, RecursionError, MemoryError):
+            log.exception("%s could not be read", head)
+            return ""
+
+    def _files(self, folder: str, head: str) -> dict[str, Entry]:
+        return {
+            entry.path.removeprefix(f"{folder}/"): entry
+            for entry in self._github.tree(head)
+            if entry.path.startswith(f"{folder}/")
+        }
 
     def _plan(self, repository: int, folder: str, files: Mapping[str, Entry]) -> record.Plan:
         name = spec.declaring(folder, files.__contains__)

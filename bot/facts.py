@@ -242,10 +242,10 @@ class Thread:
         """What the commit `head` declares that `base` does not."""
         return self._ask(Question("finding", (base, head)))
 
-    def refusal(self, login: str, plan: int) -> str:
+    def refusal(self, by: Person, plan: int) -> str:
         """Why somebody may not approve the plan of this number as things stand, or nothing: it
         breaks a budget, or no device of the lab's can take it."""
-        return self._ask(Question("refusal", (login, str(plan))))
+        return self._ask(Question("refusal", (by.login, str(by.id), str(plan))))
 
     def policy(self) -> Policy:
         """Who may do what here, as the default branch says."""

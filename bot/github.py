@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import quote
 
 import github
 import requests
 
-from bot.facts import Issue, Pull
+from bot import labfile
+from bot.facts import Issue, Pull, Push, Review
 from runner import faults
 from runner.record import Person
 
@@ -138,7 +140,77 @@ class GitHub:
             base=found["base"]["sha"],
             open=found["state"] == "open",
             draft=bool(found["draft"]),
+            base_ref=found["base"]["ref"],
+            head_ref=found["head"]["ref"],
+            head_repository=_id(found["head"]["repo"]),
+            merged=bool(found["merged"]),
+            locked=bool(found["locked"]),
         )
+
+    def reviews(self, number: int) -> list[Review]:
+        """The reviews of a pull request, oldest first; a dismissed one says so in its state."""
+        return [
+            Review(
+                id=review["id"],
+                author=_person(review["user"]),
+                state=review["state"].upper(),
+                commit=review["commit_id"],
+                at=_moment(review["submitted_at"]),
+                body=review["body"] or "",
+            )
+            for review in self._pages(f"/pulls/{number}/reviews")
+            if review.get("submitted_at")  # a pending one is seen by its author only
+        ]
+
+    def review(self, number: int, id: int) -> Review | None:
+        """A review as it is now, or None if it is gone."""
+        try:
+            return next((review for review in self.reviews(number) if review.id == id), None)
+        except Gone:
+            return None
+
+    def committers(self, number: int) -> frozenset[int]:
+        """Ids of who opened the pull request and of who wrote or committed its commits.
+
+        GitHub knows an account by the e-mail address that a commit names, so this is what the
+        commits say of themselves.
+        """
+        pull = self._get(f"/pulls/{number}")
+        people = {_id(pull["user"])}
+        basehead = f"{pull['base']['sha']}...{pull['head']['sha']}"
+        page, seen = 1, 0
+        while True:  # unlike the pull request's own list, which ends at 250
+            found = self._get(f"/compare/{basehead}", per_page=str(PAGE), page=str(page))
+            for commit in found["commits"]:
+                people |= {_id(commit["author"]), _id(commit["committer"])}
+            seen += len(found["commits"])
+            if seen >= found["total_commits"] or not found["commits"]:
+                return frozenset(id for id in people if id is not None)
+            page += 1
+
+    def pushes(self, number: int) -> list[Push]:
+        """The forced pushes to a pull request's branch, oldest first, at GitHub's times.
+
+        GitHub lists the other pushes by commit, with the dates that the commits claim. They are
+        left out: a head that left a commit comes back to it by a forced push only.
+        """
+        return [
+            Push(at=_moment(event["created_at"]), after=event["commit_id"] or "")
+            for event in self._pages(f"/issues/{number}/timeline")
+            if event.get("event") in ("head_ref_force_pushed", "head_ref_restored")
+        ]
+
+    def policy_file(self) -> tuple[str, bytes | None]:
+        """The default branch's head commit and who may do what there; None without that file."""
+        branch = self._get("")["default_branch"]
+        sha = str(self._get(f"/branches/{quote(branch)}")["commit"]["sha"])
+        try:
+            found = self._get(f"/contents/{labfile.PATH}", ref=sha)
+        except Gone:
+            return sha, None
+        if not isinstance(found, dict) or found["type"] != "file":
+            return sha, None
+        return sha, base64.b64decode(found["content"])
 
     def role(self, login: str) -> str:
         """`role_name` of a person in the repository at this moment; "none" for a stranger."""
@@ -360,6 +432,11 @@ class GitHub:
         if headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
             return max(datetime.fromtimestamp(int(reset), UTC) - self.now(), RETRY)
         return SLOW_DOWN if "rate limit" in message else None
+
+
+def _id(found: Any) -> int | None:
+    """The id of a person or repository; None for one that is gone or unknown."""
+    return found["id"] if found and "id" in found else None
 
 
 def _person(user: Any) -> Person:

@@ -174,7 +174,7 @@ def _cancel(thread: Thread, message: Message, key: str, argument: str) -> Answer
         if not ran.result and not ran.life.cancelled and _was_begun_before(thread, ran, message)
     ]
     chosen = tuple(id for id in live if argument in ("", id))
-    why = _forbidden(thread, message, "cancel")
+    why = policy.forbidden(thread, "cancel", message.author.login)
     if why or chosen:
         pass
     elif not argument:
@@ -211,7 +211,7 @@ def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
 
 def _plan(thread: Thread, message: Message, key: str, argument: str) -> Answered:
     pull = thread.pull() if thread.is_pull else None
-    why = _forbidden(thread, message, "plan") if thread.is_pull else ""
+    why = policy.forbidden(thread, "plan", message.author.login) if thread.is_pull else ""
     if why:
         pass
     elif not thread.is_pull:
@@ -233,13 +233,6 @@ def _plan(thread: Thread, message: Message, key: str, argument: str) -> Answered
         why=why,
         plan=None if why else len(thread.plans) + 1,
     )
-
-
-def _forbidden(thread: Thread, message: Message, command: str) -> str:
-    """Why somebody may not give a command here; empty if they may."""
-    who = message.author.login
-    verbs = {"cancel": "cancel runs", "plan": "ask for another plan"}
-    return policy.may_command(who, thread.role(who), verbs[command]).why
 
 
 def _follow(thread: Thread) -> Iterator[Action]:

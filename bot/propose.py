@@ -2,14 +2,17 @@
 
 The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
 has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
-whose problems have changed since, or for which a `/plan` asks. Comments of older plans are folded.
+whose problems have changed since, which is to be merged elsewhere than before, of which the lab
+after an upgrade would make something else, or for which a `/plan` asks. Comments of older plans are
+folded.
 """
 
 from collections.abc import Iterator
 
 from bot import orders, words
 from bot.facts import Action, Check, Say, Show, Thread, Write
-from runner.record import PlanRecord
+from runner import allowance
+from runner.record import Plan, PlanRecord
 
 CHECK_NAME = "regatta / plan"
 
@@ -45,17 +48,19 @@ def _plan(thread: Thread) -> Iterator[Action]:
     wanted = max((answer.plan or 0 for answer in thread.answered.values()), default=0)
     if newest and newest.n < wanted:
         newest = None  # somebody asked for another one
-    if newest and newest.commit == pull.head and newest.plan:
+    same = newest and (newest.commit, newest.base_ref) == (pull.head, pull.base_ref)
+    if newest and same and newest.plan and thread.replan(newest.n) == newest.plan.fingerprint:
         return
     found = thread.finding(pull.base, pull.head)
     if found.experiment is None and not found.problems:
         return
-    if newest and newest.commit == pull.head and newest.problems == found.problems:
+    if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
         return
+    n, rules = len(thread.plans) + 1, thread.policy()
     record = PlanRecord(
         repository=thread.id.repository,
         pull=thread.id.number,
-        n=len(thread.plans) + 1,
+        n=n,
         commit=pull.head,
         at=thread.now,
         plan=found.plan,
@@ -63,5 +68,16 @@ def _plan(thread: Thread) -> Iterator[Action]:
         standings=dict(found.standings),
         drifted=found.drifted,
         source=found.source,
+        base_ref=pull.base_ref,
+        head_repository=pull.head_repository,
+        policy="" if rules.problems else rules.sha,
+        code=thread.code(n) if found.plan else "",
+        limit_seconds=None
+        if found.plan is None
+        else allowance.limit_seconds(found.plan, rules.hours_without_estimate),
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
+
+
+def _alike(one: Plan | None, other: Plan | None) -> bool:
+    return (one and one.fingerprint) == (other and other.fingerprint)

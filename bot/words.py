@@ -225,6 +225,11 @@ def refused(approval: Approval) -> str:
     return cannot(approval.by.login, f"/{approval.what}", approval.why)
 
 
+def waits(approval: Approval) -> str:
+    """What a `/run` still waits for, which somebody permitted has written."""
+    return f"**Noted:** `/run` by {text(approval.by.login)}. {prose(approval.waits)}"
+
+
 def cannot(login: str, command: str, why: str) -> str:
     """A command that was refused, to whom, and why."""
     refusal = f"**Not done:** `{command}` by {text(login)}. {prose(why)}"

@@ -237,6 +237,7 @@ class PlanRecord(Record):
     head_repository: int | None = None
     policy: str = ""  # commit of the default branch whose policy was read
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
+    limit_seconds: float | None = None  # that its execution may take by the clock
 
 
 class Narrowing(Record):
@@ -269,6 +270,7 @@ class Approval(Record):
     policy: str = ""  # commit of the default branch whose policy permitted it
     narrowing: Narrowing | None = None
     waits: str = ""  # for what, where it was permitted and one more person has to approve
+    besides: tuple[str, ...] = ()  # ids of approvals that waited for this one
 
     @property
     def id(self) -> str:

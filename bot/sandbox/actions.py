@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -21,8 +21,12 @@ class Actions:
         self.webhooks = webhooks
         self._depth = 0
 
+    def changing(self) -> AbstractContextManager[datetime]:
+        """What every change is made in."""
+        return self._changing()
+
     @contextmanager
-    def changing(self) -> Iterator[datetime]:
+    def _changing(self) -> Iterator[datetime]:
         """Hold the lock, hand out the time, and send the webhooks once the lock is free again."""
         with self.world.lock:
             self._depth += 1

@@ -10,8 +10,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from bot.sandbox import api_code, api_git, api_threads, shapes
+from bot.sandbox import api_code, api_git, api_pulls, api_threads, shapes
 from bot.sandbox.errors import Refused, forbidden, not_found
+from bot.sandbox.forks import Fork
 from bot.sandbox.rest import Answer, Person, known_repository, known_token
 from bot.sandbox.sandbox import Sandbox
 from bot.sandbox.state import User
@@ -23,7 +24,13 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 def routes(sandbox: Sandbox) -> APIRouter:
     router = APIRouter(dependencies=[Depends(known_token)])
     router.include_router(_people(sandbox))
-    for part in (_repository, api_threads.routes, api_code.routes, api_git.routes):
+    for part in (
+        _repository,
+        api_threads.routes,
+        api_pulls.routes,
+        api_code.routes,
+        api_git.routes,
+    ):
         router.include_router(
             part(sandbox),
             prefix="/repos/{owner}/{repo}",
@@ -34,6 +41,20 @@ def routes(sandbox: Sandbox) -> APIRouter:
     def not_implemented(operation: str, request: Request) -> Response:
         raise Refused(501, f"the sandbox does not implement {request.method} /{operation}")
 
+    return router
+
+
+def fork_routes(fork: Fork) -> APIRouter:
+    """A fork's own operations: the repository, its code and git's objects; the rest is a 404."""
+    router = APIRouter(dependencies=[Depends(known_token)])
+    address = f"/repos/{fork.world.full_name}"
+
+    @router.get(address)
+    def get_repository() -> Response:
+        return Answer(shapes.full_repository(fork.world))
+
+    for part in (api_code.commits, api_git.routes):
+        router.include_router(part(fork), prefix=address)
     return router
 
 

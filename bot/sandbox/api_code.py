@@ -1,4 +1,4 @@
-"""REST operations on commits, comparisons, files, pull requests and check runs."""
+"""REST operations on branches, commits, comparisons, files and check runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from bot.sandbox import shapes_code as shapes
-from bot.sandbox import shapes_thread
+from bot.sandbox.code import Code
 from bot.sandbox.errors import not_found, unprocessable
-from bot.sandbox.rest import Answer, Person, Sent, fields, listing, text
+from bot.sandbox.rest import Answer, Person, Sent, fields, listing, number_asked, text
 from bot.sandbox.sandbox import Sandbox
 from bot.sandbox.state import CheckRun
 
@@ -22,19 +22,19 @@ CHECK_TEXTS = (
 
 def routes(sandbox: Sandbox) -> APIRouter:
     router = APIRouter()
-    for part in (_checks, _pulls, _commits):
+    for part in (_checks, commits):
         router.include_router(part(sandbox))
     return router
 
 
-def _commit_named(sandbox: Sandbox, name: str) -> str:
+def _commit_named(sandbox: Code, name: str) -> str:
     sha = sandbox.world.git.resolve(name)
     if sha is None:
         raise not_found()
     return sha
 
 
-def _commits(sandbox: Sandbox) -> APIRouter:
+def commits(sandbox: Code) -> APIRouter:
     world = sandbox.world
     router = APIRouter()
 
@@ -45,8 +45,15 @@ def _commits(sandbox: Sandbox) -> APIRouter:
             raise unprocessable(f"No commit found for SHA: {ref}")
         return Answer(shapes.commit(world, sha, whole=True))
 
+    @router.get("/branches/{branch:path}")
+    def get_branch(branch: str) -> Response:
+        sha = world.git.ref(f"refs/heads/{branch}")
+        if sha is None:
+            raise not_found("Branch not found")
+        return Answer(shapes.branch(world, branch, sha))
+
     @router.get("/compare/{basehead:path}")
-    def compare(basehead: str) -> Response:
+    def compare(basehead: str, request: Request) -> Response:
         base, dots, head = basehead.partition("...")
         if not dots:
             raise not_found()
@@ -56,7 +63,10 @@ def _commits(sandbox: Sandbox) -> APIRouter:
         merge_base = world.git.merge_base(old, new)
         if merge_base is None:
             raise not_found(f"No common ancestor between {base} and {head}.")
-        return Answer(shapes.comparison(world, old, new, merge_base, basehead))
+        per_page = number_asked(request, "per_page", 250)
+        page = number_asked(request, "page", 1)
+        part = slice((page - 1) * per_page, page * per_page)
+        return Answer(shapes.comparison(world, old, new, merge_base, basehead, part))
 
     @router.get("/contents/{path:path}")
     def get_contents(path: str, request: Request) -> Response:
@@ -74,63 +84,6 @@ def _commits(sandbox: Sandbox) -> APIRouter:
         under = f"{path}/" if path else ""
         items = [shapes.content(world, e, under + e.path, ref, whole=False) for e in inside]
         return Answer(items)
-
-    return router
-
-
-def _pulls(sandbox: Sandbox) -> APIRouter:
-    world = sandbox.world
-    router = APIRouter()
-
-    @router.get("/pulls")
-    def list_pulls(request: Request) -> Response:
-        asked = request.query_params
-        state, base = asked.get("state", "open"), asked.get("base", "")
-        head = asked.get("head", "").removeprefix(f"{world.owner.login}:")
-        found = []
-        for one in list(world.issues.values()):
-            pull = one.pull
-            if pull is None or state not in ("all", one.state):
-                continue
-            if head in ("", pull.head) and base in ("", pull.base):
-                found.append(one)
-        key = "updated_at" if asked.get("sort") == "updated" else "created_at"
-        default = "asc" if asked.get("sort", "created") != "created" else "desc"
-        backwards = asked.get("direction", default) == "desc"
-        found.sort(key=lambda one: (getattr(one, key), one.id), reverse=backwards)
-        return listing(request, found, lambda one: shapes_thread.pull_simple(world, one))
-
-    @router.post("/pulls")
-    def create_pull(sent: Sent, who: Person) -> Response:
-        title, body, head, base = (
-            text(sent, key, "PullRequest") for key in ("title", "body", "head", "base")
-        )
-        made = sandbox.open_pull(who.login, title or "", body, head or "", base)
-        return Answer(shapes_thread.pull(world, made), status_code=201)
-
-    @router.get("/pulls/{number}")
-    def get_pull(number: int) -> Response:
-        return Answer(shapes_thread.pull(world, sandbox.pull(number)))
-
-    @router.patch("/pulls/{number}")
-    def update_pull(number: int, sent: Sent, who: Person) -> Response:
-        sandbox.pull(number)
-        given = {key: text(sent, key, "PullRequest") for key in ("title", "body", "state")}
-        return Answer(shapes_thread.pull(world, sandbox.edit_issue(who.login, number, **given)))
-
-    @router.get("/pulls/{number}/files")
-    def list_pull_files(number: int, request: Request) -> Response:
-        one = sandbox.pull(number)
-        assert one.pull is not None
-        head, changes = one.pull.head_sha, shapes.pull_changes(world, one)
-        return listing(request, changes, lambda change: shapes.diff_entry(world, head, change))
-
-    @router.get("/pulls/{number}/commits")
-    def list_pull_commits(number: int, request: Request) -> Response:
-        pull = sandbox.pull(number).pull
-        assert pull is not None
-        shas = world.git.log(pull.base_sha, pull.head_sha)
-        return listing(request, shas, lambda sha: shapes.commit(world, sha))
 
     return router
 

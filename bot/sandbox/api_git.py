@@ -10,22 +10,22 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from bot.sandbox import shapes_code as shapes
+from bot.sandbox.code import Code
 from bot.sandbox.errors import invalid, not_found, unprocessable
 from bot.sandbox.git import GitRefusal, Signature
 from bot.sandbox.rest import Answer, Person, Sent, fields, text
-from bot.sandbox.sandbox import Sandbox
 from bot.sandbox.shapes import repo_api
 from bot.sandbox.state import User, moment
 
 
-def routes(sandbox: Sandbox) -> APIRouter:
+def routes(sandbox: Code) -> APIRouter:
     router = APIRouter()
     for part in (_reading_objects, _writing_objects, _refs):
         router.include_router(part(sandbox))
     return router
 
 
-def _reading_objects(sandbox: Sandbox) -> APIRouter:
+def _reading_objects(sandbox: Code) -> APIRouter:
     world = sandbox.world
     router = APIRouter()
 
@@ -57,7 +57,7 @@ def _reading_objects(sandbox: Sandbox) -> APIRouter:
     return router
 
 
-def _writing_objects(sandbox: Sandbox) -> APIRouter:
+def _writing_objects(sandbox: Code) -> APIRouter:
     world = sandbox.world
     git = world.git
     router = APIRouter()
@@ -118,9 +118,7 @@ def _writing_objects(sandbox: Sandbox) -> APIRouter:
     return router
 
 
-def _signature(
-    sandbox: Sandbox, who: User, given: Any, default: Signature | None = None
-) -> Signature:
+def _signature(sandbox: Code, who: User, given: Any, default: Signature | None = None) -> Signature:
     """Who wrote a commit and when: as given, so that the same bytes get the same SHA."""
     default = default or sandbox.signature(who)
     if not given:
@@ -132,7 +130,7 @@ def _signature(
         raise invalid("Commit", "author", "invalid") from None
 
 
-def _refs(sandbox: Sandbox) -> APIRouter:
+def _refs(sandbox: Code) -> APIRouter:
     world = sandbox.world
     router = APIRouter()
 

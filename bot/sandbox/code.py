@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bot.sandbox import shapes_code
-from bot.sandbox.errors import forbidden, invalid, not_found, unprocessable
+from bot.sandbox.errors import Refused, forbidden, invalid, not_found, unprocessable
 from bot.sandbox.git import ZERO, GitRefusal, Signature
-from bot.sandbox.state import CheckRun, Issue, Pull, User, moment
+from bot.sandbox.state import CheckRun, Issue, Pull, User, World, moment
 from bot.sandbox.threads import Threads
 
 STATUSES = ("queued", "in_progress", "completed")
@@ -92,43 +92,125 @@ class Code(Threads):
     def _pushed(self, user: User, ref: str, before: str | None, after: str) -> None:
         """Tell of a push, and move the open pull requests of that branch."""
         self.emit("push", user, **shapes_code.push(self.world, user, ref, before or ZERO, after))
-        branch = ref.removeprefix("refs/heads/")
+        self.move_heads(user, self.world.repository_id, ref.removeprefix("refs/heads/"), after)
+
+    def move_heads(self, user: User, repository: int, branch: str, after: str) -> None:
+        """The open pull requests from this branch of this repository have a new head."""
         for issue in list(self.world.issues.values()):
             pull = issue.pull
-            if pull and issue.state == "open" and pull.head == branch and pull.head_sha != after:
-                now = self.world.clock.now()
-                moved = {"before": pull.head_sha, "after": after}
-                pull.head_sha, issue.updated_at = after, now
-                self._note(issue, "pushed", user, after)
-                self._tell_issue("synchronize", user, issue, **moved)
+            if pull is None or issue.state != "open" or pull.head_sha == after:
+                continue
+            if (pull.head_repository, pull.head) != (repository, branch):
+                continue
+            before, pull.head_sha = pull.head_sha, after
+            issue.updated_at = self.world.clock.now()
+            forced = self.world.git.merge_base(before, after) != before
+            self._note(issue, "force-pushed" if forced else "pushed", user, after)
+            self._tell_issue("synchronize", user, issue, before=before, after=after)
 
     # Pull requests
 
     def open_pull(
-        self, login: str, title: str, body: str | None, branch: str, base: str | None = None
-    ) -> Issue:
+        self, login: str, title: str, body: str | None, branch: str, base: str | None = None,
+        *, draft: bool = False,
+    ) -> Issue:  # fmt: skip
+        """Open a pull request from a branch here or, as `owner:branch`, from a fork's."""
         with self.changing():
             user = self.user(login)
-            head = branch.removeprefix(f"{self.world.owner.login}:")
+            owner, _, head = branch.rpartition(":")
+            home = self._head_repository(owner or self.world.owner.login)
             base = base or self.world.default_branch
             shas = []
-            for field, name in (("head", head), ("base", base)):
-                sha = self.world.git.ref(f"refs/heads/{name}")
+            for field, git, name in (("head", home.git, head), ("base", self.world.git, base)):
+                sha = git.ref(f"refs/heads/{name}")
                 if sha is None:
                     raise invalid("PullRequest", field, "invalid")
                 shas.append(sha)
-            for issue in self.world.issues.values():
-                pull = issue.pull
-                if pull and issue.state == "open" and (pull.head, pull.base) == (head, base):
-                    message = f"A pull request already exists for {self.world.owner.login}:{head}."
-                    raise invalid("PullRequest", "head", "custom", message)
+            self._need_no_other(home, head, base)
             if not self.world.git.log(shas[1], shas[0]):
                 message = f"No commits between {base} and {head}"
                 raise invalid("PullRequest", "head", "custom", message)
             made = self._new_thread(user, title, body)
-            made.pull = Pull(self.world.new_id(), head, base, shas[0], shas[1])
+            made.pull = Pull(
+                self.world.new_id(), head, base, shas[0], shas[1], home.owner, home.repository_id,
+                draft,
+            )  # fmt: skip
             self._note(made, "pushed", user, shas[0])
             self._tell_issue("opened", user, made)
+            return made
+
+    def _head_repository(self, owner: str) -> World:
+        for world in (self.world, *self.world.forks.values()):
+            if world.owner.login.lower() == owner.lower():
+                return world
+        raise invalid("PullRequest", "head", "invalid")
+
+    def _need_no_other(self, home: World, head: str, base: str) -> None:
+        for issue in self.world.issues.values():
+            pull = issue.pull
+            if pull is None or issue.state != "open" or (pull.head, pull.base) != (head, base):
+                continue
+            if pull.head_repository == home.repository_id:
+                message = f"A pull request already exists for {home.owner.login}:{head}."
+                raise invalid("PullRequest", "head", "custom", message)
+
+    def retarget(self, login: str, number: int, base: str) -> Issue:
+        """Another base branch; its author may, and whoever may write."""
+        with self.changing() as now:
+            user, issue = self.user(login), self.pull(number)
+            pull = issue.pull
+            assert pull is not None
+            if user is not issue.user:
+                self.need(user, "write")
+            sha = self.world.git.ref(f"refs/heads/{base}")
+            if sha is None or issue.state != "open":
+                raise invalid("PullRequest", "base", "invalid")
+            if base != pull.base:
+                changes = {"base": {"ref": {"from": pull.base}, "sha": {"from": pull.base_sha}}}
+                self._note(issue, "retargeted", user, f"{pull.base} → {base}")
+                pull.base, pull.base_sha, issue.updated_at = base, sha, now
+                self._tell_issue("edited", user, issue, changes=changes)
+            return issue
+
+    def set_draft(self, login: str, number: int, draft: bool) -> Issue:
+        """Back to a draft, or ready for review; its author may, and whoever may write."""
+        with self.changing() as now:
+            user, issue = self.user(login), self.pull(number)
+            assert issue.pull is not None
+            if user is not issue.user:
+                self.need(user, "write")
+            if draft != issue.pull.draft:
+                issue.pull.draft, issue.updated_at = draft, now
+                self._note(issue, "drafted" if draft else "readied", user)
+                action = "converted_to_draft" if draft else "ready_for_review"
+                self._tell_issue(action, user, issue)
+            return issue
+
+    def merge(self, login: str, number: int, *, message: str = "", head: str | None = None) -> str:
+        """Merge a pull request into its base branch; returns the merge commit."""
+        with self.changing() as now:
+            user, issue = self.user(login), self.pull(number)
+            pull, git = issue.pull, self.world.git
+            assert pull is not None
+            self.need_push(user)
+            if head not in (None, pull.head_sha):
+                raise Refused(409, "Head branch was modified. Review and try the merge again.")
+            if issue.state != "open" or pull.draft:
+                raise Refused(405, "Pull Request is not mergeable")
+            ref = f"refs/heads/{pull.base}"
+            before = git.ref(ref) or pull.base_sha
+            try:
+                tree = git.merged_tree(before, pull.head_sha)
+            except GitRefusal:
+                raise Refused(405, "Pull Request is not mergeable") from None
+            by = self.signature(user)
+            words = message or f"Merge pull request #{number} from {pull.head}"
+            made = git.write_commit(tree, [before, pull.head_sha], words, by, by)
+            git.set_ref(ref, made)
+            pull.merged_at, pull.merged_by, pull.merge_commit_sha = now, user, made
+            self._note(issue, "merged", user, made)
+            self._set_state(user, issue, "closed", None)
+            self._pushed(user, ref, before, made)
             return made
 
     def pull(self, number: int) -> Issue:

@@ -64,7 +64,8 @@ class Change:
 
 
 class Git:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, objects: Path | None = None) -> None:
+        """`objects`: the folder of another repository's objects, which this one shares."""
         self.path = path
         self._env = {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -75,6 +76,8 @@ class Git:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_TERMINAL_PROMPT": "0",
         }
+        if objects:
+            self._env["GIT_OBJECT_DIRECTORY"] = str(objects)
         self._known: dict[tuple[str, ...], object] = {}
         if not (path / "HEAD").exists():
             path.mkdir(parents=True, exist_ok=True)
@@ -200,6 +203,10 @@ class Git:
                 )
             )
         return changes
+
+    def merged_tree(self, base: str, head: str) -> str:
+        """The tree of `base` and `head` together. Raises GitRefusal where they conflict."""
+        return self._run("merge-tree", "--write-tree", base, head).decode().strip()
 
     # Writing
 

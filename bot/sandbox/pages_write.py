@@ -75,17 +75,22 @@ def routes(pages: Pages) -> APIRouter:
         login, branch = persona(sent), sent["branch"].strip()
         files = {sent["path"].strip(): sent.unix("content").encode()}
         message = f"Add {sent['path'].strip()}"
+        user = sandbox.user(login)
+        draft = bool(sent["draft"])
         try:
-            if sandbox.world.git.ref(f"refs/heads/{branch}"):
-                raise Refused(422, f"the branch {branch} exists already; choose another name")
             if not sent["title"].strip():
                 raise Refused(422, "a pull request needs a title")
-            sandbox.commit(login, branch, files, message)
-            return go_to(sent, sandbox.open_pull(login, sent["title"], sent["body"], branch))
+            # As GitHub does for who may not push; the others choose.
+            forked = bool(sent["fork"]) or not sandbox.may(user, "write")
+            home = sandbox.fork(login) if forked else sandbox
+            if home.world.git.ref(f"refs/heads/{branch}"):
+                raise Refused(422, f"the branch {branch} exists already; choose another name")
+            home.commit(login, branch, files, message)
+            head = f"{home.world.owner.login}:{branch}"
+            made = sandbox.open_pull(login, sent["title"], sent["body"], head, draft=draft)
+            return go_to(sent, made)
         except Refused as refused:
             problem = str(refused)
-            if refused.status == 403:
-                problem += " On GitHub one would fork the repository; the sandbox has no forks."
             return pages.show(request, "new_pull.html", refused.status, sent=sent, problem=problem)
 
     @router.post(f"{root}/pull/{{number}}/push")
@@ -95,7 +100,37 @@ def routes(pages: Pages) -> APIRouter:
         path = sent["path"].strip()
         message = sent["message"].strip() or f"Change {path}"
         files = {path: sent.unix("content").encode()}
-        sandbox.commit(persona(sent), issue.pull.head, files, message)
+        sandbox.home(issue).commit(persona(sent), issue.pull.head, files, message)
+        return go_to(sent, issue)
+
+    @router.post(f"{root}/pull/{{number}}/review")
+    def review(number: int, sent: Form) -> Response:
+        sandbox.submit_review(persona(sent), number, sent["event"], sent["body"])
+        return go_to(sent, sandbox.pull(number))
+
+    @router.post(f"{root}/pull/{{number}}/dismiss")
+    def dismiss(number: int, sent: Form) -> Response:
+        review_id = int(sent["review"]) if sent["review"].isdigit() else 0
+        sandbox.dismiss_review(persona(sent), number, review_id, sent["message"])
+        return go_to(sent, sandbox.pull(number))
+
+    @router.post(f"{root}/pull/{{number}}/change")
+    def change(number: int, sent: Form) -> Response:
+        """Another base branch, a draft or not, merged, locked or not: the button says which."""
+        login, issue = persona(sent), sandbox.pull(number)
+        match sent["what"]:
+            case "retarget":
+                sandbox.retarget(login, number, sent["base"].strip())
+            case "draft" | "ready":
+                sandbox.set_draft(login, number, sent["what"] == "draft")
+            case "merge":
+                sandbox.merge(login, number)
+            case "lock":
+                sandbox.lock(login, number)
+            case "unlock":
+                sandbox.unlock(login, number)
+            case _:
+                raise not_found()
         return go_to(sent, issue)
 
     @router.post(f"{root}/issues/{{number}}/comment")

@@ -111,8 +111,8 @@ def listing(
         limit = world.clock.now() - timedelta(seconds=younger_than)
         items = [each for each in items if getattr(each, "created_at", limit) <= limit]
     whole = list(items)
-    per_page = min(max(_number(request, "per_page", 30), 1), 100)
-    page = max(_number(request, "page", 1), 1)
+    per_page = min(max(number_asked(request, "per_page", 30), 1), 100)
+    page = max(number_asked(request, "page", 1), 1)
     last = max(1, -(-len(whole) // per_page))
     shown = [shape(each) for each in whole[(page - 1) * per_page : page * per_page]]
     headers = {}
@@ -132,7 +132,7 @@ def listing(
     return Answer(shown, headers=headers)
 
 
-def _number(request: Request, name: str, default: int) -> int:
+def number_asked(request: Request, name: str, default: int) -> int:
     given = request.query_params.get(name, "")
     return int(given) if given.isascii() and given.isdigit() else default
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.sandbox.code import Code
 from bot.sandbox.faults import Faults
+from bot.sandbox.forks import Forks
 from bot.sandbox.gate import Logged, Rates
 from bot.sandbox.git import Git, Signature
 from bot.sandbox.state import Clock, Role, User, World
@@ -32,11 +32,13 @@ PERSONAS = (
 BOT = "regatta-lab[bot]"
 
 
-class Sandbox(Code):
-    """The stand-in for GitHub. Its methods are in `threads.py` and `code.py`."""
+class Sandbox(Forks):
+    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `reviews.py` and
+    `forks.py`."""
 
     def __init__(self, world: World, webhooks: Webhooks) -> None:
         super().__init__(world, webhooks)
+        self.forks = {}
         self.faults = Faults()
         self.requests: deque[Logged] = deque(maxlen=10_000)
         self.rates = Rates(world.clock)
@@ -44,6 +46,11 @@ class Sandbox(Code):
     @property
     def url(self) -> str:
         return self.world.url
+
+    def listen_at(self, url: str) -> None:
+        """The server's address, from now on that of every link."""
+        for world in (self.world, *self.world.forks.values()):
+            world.url = url
 
     def set_role(self, login: str, role: Role) -> None:
         """Change what somebody may do; "" makes them a stranger."""
@@ -67,8 +74,8 @@ def make_sandbox(
     """A sandbox whose `main` has one commit with `files`; its git repository is under `root`."""
     clock = clock or Clock()
     path = root / "repository.git"
-    if (path / "HEAD").exists():  # the rest of the world was in memory and is gone
-        shutil.rmtree(path)
+    for old in (path, *root.glob("fork-of-*.git")):  # the rest of the world was in memory
+        shutil.rmtree(old, ignore_errors=True)
     lab = User(1, owner, owner, role="admin", type="Organization")
     bot = User(2, BOT, "Regatta Lab", type="Bot", email=f"{BOT}@users.noreply.localhost")
     world = World(lab, repo, bot, Git(path), clock, clock.now(), leaderboard_url=leaderboard_url)

@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from fastapi import APIRouter, Body, FastAPI
 from fastapi.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bot.sandbox import api, pages, pages_files, pages_write
 from bot.sandbox.errors import Refused
@@ -37,7 +37,33 @@ def create_app(sandbox: Sandbox) -> ASGIApp:
     app.mount("/_sandbox/static", StaticFiles(directory=pages.HERE / "static"))
     for part in (pages_write, pages, pages_files):
         app.include_router(part.routes(site))
-    return Gate(app, sandbox)
+    return Gate(_Network(app, sandbox, site), sandbox)
+
+
+class _Network:
+    """The repository's app, and beside it one for each fork, made when it is first asked."""
+
+    def __init__(self, app: ASGIApp, sandbox: Sandbox, site: pages.Pages) -> None:
+        self._app = app
+        self._sandbox = sandbox
+        self._site = site
+        self._forks: dict[int, ASGIApp] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._of(scope)(scope, receive, send)
+
+    def _of(self, scope: Scope) -> ASGIApp:
+        path = str(scope.get("path", "")).lower() + "/"
+        for id, fork in list(self._sandbox.forks.items()):
+            if path.startswith(f"{API}/repos/{fork.world.full_name}/".lower()):
+                if id not in self._forks:
+                    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+                    app.state.sandbox = self._sandbox
+                    answer_errors(app, self._site.refusal)
+                    app.include_router(api.fork_routes(fork), prefix=API)
+                    self._forks[id] = app
+                return self._forks[id]
+        return self._app
 
 
 def _switches(sandbox: Sandbox) -> APIRouter:
@@ -136,7 +162,7 @@ def _bind(
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind((HOST, port))
     bound.listen(128)
-    sandbox.world.url = f"http://{HOST}:{bound.getsockname()[1]}"
+    sandbox.listen_at(f"http://{HOST}:{bound.getsockname()[1]}")
     config = uvicorn.Config(
         wrap(create_app(sandbox)),
         http="h11",

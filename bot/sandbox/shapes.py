@@ -180,7 +180,7 @@ def repository(world: World) -> Json:
         "owner": user(world, world.owner),
         "html_url": world.html,
         "description": "An open lab in a box",
-        "fork": False,
+        "fork": world.parent is not None,
         "url": api,
         **{f"{name}_url": api + path for name, path in _ENDPOINTS.items()},
         "created_at": stamp(world.created_at),

@@ -167,7 +167,27 @@ def diff_entry(world: World, sha: str, change: Change) -> Json:
     return shape | ({} if change.patch is None else {"patch": change.patch})
 
 
-def comparison(world: World, base: str, head: str, merge_base: str, names: str) -> Json:
+def branch(world: World, name: str, sha: str) -> Json:
+    api = f"{repo_api(world)}/branches/{name}"
+    return {
+        "name": name,
+        "commit": commit(world, sha, whole=True),
+        "_links": {"self": api, "html": f"{world.html}/tree/{name}"},
+        "protected": False,
+        "protection": {
+            "enabled": False,
+            "required_status_checks": {
+                "enforcement_level": "off", "contexts": [], "checks": [],
+            },
+        },
+        "protection_url": f"{api}/protection",
+    }  # fmt: skip
+
+
+def comparison(
+    world: World, base: str, head: str, merge_base: str, names: str, part: slice
+) -> Json:
+    """`part`: which of the commits; files are listed with the first ones, 300 at most."""
     ahead, behind = world.git.log(base, head), world.git.log(head, base)
     status = {(True, True): "diverged", (True, False): "ahead", (False, True): "behind"}
     page = f"{world.html}/compare/{names}"
@@ -183,8 +203,10 @@ def comparison(world: World, base: str, head: str, merge_base: str, names: str) 
         "ahead_by": len(ahead),
         "behind_by": len(behind),
         "total_commits": len(ahead),
-        "commits": [commit(world, sha) for sha in ahead],
-        "files": [diff_entry(world, head, c) for c in world.git.diff(merge_base, head)],
+        "commits": [commit(world, sha) for sha in ahead[part]],
+        "files": [diff_entry(world, head, c) for c in world.git.diff(merge_base, head)[:300]]
+        if part.start == 0
+        else [],
     }
 
 
@@ -268,7 +290,10 @@ def check_run(world: World, run: CheckRun) -> Json:
         "pull_requests": [
             _minimal_pull(world, one)
             for one in list(world.issues.values())
-            if one.pull and one.state == "open" and one.pull.head_sha == run.head_sha
+            if one.pull
+            and one.state == "open"
+            and one.pull.head_sha == run.head_sha
+            and one.pull.head_repository == world.repository_id  # GitHub lists none from forks
         ],
     }
 

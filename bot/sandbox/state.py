@@ -88,10 +88,23 @@ class Event:
     """Something the page's timeline tells between two comments."""
 
     id: int  # from the same counter as comments, so that their order is the order of things
-    kind: str  # "labeled", "unlabeled", "closed", "reopened", "renamed", "pushed"
+    # "labeled", "unlabeled", "closed", "reopened", "renamed", "pushed", "force-pushed",
+    # "retargeted", "drafted", "readied", "dismissed", "merged", "locked", "unlocked"
+    kind: str
     user: User
     at: datetime
     detail: str = ""
+
+
+@dataclass
+class Review:
+    id: int
+    user: User
+    body: str
+    state: str  # "APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED"
+    commit_id: str
+    created_at: datetime
+    edited: bool = False
 
 
 @dataclass
@@ -101,6 +114,13 @@ class Pull:
     base: str
     head_sha: str
     base_sha: str
+    head_owner: User
+    head_repository: int | None  # None: the fork was removed
+    draft: bool = False
+    merged_at: datetime | None = None
+    merged_by: User | None = None
+    merge_commit_sha: str | None = None
+    reviews: list[Review] = field(default_factory=list)
 
 
 @dataclass
@@ -124,6 +144,8 @@ class Issue:
     events: list[Event] = field(default_factory=list)
     pull: Pull | None = None
     edited: bool = False
+    locked: bool = False
+    lock_reason: str | None = None
 
 
 @dataclass
@@ -168,6 +190,12 @@ class World:
     repository_id: int = 700_001
     app_id: int = 800_001
     installation_id: int = 900_001
+    forks: dict[int, World] = field(default_factory=dict)  # by repository id
+    parent: World | None = None  # of a fork
+
+    def repository(self, id: int | None) -> World | None:
+        """This repository or one of its forks; None if there is none of that id."""
+        return self if id == self.repository_id else self.forks.get(id or 0)
 
     @property
     def full_name(self) -> str:

@@ -84,6 +84,8 @@ class Threads(Actions):
     def _set_state(self, user: User, issue: Issue, state: str, reason: str | None) -> None:
         now = self.world.clock.now()
         closing = state == "closed"
+        if not closing and issue.pull and issue.pull.merged_at:
+            raise invalid("PullRequest", "state", "custom", "A merged one cannot be reopened.")
         issue.state, issue.updated_at = state, now
         if issue.pull is None:
             issue.state_reason = (reason or "completed") if closing else "reopened"
@@ -92,6 +94,27 @@ class Threads(Actions):
         action = "closed" if closing else "reopened"
         self._note(issue, action, user)
         self._tell_issue(action, user, issue)
+
+    def lock(self, login: str, number: int, reason: str | None = None) -> None:
+        """Nobody but those with write access comments any more."""
+        with self.changing() as now:
+            user, issue = self.user(login), self.issue(number)
+            self.need(user, "triage")
+            if reason not in (None, "off-topic", "too heated", "resolved", "spam"):
+                raise invalid("Issue", "lock_reason", "invalid")
+            if not issue.locked:
+                issue.locked, issue.lock_reason, issue.updated_at = True, reason, now
+                self._note(issue, "locked", user, reason or "")
+                self._tell_issue("locked", user, issue)
+
+    def unlock(self, login: str, number: int) -> None:
+        with self.changing() as now:
+            user, issue = self.user(login), self.issue(number)
+            self.need(user, "triage")
+            if issue.locked:
+                issue.locked, issue.lock_reason, issue.updated_at = False, None, now
+                self._note(issue, "unlocked", user)
+                self._tell_issue("unlocked", user, issue)
 
     def _note(self, issue: Issue, kind: str, user: User, detail: str = "") -> None:
         """Remember an event for the page's timeline."""
@@ -114,6 +137,9 @@ class Threads(Actions):
         with self.changing() as now:
             user, issue = self.user(login), self.issue(number)
             self._check_comment(body)
+            # An App is held up by a lock although it may write.
+            if issue.locked and (self.is_app(user) or not self.may(user, "write")):
+                raise forbidden("Unable to create comment because issue is locked.")
             made = Comment(self.world.new_id(), number, user, body, now, now)
             issue.comments.append(made)
             self.world.comments[made.id] = made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bot.sandbox.state import Comment, Event, Issue, User
+from bot.sandbox.state import Comment, Event, Issue, Review, User
 
 LABELS = ("labeled", "unlabeled")
 
@@ -23,12 +23,13 @@ class Happening:
     removed: list[str] = field(default_factory=list)
 
 
-def timeline(issue: Issue) -> list[Comment | Happening]:
-    """Comments and happenings in their order."""
-    items: list[Comment | Happening] = []
-    things: list[Comment | Event] = [*issue.comments, *issue.events]
+def timeline(issue: Issue) -> list[Comment | Review | Happening]:
+    """Comments, reviews and happenings in their order."""
+    items: list[Comment | Review | Happening] = []
+    things: list[Comment | Review | Event] = [*issue.comments, *issue.events]
+    things += issue.pull.reviews if issue.pull else []
     for thing in sorted(things, key=lambda each: each.id):
-        if isinstance(thing, Comment):
+        if isinstance(thing, Comment | Review):
             items.append(thing)
         elif thing.kind in LABELS:
             line = items[-1] if items else None

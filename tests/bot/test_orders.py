@@ -286,7 +286,7 @@ def test_what_cannot_run_once_more_is_refused_in_words(body: str, state: str, wh
         {asked("role", "grace"): "write"},
         {asked("pull"): replace(PULL, head="c" * 40)},
         {asked("pull"): replace(PULL, open=False)},
-        {asked("refusal", "grace", "1"): "The budget is spent."},
+        {asked("refusal", "grace", "12", "1"): "The budget is spent."},
     ],
 )
 def test_a_retry_is_under_all_conditions_of_a_run(answers: dict[Any, Any]) -> None:
@@ -336,7 +336,9 @@ def test_a_plan_that_was_asked_for_is_made_also_of_a_head_that_has_one() -> None
     thread = replace(thread, answered={"50-0": answer})
     assert [w.path for w in writes(thread)] == ["plans/7/2/2"]
     second = PLANNED.model_copy(update={"n": 2})
-    thread = replace(thread, plans=(PLANNED, second))
+    fingerprint = second.plan.fingerprint if second.plan else ""
+    known = {**KNOWN, asked("replan", "2"): fingerprint}
+    thread = replace(thread, plans=(PLANNED, second), answers=known)
     assert writes(thread) == []
     assert (50, "rocket") in reactions(thread)
 

@@ -18,7 +18,6 @@ from bot.facts import (
     Action,
     Check,
     Drive,
-    Finding,
     Message,
     Picture,
     Question,
@@ -38,7 +37,7 @@ from runner.leases import LeaseState
 from runner.progress import Progress, RunProgress
 from runner.store import Store
 from tests import synthetic
-from tests.bot.test_decide import HEAD, PLANNED, PULL, SAID, issue, pull, ran
+from tests.bot.test_decide import HEAD, KNOWN, PLANNED, SAID, issue, pull, ran
 
 
 def most_in(span: float, at: Iterable[float]) -> int:
@@ -235,15 +234,7 @@ class Day:
     # … of who answers questions …
 
     def answer(self, _: ThreadId, question: Question) -> Any:
-        match question.what:
-            case "pull":
-                return PULL
-            case "role":
-                return "maintain"
-            case "finding":
-                return Finding("experiments/warm", plan=PLANNED.plan)
-            case _:
-                return ""
+        return "maintain" if question.what == "role" else KNOWN.get(question, "")
 
     # … and of its actor.
 
@@ -313,8 +304,9 @@ def a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Iterable[float]
         while coming and coming[0] <= day.seconds:
             at, number = coming.pop(0), 99 + len(day.threads)
             message = Message(number, synthetic.GRACE, day.now() + timedelta(seconds=60), "/run")
-            plan = PLANNED.model_copy(update={"pull": number, "commit": HEAD})
-            said = {"plan.1": replace(SAID, at=synthetic.START + timedelta(seconds=at - 3600))}
+            hour_ago = synthetic.START + timedelta(seconds=at - 3600)
+            plan = PLANNED.model_copy(update={"pull": number, "commit": HEAD, "at": hour_ago})
+            said = {"plan.1": replace(SAID, at=hour_ago)}
             id = ThreadId(7, number)
             day.threads[id] = pull(
                 id=id, plans=(plan,), messages=(message,), answers={},

@@ -146,9 +146,6 @@ def test_a_pull_request_is_declared_and_pushed_to(
 
 
 def test_a_pull_request_that_cannot_be_made_says_why(visitor: Visitor, sandbox: Sandbox) -> None:
-    stranger = declare(visitor, persona="sam")
-    assert stranger.status_code == 403
-    assert "denied to sam" in stranger.text
     assert declare(visitor).status_code == 200
     again = declare(visitor)
     assert again.status_code == 422
@@ -158,6 +155,28 @@ def test_a_pull_request_that_cannot_be_made_says_why(visitor: Visitor, sandbox: 
     assert "title: Warm" in again.text  # what was written is still there
     assert len(sandbox.world.issues) == 1
     assert "other" not in sandbox.world.git.branches()
+
+
+def test_who_may_not_push_declares_from_a_fork_and_it_is_played_on_the_page(
+    visitor: Visitor, sandbox: Sandbox
+) -> None:
+    assert "sam:warm" in declare(visitor, persona="sam").text
+    pull = sandbox.pull(1).pull
+    assert pull is not None
+    assert pull.head_repository == sandbox.fork("sam").world.repository_id
+    before = pull.head_sha
+    visitor.send("/pull/1/push", "sam", path=DECLARATION, content="title: W", message="")
+    assert pull.head_sha != before
+    page = visitor.send("/pull/1/review", "grace", event="APPROVE", body="Go.\n\n/run")
+    assert "approved" in page.text
+    (review,) = pull.reviews
+    visitor.send("/pull/1/dismiss", "ada", review=str(review.id), message="Not yet.")
+    assert "dismissed a review: Not yet." in visitor.get("/pull/1").text
+    visitor.send("/pull/1/change", "sam", what="draft", base="main")
+    assert ">Ready for review<" in visitor.get("/pull/1").text
+    visitor.send("/pull/1/change", "sam", what="ready", base="main")
+    assert visitor.send("/pull/1/change", "sam", what="merge", base="main").status_code == 403
+    assert "Merged" in visitor.send("/pull/1/change", "grace", what="merge", base="main").text
 
 
 def test_checks_show_with_summary_and_picture(visitor: Visitor, sandbox: Sandbox) -> None:

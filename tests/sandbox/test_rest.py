@@ -233,10 +233,10 @@ def test_a_moved_clock_shows_in_the_date_and_in_what_is_made(sandbox: Sandbox, a
 
 
 def test_what_the_sandbox_does_not_do_it_names(ask: Ask) -> None:
-    answer = ask("PUT", "/pulls/1/merge", json={})
+    answer = ask("PUT", "/branches/main/protection", json={})
     assert answer.status_code == 501
     assert answer.json()["message"] == (
-        f"the sandbox does not implement PUT /repos/{NAME}/pulls/1/merge"
+        f"the sandbox does not implement PUT /repos/{NAME}/branches/main/protection"
     )
 
 

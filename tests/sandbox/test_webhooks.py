@@ -38,6 +38,13 @@ def story(sandbox: Sandbox) -> None:
     sandbox.edit_issue("ada", 2, title="Warmer")
     sandbox.edit_issue("ada", 2, state="closed")
     sandbox.edit_issue("ada", 2, state="open")
+    review = sandbox.submit_review("grace", 2, "APPROVE", "/run")
+    sandbox.dismiss_review("grace", 2, review.id, "changed")
+    sandbox.set_draft("ada", 2, True)
+    sandbox.set_draft("ada", 2, False)
+    sandbox.lock("grace", 2)
+    sandbox.unlock("grace", 2)
+    sandbox.lock("grace", 1)
 
 
 def test_every_change_is_told_once_and_in_order(sandbox: Sandbox, received: Received) -> None:
@@ -61,6 +68,13 @@ def test_every_change_is_told_once_and_in_order(sandbox: Sandbox, received: Rece
         ("pull_request", "edited"),
         ("pull_request", "closed"),
         ("pull_request", "reopened"),
+        ("pull_request_review", "submitted"),
+        ("pull_request_review", "dismissed"),
+        ("pull_request", "converted_to_draft"),
+        ("pull_request", "ready_for_review"),
+        ("pull_request", "locked"),
+        ("pull_request", "unlocked"),
+        ("issues", "locked"),
     ]
 
 
@@ -204,6 +218,13 @@ PAIRS = [
     ("pull_request", "opened", "pull_request.opened.7.json"),
     ("pull_request", "closed", "pull_request.closed.3.json"),
     ("pull_request", "reopened", "pull_request.reopened.9.json"),
+    ("pull_request", "converted_to_draft", "pull_request.converted_to_draft.4.json"),
+    ("pull_request", "ready_for_review", "pull_request.ready_for_review.8.json"),
+    ("pull_request", "locked", "pull_request.locked.6.json"),
+    ("pull_request", "unlocked", "pull_request.unlocked.13.json"),
+    ("issues", "locked", "issues.locked.10.json"),
+    ("pull_request_review", "submitted", "pull_request_review.submitted.2.json"),
+    ("pull_request_review", "dismissed", "pull_request_review.dismissed.1.json"),
     ("push", None, "push.2.json"),
 ]
 

@@ -1,0 +1,101 @@
+"""What the bot asks about pull requests, and what it is told."""
+
+from __future__ import annotations
+
+from bot.github import GitHub
+from bot.labfile import PATH
+from bot.sandbox.server import Sandbox
+
+DECLARATION = "experiments/warm/experiment.yaml"
+
+
+def propose(sandbox: Sandbox, login: str = "ada", *, fork: bool = False) -> int:
+    home = sandbox.fork(login) if fork else sandbox
+    home.commit(login, "warm", {DECLARATION: b"title: Warm\n"}, "Declare")
+    return sandbox.open_pull(login, "Warm", None, f"{home.world.owner.login}:warm").number
+
+
+def test_a_pull_request_tells_its_branches_and_where_its_head_lives(
+    github: GitHub, sandbox: Sandbox
+) -> None:
+    mine = github.pull(propose(sandbox))
+    assert mine is not None
+    assert (mine.base_ref, mine.head_ref, mine.head_repository) == ("main", "warm", github.id)
+    assert (mine.draft, mine.merged, mine.locked) == (False, False, False)
+    number = propose(sandbox, "sam", fork=True)
+    forked = github.pull(number)
+    assert forked is not None
+    assert forked.head_repository == sandbox.fork("sam").world.repository_id != github.id
+    assert github.changed(forked.base, forked.head)[0].path == DECLARATION  # through the base
+    sandbox.remove_fork("sam")
+    orphan = github.pull(number)
+    assert orphan is not None
+    assert orphan.head_repository is None
+
+
+def test_drafts_locks_and_merges_are_seen(github: GitHub, sandbox: Sandbox) -> None:
+    number = propose(sandbox)
+    sandbox.set_draft("ada", number, True)
+    sandbox.lock("grace", number)
+    pull = github.pull(number)
+    assert pull is not None
+    assert (pull.draft, pull.locked, pull.open) == (True, True, True)
+    sandbox.set_draft("ada", number, False)
+    sandbox.merge("grace", number)
+    merged = github.pull(number)
+    assert merged is not None
+    assert (merged.draft, merged.merged, merged.open) == (False, True, False)
+
+
+def test_a_review_is_bound_to_its_commit_and_its_dismissal_is_seen(
+    github: GitHub, sandbox: Sandbox
+) -> None:
+    number = propose(sandbox)
+    made = sandbox.submit_review("grace", number, "APPROVE", "Good.\n\n/run")
+    sandbox.commit("ada", "warm", {DECLARATION: b"title: Warmer\n"}, "More")
+    review = github.review(number, made.id)
+    pull = github.pull(number)
+    assert review is not None
+    assert pull is not None
+    assert (review.state, review.author.login, review.body) == ("APPROVED", "grace", made.body)
+    assert review.commit == made.commit_id != pull.head
+    sandbox.dismiss_review("grace", number, made.id, "It has changed.")
+    assert [each.state for each in github.reviews(number)] == ["DISMISSED"]
+    assert github.review(number, made.id + 1) is None
+    assert github.review(99, made.id) is None
+
+
+def test_committers_are_who_opened_and_who_wrote_any_commit(
+    github: GitHub, sandbox: Sandbox
+) -> None:
+    number = propose(sandbox)
+    ada, grace = (sandbox.user(login).id for login in ("ada", "grace"))
+    assert github.committers(number) == {ada}
+    sandbox.commit("grace", "warm", {DECLARATION: b"title: Warmer\n"}, "A small change")
+    assert github.committers(number) == {ada, grace}
+    for n in range(120):  # more than a page, and grace's is among the first
+        sandbox.commit("ada", "warm", {DECLARATION: f"title: {n}\n".encode()}, "Again")
+    assert github.committers(number) == {ada, grace}
+
+
+def test_a_head_that_left_and_came_back_was_pushed_by_force(
+    github: GitHub, sandbox: Sandbox
+) -> None:
+    number = propose(sandbox)
+    first = github.pull(number)
+    assert first is not None
+    sandbox.commit("ada", "warm", {DECLARATION: b"title: Warmer\n"}, "More")
+    assert github.pushes(number) == []
+    sandbox.world.clock.advance(10)
+    sandbox.update_ref("ada", "refs/heads/warm", first.head, force=True)
+    (push,) = github.pushes(number)
+    assert (push.after, push.at) == (first.head, sandbox.world.clock.now())
+
+
+def test_the_policy_is_that_of_the_default_branch(github: GitHub, sandbox: Sandbox) -> None:
+    sha, missing = github.policy_file()
+    assert (sha, missing) == (sandbox.world.git.resolve("main"), None)
+    sandbox.commit("grace", "elsewhere", {PATH: b"lax"}, "Not here")
+    assert github.policy_file() == (sha, None)
+    later = sandbox.commit("grace", "main", {PATH: b"settle_seconds: 60\n"}, "A policy")
+    assert github.policy_file() == (later, b"settle_seconds: 60\n")
