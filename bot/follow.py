@@ -78,7 +78,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
     if f"{status}.final" in thread.said and f"{check}.final" in thread.said:
         return
     head = _moved_to(thread, ran)
-    body, title = words.status(ran, thread.now, head), words.status_title(ran)
+    body, title = words.status(ran, thread.now, head, thread.site), words.status_title(ran)
     buttons = _buttons(ran)
     yield Say(status, body, state)
     yield Check(
@@ -87,7 +87,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         commit=origin.commit,
         conclusion=None,
         title=title,
-        summary=words.status(ran),
+        summary=words.status(ran, site=thread.site),
         state=state,
         buttons=buttons,
     )
@@ -97,7 +97,7 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         yield Show(of=status, body=body, state=state, final=final)
     shown = thread.shown.get(check)
     if shown is None or shown.state != state:
-        summary, conclusion = words.status(ran), CONCLUSIONS.get(state)
+        summary, conclusion = words.status(ran, site=thread.site), CONCLUSIONS.get(state)
         yield Show(check, summary, state, final, conclusion, title, buttons)
 
 

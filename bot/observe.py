@@ -43,12 +43,14 @@ class Observer:
         launcher: drive.Launcher,
         leases: LeaseWatch,
         turns: Turns | None = None,
+        site: str = "",
     ) -> None:
         self._store = store
         self._github = github
         self._launcher = launcher
         self._leases = leases
         self._turns = turns
+        self._site = site
 
     def thread(
         self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any]
@@ -73,6 +75,7 @@ class Observer:
             repository=self._github.name,
             url=self._github.url,
             now=self._github.now(),
+            site=self._site,
             is_pull=is_pull,
             news=bool(deliveries),
             messages=tuple(

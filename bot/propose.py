@@ -24,10 +24,10 @@ def rules(thread: Thread) -> Iterator[Action]:
     for plan in thread.plans:
         said = f"plan.{plan.n}"
         if said not in thread.said:
-            yield Say(said, words.plan(plan))
+            yield Say(said, words.plan(plan, thread.url))
         if plan is not thread.plans[-1] and f"{said}.final" not in thread.said:
             by = thread.plans[-1].n
-            yield Show(said, words.folded(plan, by), state="folded", final=True)
+            yield Show(said, words.folded(plan, by, thread.url), state="folded", final=True)
         if f"check.{said}" not in thread.said:
             yield Check(
                 key=f"check.{said}",
@@ -35,7 +35,7 @@ def rules(thread: Thread) -> Iterator[Action]:
                 commit=plan.commit,
                 conclusion="success" if plan.plan else "failure",
                 title=words.plan_title(plan),
-                summary=words.plan(plan),
+                summary=words.plan(plan, thread.url),
                 buttons=(orders.REPLAN,),
             )
 

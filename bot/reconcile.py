@@ -44,16 +44,20 @@ class Reconciler:
         launcher: drive.Launcher,
         *,
         cluster: Described | None = None,
+        site: str = "",
         on_records: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `cluster`, executions begin in their turn, as `runner.schedule` has it; without
-        one, all begin when they are approved, and Ray queues them. `on_records` is called when
+        one, all begin when they are approved, and Ray queues them. `site` is the address of the
+        lab's own pages, which comments link to. `on_records` is called when
         facts were added, to redraw what is derived from them."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
-        self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic), turns)
+        self._observer = Observer(
+            store, github, launcher, LeaseWatch(store, monotonic), turns, site
+        )
         self._asked = Asked(store, github, turns)
         self._actor = Actor(store, github, launcher)
         self._pace = Pace()
