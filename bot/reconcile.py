@@ -12,12 +12,13 @@ from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import Any
 
-from bot import follow
+from bot import follow, heard
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
 from bot.facts import Action, Drive, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
+from bot.heard import Unheard
 from bot.observe import Observer
 from runner import drive, lifecycle
 from runner.cluster import Described
@@ -135,8 +136,7 @@ class Reconciler:
                 self._added = self._added or isinstance(action, Write | Drive)
             if not due.actions:
                 for delivery in deliveries:
-                    path = f"records/handled/{id.repository}/{id.number}/{delivery}.json"
-                    self._store.create(path, b"{}\n")
+                    heard.handle(self._store, id, delivery)
                 break
             self._wake_named(thread)
             if len(due.actions) > MOST_AT_ONCE:
@@ -148,10 +148,10 @@ class Reconciler:
         later = [wait for wait in (again, self._actor.weed(id)) if wait is not None]
         return min(later) if later else None
 
-    def _decide(self, id: ThreadId) -> tuple[Thread, list[str], Due]:
+    def _decide(self, id: ThreadId) -> tuple[Thread, list[Unheard], Due]:
         """Decide on facts that were all looked up for this one decision."""
         answers: dict[Question, Any] = {}
-        seen: list[str] | None = None
+        seen: list[Unheard] | None = None
         while True:
             shown = self._actor.shown.get(id, {})
             thread, deliveries = self._observer.thread(id, shown, answers)
