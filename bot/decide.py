@@ -9,7 +9,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bot import follow, orders, preregister, propose
+from bot import aside, follow, orders, preregister, propose, restore
 from bot.facts import Action, Check, Drive, Question, Say, Show, Thread, Unknown, Write
 from runner import lifecycle
 
@@ -28,6 +28,7 @@ class Due:
 def decide(thread: Thread, recorded: Container[str] = ()) -> Due:
     """What is due on `thread`; `recorded` are the paths of records that exist already."""
     features = [propose, orders, follow] if thread.is_pull else [preregister, orders, follow]
+    features += [restore, aside]
     questions: list[Question] = []
     actions: list[Action] = []
     for feature in features:

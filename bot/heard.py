@@ -10,7 +10,7 @@ costs the same on a thread with ten thousand comments.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -41,6 +41,14 @@ def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
     if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
         return False
     return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+
+
+def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
+    """(thread, delivery) of all that is in the inbox; the time grows with that alone."""
+    for entry in store.walk(f"records/inbox/{repository}"):
+        number, _, name = entry.name.removeprefix(f"records/inbox/{repository}/").partition("/")
+        if number.isdigit() and name.endswith(".json"):
+            yield ThreadId(repository, int(number)), name.removesuffix(".json")
 
 
 def unhandled(store: Store, id: ThreadId) -> list[Unheard]:

@@ -1,11 +1,11 @@
 """Puts a `Thread` together: from the store alone, and from GitHub what a rule asks for."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from bot import heard
+from bot import aside, heard, restore
 from bot.facts import (
     Question,
     Ran,
@@ -51,9 +51,14 @@ class Observer:
         self._turns = turns
 
     def thread(
-        self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any]
+        self,
+        id: ThreadId,
+        shown: Mapping[str, Shown],
+        answers: Mapping[Question, Any],
+        only: Collection[str] | None = None,
     ) -> tuple[Thread, list[Unheard]]:
-        """The thread as it is now, and the deliveries that are in it and not dealt with."""
+        """The thread as it is now, and the deliveries that are in it and not dealt with. With
+        `only`, just the commands of these deliveries are in it."""
         store, repository, number = self._store, id.repository, id.number
         deliveries = heard.unhandled(store, id)
         seals = record.names(store, f"preregistrations/{repository}/{number}")
@@ -75,8 +80,12 @@ class Observer:
             now=self._github.now(),
             is_pull=is_pull,
             news=bool(deliveries),
-            messages=heard.messages(deliveries, said),
+            messages=heard.messages(
+                [it for it in deliveries if only is None or it.name in only], said
+            ),
             pushes=heard.pushes(store, id, deliveries),
+            restored=restore.moment(store, id),
+            aside=aside.names(store, id),
             said=said,
             shown=shown,
             seal=record.read(store, f"preregistrations/{repository}/{number}/1", Preregistration),
