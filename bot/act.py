@@ -99,8 +99,10 @@ class Actor:
                 continue
             watched = self._watched.setdefault(path, now)
             if found:
-                made = {"id": found[0].id, "at": found[0].at.isoformat()}
-                self._done(path, made | {"unsure": True})
+                # Of check runs of one name GitHub shows the newest.
+                made = found[-1 if claim["kind"] == "check" else 0]
+                done = {"id": made.id, "at": made.at.isoformat()}
+                self._done(path, done | {"unsure": True})
             elif now - watched >= WATCH:
                 self._watched[path] = now  # should this try end without an answer, too
                 self._say(id, key, claim, unsure=True)
@@ -123,18 +125,26 @@ class Actor:
             claim = self._read(f"{folder}/{key}/claim") or {}
             try:
                 extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
-                for made in extra if claim["kind"] == "comment" else ():
-                    self._github.delete_comment(made.id)
+                for made in extra:
+                    self._remove(claim, made)
             except Refused as error:  # somebody else removed it
                 log.info("%s/%s was not weeded: %s", folder, key, error)
             self._create(f"{folder}/{key}/weeded", {})
         return LOOK_EVERY if waiting else None
+
+    def _remove(self, claim: dict[str, Any], made: Made) -> None:
+        if claim["kind"] == "comment":
+            self._github.delete_comment(made.id)
+        else:  # a check run cannot be removed
+            output = {"title": "A duplicate", "summary": "Another check run of this name counts."}
+            self._github.update_check(made.id, "neutral", output)
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
     def _once(self, id: ThreadId, key: str, claim: dict[str, Any]) -> None:
         path = f"said/{id.repository}/{id.number}/{key}"
         # Whoever loses the claim must not do it: somebody else has, or is about to.
+        claim = claim | {"at": self._github.now().isoformat()}
         if self._create(f"{path}/claim", claim):
             self._say(id, key, claim, unsure=False)
 
@@ -160,7 +170,13 @@ class Actor:
 
     def _found(self, id: ThreadId, key: str, claim: dict[str, Any]) -> list[Made]:
         if claim["kind"] == "comment":
-            return self._github.my_comments(id.number, _marker(key))
+            # Who may edit our older comments must not make one of them into this one.
+            since = datetime.fromisoformat(claim["at"]) if "at" in claim else None
+            return [
+                made
+                for made in self._github.my_comments(id.number, _marker(key))
+                if since is None or made.at >= since.replace(microsecond=0)
+            ]
         return self._github.my_checks(claim["commit"], claim["name"], _external_id(id, key))
 
     # ── Idempotent and converging ────────────────────────────────────────────────────────────

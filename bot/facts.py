@@ -210,6 +210,7 @@ class Thread:
     messages: tuple[Message, ...] = ()
     pushes: tuple[Push, ...] = ()  # all that are known, oldest first
     restored: datetime | None = None  # found without its records then; what is older is not done
+    aside: tuple[str, ...] = ()  # deliveries that ended the process each time
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
     said: Mapping[str, Said] = field(default_factory=dict)
     shown: Mapping[str, Shown] = field(default_factory=dict)  # since this process began

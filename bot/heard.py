@@ -1,27 +1,122 @@
-"""What the deliveries in a thread's inbox say. Pure: payloads in, facts out."""
+"""The inbox: what was heard on each thread, and what of it is not dealt with. Facts out of it.
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+    inbox/<repository>/<thread>/<delivery>.json     kept before GitHub has its 2xx
+    handled/<repository>/<thread>/<delivery>.json   the same, once a look at the thread was through
+    pushes/<repository>/<thread>/<time>-<commit>    for good: a head that moved and came back moved
 
-from bot.facts import Message
-from runner.record import Person
+A delivery's id only saves work: it is outside the signature, so what must happen once has a key of
+its own (`Message.key`). Of what is dealt with nothing is read again but the pushes, so that a look
+costs the same on a thread with ten thousand comments.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bot import intake
+from bot.facts import Message, Push, Said, ThreadId
+from bot.intake import Delivery
+from runner import record
+from runner.record import Record
+from runner.store import Store
 
 
-def of_pull(event: Mapping[str, Any]) -> bool:
-    """Whether a delivery is about a pull request."""
-    payload = event["payload"]
-    return "pull_request" in payload or "pull_request" in payload.get("issue", {})
+class Pushed(Record):
+    """A push that was heard of."""
+
+    push: Push
 
 
-def message(event: Mapping[str, Any]) -> Message | None:
-    """What may hold commands; None for another delivery."""
-    if event["event"] != "issue_comment" or event["payload"]["action"] != "created":
+@dataclass(frozen=True)
+class Unheard:
+    """A delivery that is not dealt with."""
+
+    name: str
+    said: Delivery | None  # None: it cannot be read, and says nothing
+
+
+def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
+    """Put a delivery in the inbox. False if it was there, or was dealt with, before."""
+    if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
+        return False
+    return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+
+
+def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
+    """(thread, delivery) of all that is in the inbox; the time grows with that alone."""
+    for entry in store.walk(f"records/inbox/{repository}"):
+        number, _, name = entry.name.removeprefix(f"records/inbox/{repository}/").partition("/")
+        if number.isdigit() and name.endswith(".json"):
+            yield ThreadId(repository, int(number)), name.removesuffix(".json")
+
+
+def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
+    """The deliveries of a thread that are not dealt with: messages in their order, then others."""
+    names = record.names(store, f"inbox/{_place(id)}")
+    found = [
+        Unheard(name, _read(store, f"records/inbox/{_place(id)}/{name}.json"))
+        for name in names
+        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is None
+    ]
+    return sorted(found, key=_order)
+
+
+def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
+    """Record that a delivery is dealt with."""
+    if unheard.said and unheard.said.push:
+        push = unheard.said.push
+        name = f"{push.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{push.after[:16]}"
+        record.write(store, f"pushes/{_place(id)}/{name}", Pushed(push=push))
+    path = f"records/inbox/{_place(id)}/{unheard.name}.json"
+    data = store.peek(path)
+    store.create(f"records/handled/{_place(id)}/{unheard.name}.json", data or b"{}\n")
+    store.remove(path)
+
+
+def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[Push, ...]:
+    """All pushes to a pull request that are known, oldest first."""
+    known = [
+        record.require(store, f"pushes/{_place(id)}/{name}", Pushed).push
+        for name in record.names(store, f"pushes/{_place(id)}")
+    ]
+    new = [heard.said.push for heard in deliveries if heard.said and heard.said.push]
+    return tuple(sorted(dict.fromkeys(known + new), key=lambda push: (push.at, push.after)))
+
+
+def messages(deliveries: Sequence[Unheard], said: Mapping[str, Said]) -> tuple[Message, ...]:
+    """What may hold commands. A pressed button counts only on a check run that is on record."""
+    found: dict[tuple[str, int, str], Message] = {}
+    for delivery in (heard.said for heard in deliveries):
+        if delivery is None or delivery.message is None:
+            continue
+        message = delivery.message
+        check = said.get(delivery.check)
+        if message.via == "button" and (check is None or check.id != message.id):
+            continue
+        # What was heard in two ways is one message, and its first text counts.
+        found.setdefault((message.via, message.id, message.identifier), message)
+    return tuple(found.values())
+
+
+def _order(heard: Unheard) -> tuple[datetime, int, int, str]:
+    message = heard.said.message if heard.said else None
+    if message is None:
+        return datetime.max.replace(tzinfo=UTC), 0, 0, heard.name
+    swept = int(message.heard == "sweep")  # after its signed double
+    return message.at, message.id, swept, heard.name
+
+
+def _read(store: Store, path: str) -> Delivery | None:
+    data = store.peek(path)
+    try:
+        found = json.loads(data or b"")
+        if isinstance(found, dict) and "payload" in found:  # as kept by an earlier version
+            return intake.read(found["event"], found["payload"])
+        return Delivery.model_validate(found)
+    except (ValueError, RecursionError, KeyError):
         return None
-    comment = event["payload"]["comment"]
-    return Message(
-        id=comment["id"],
-        author=Person(login=comment["user"]["login"], id=comment["user"]["id"]),
-        at=datetime.fromisoformat(comment["created_at"].replace("Z", "+00:00")),
-        body=comment["body"] or "",
-    )
+
+
+def _place(id: ThreadId) -> str:
+    return f"{id.repository}/{id.number}"

@@ -1,11 +1,11 @@
 """Puts a `Thread` together: from the store alone, and from GitHub what a rule asks for."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from bot import heard
+from bot import aside, heard, restore
 from bot.facts import (
     Question,
     Ran,
@@ -15,6 +15,7 @@ from bot.facts import (
     ThreadId,
 )
 from bot.github import GitHub
+from bot.heard import Unheard
 from runner import drive, lifecycle, provenance, record
 from runner.leases import LeaseWatch
 from runner.progress import progress
@@ -53,15 +54,19 @@ class Observer:
         self._site = site
 
     def thread(
-        self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any]
-    ) -> tuple[Thread, list[str]]:
-        """The thread as it is now, and the deliveries that are in it and not dealt with."""
+        self,
+        id: ThreadId,
+        shown: Mapping[str, Shown],
+        answers: Mapping[Question, Any],
+        only: Collection[str] | None = None,
+    ) -> tuple[Thread, list[Unheard]]:
+        """The thread as it is now, and the deliveries that are in it and not dealt with. With
+        `only`, just the commands of these deliveries are in it."""
         store, repository, number = self._store, id.repository, id.number
-        deliveries = self.unhandled(id)
-        events = [self._delivery(id, name) for name in deliveries]
+        deliveries = heard.unhandled(store, id)
         seals = record.names(store, f"preregistrations/{repository}/{number}")
         plans = record.numbered(store, f"plans/{repository}/{number}", PlanRecord)
-        is_pull = bool(plans) or any(heard.of_pull(event) for event in events)
+        is_pull = bool(plans) or any(it.said and it.said.pull for it in deliveries)
         if not is_pull:
             plans = self._plans_under(repository, number)
         approvals = {
@@ -70,6 +75,7 @@ class Observer:
             for name in record.names(store, f"approvals/{repository}/{pull}")
         }
         executions = self._executions(approvals, None if is_pull else plans)
+        said = self._said(id)
         thread = Thread(
             id=id,
             repository=self._github.name,
@@ -78,10 +84,13 @@ class Observer:
             site=self._site,
             is_pull=is_pull,
             news=bool(deliveries),
-            messages=tuple(
-                sorted(filter(None, map(heard.message, events)), key=lambda message: message.id)
+            messages=heard.messages(
+                [it for it in deliveries if only is None or it.name in only], said
             ),
-            said=self._said(id),
+            pushes=heard.pushes(store, id, deliveries),
+            restored=restore.moment(store, id),
+            aside=aside.names(store, id),
+            said=said,
             shown=shown,
             seal=record.read(store, f"preregistrations/{repository}/{number}/1", Preregistration),
             edits=tuple(
@@ -99,28 +108,17 @@ class Observer:
         )
         return thread, deliveries
 
-    def unhandled(self, id: ThreadId) -> list[str]:
-        """Names of the deliveries of a thread that are not dealt with."""
-        place = f"{id.repository}/{id.number}"
-        handled = set(record.names(self._store, f"handled/{place}"))
-        return [name for name in record.names(self._store, f"inbox/{place}") if name not in handled]
-
     def threads(self) -> list[ThreadId]:
         """Every thread that the records know."""
         repository = self._github.id
         numbers = {
             int(name)
-            for kind in ("inbox", "plans", "preregistrations")
+            for kind in ("inbox", "said", "plans", "preregistrations")
             for name in record.names(self._store, f"{kind}/{repository}")
         }
         return [ThreadId(repository, number) for number in sorted(numbers)]
 
     # ── Records ──────────────────────────────────────────────────────────────────────────────
-
-    def _delivery(self, id: ThreadId, name: str) -> dict[str, Any]:
-        # Not through the store, which would keep a payload of megabytes for good.
-        path = f"records/inbox/{id.repository}/{id.number}/{name}.json"
-        return dict(json.loads(self._store.peek(path) or b""))
 
     def _said(self, id: ThreadId) -> dict[str, Said]:
         folder = f"said/{id.repository}/{id.number}"

@@ -6,7 +6,6 @@ follows from the record, so that a command that comes again, however late, chang
 `/status` and `/help` change nothing either way; their answer is a comment, said once.
 """
 
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Literal
@@ -18,10 +17,10 @@ from bot.facts import Action, Button, Message, Ran, React, Say, Thread, Write
 from runner.record import Answered, Approval, Cancelled
 
 TYPE_AGAIN_AFTER = timedelta(hours=24)  # a command that was not heard when it was written
-# Buttons of check runs. A pressed one is heard as the command that `button_command` says.
+# Buttons of check runs. A pressed one is heard as the command that `intake.BUTTONS` says.
 CANCEL = Button("Cancel", "cancel", "Stop it; its record is kept")
 RETRY = Button("Retry", "retry", "Run the same plan once more")
-REPLAN = Button("Re-plan", "plan", "Look at the branch once more")
+REPLAN = Button("Re-plan", "replan", "Look at the branch once more")
 AGAIN = ("failed", "cancelled", "voided")  # what `/retry` is for
 
 
@@ -35,16 +34,6 @@ def rules(thread: Thread) -> Iterator[Action]:
     yield from _answers(thread, meant)
     yield from approve.follow(thread)
     yield from _follow(thread)
-
-
-def button_command(identifier: str, external_id: str) -> str:
-    """The command that a pressed button stands for, as a comment would say it; empty for a button
-    that is none of ours. `external_id` names the check run: `<thread>.check.<execution>`."""
-    if identifier not in (CANCEL.identifier, RETRY.identifier, REPLAN.identifier):
-        return ""
-    execution = external_id.rpartition(".")[2]
-    named = identifier != REPLAN.identifier and re.fullmatch(r"x[0-9a-f]{16}", execution)
-    return f"/{identifier} {execution}" if named else f"/{identifier}"
 
 
 def _is_past(thread: Thread, message: Message) -> bool:

@@ -83,8 +83,8 @@ class Pace:
             del self._waiting[what]
             return 0.0
         if level < ANSWER:
-            wait = min(wait, GROWS_AFTER - (now - mine.since) % GROWS_AFTER)
-        wait = max(wait, SHORTEST)
+            grows = GROWS_AFTER - (now - mine.since) % GROWS_AFTER
+            wait = max(SHORTEST, min(wait, grows))
         mine.expected = now + wait
         return wait
 
@@ -100,4 +100,4 @@ class Pace:
         over = len(used) + wanted - most
         if over <= 0 or not used:
             return 0.0
-        return max(0.0, used[min(over, len(used)) - 1] + span - now)
+        return max(SHORTEST, used[min(over, len(used)) - 1] + span - now)

@@ -1,8 +1,8 @@
 """The loop: look at a thread, decide, act, until nothing is due. Webhooks are hints to look.
 
-One thread at a time, one process at a time (a lease says who leads). After a start every thread
-that the records know is looked at once; from then on a delivery wakes its thread, and a thread
-with something due wakes itself.
+One thread at a time, one process at a time (a lease says who leads). Who begins to lead looks at
+every thread that the records know; from then on a delivery wakes its thread, whichever process
+took it, and a thread with something due wakes itself.
 """
 
 import logging
@@ -12,12 +12,13 @@ from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import Any
 
-from bot import follow
+from bot import aside, follow, heard, restore
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
 from bot.facts import Action, Drive, Picture, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
+from bot.heard import Unheard
 from bot.observe import Observer
 from bot.pace import PICTURE_WRITES, Pace, importance
 from runner import drive, lifecycle
@@ -27,6 +28,8 @@ from runner.store import Store
 from runner.turns import Turns
 
 MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
+LIST_EVERY = 5.0  # seconds between two looks into the inbox for what another process took
+MOST_FAILURES = 10  # in a row, over more than half an hour, before a delivery is set aside
 MOST_ROUNDS = 100  # of one look; more means that two rules disagree
 RETRY = timedelta(seconds=10)
 LONGEST_RETRY = timedelta(minutes=5)
@@ -70,8 +73,10 @@ class Reconciler:
         self._failures: dict[ThreadId, int] = {}
         self._woken = threading.Condition()
         self._recorded = _Recorded(store)
-        for id in self._observer.threads():
-            self.wake(id)
+        self._tries = aside.Tries(store)
+        self._leads = False
+        self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
+        self._listed_at = float("-inf")
 
     def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
         """Look at a thread, now or a while from now."""
@@ -82,7 +87,7 @@ class Reconciler:
 
     def work(self) -> float | None:
         """Look at every thread that is due; seconds until the next one is, None if none will be."""
-        if not self._leadership.held():
+        if not self._lead():
             return 1.0
         while (id := self._next()) is not None:
             self._look_safely(id)
@@ -93,6 +98,24 @@ class Reconciler:
             self._on_records()
         with self._woken:
             return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
+
+    def _lead(self) -> bool:
+        """Whether this process leads; at the beginning, take stock of what is there."""
+        if not self._leadership.held():
+            self._leads = False
+            return False
+        if not self._leads:
+            for id in self._observer.threads():
+                self.wake(id)
+            self._leads = True
+        now = self._monotonic()
+        if now - self._listed_at >= LIST_EVERY:  # what another process took is in the inbox only
+            self._listed_at = now
+            waiting = set(heard.waiting(self._store, self._github.id))
+            for id, _ in waiting - self._inbox:
+                self.wake(id)
+            self._inbox = waiting
+        return True
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then let the next one lead."""
@@ -125,18 +148,42 @@ class Reconciler:
         except Exception:
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
+            if times >= MOST_FAILURES:
+                self._give_up(id, f"it could not be looked at {times} times in a row")
             again = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
         if again is not None:
             self.wake(id, again)
 
+    def _give_up(self, id: ThreadId, why: str) -> None:
+        """Set the first delivery of a thread aside: the thread must not stand still for ever."""
+        for one in heard.unhandled(self._store, id)[:1]:
+            aside.put(self._store, id, one, self._github.now(), why)
+            self._failures.pop(id, None)
+
     def _look(self, id: ThreadId) -> timedelta | None:
+        waiting = heard.unhandled(self._store, id)
+        ends = self._tries.ended_by(id, waiting)
+        for one in ends:
+            why = f"it ended the process {aside.MOST_ENDS} times"
+            aside.put(self._store, id, one, self._github.now(), why)
+        turn = self._tries.turn(id, [one for one in waiting if one not in ends])
+        with self._tries.around(id, turn):
+            if len(turn) == len(waiting) - len(ends):
+                return self._look_at(id, None)
+            again = self._look_at(id, {one.name for one in turn})
+        left = len(heard.unhandled(self._store, id))
+        # What has to wait for its turn to be written is not through with yet.
+        return timedelta(0) if 0 < left < len(waiting) - len(ends) else again
+
+    def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
+        """Look at a thread and, if there is an `only`, at no other delivery's commands."""
         again = self._carry_on(id)
         unsure = self._actor.finish(id)
         if unsure is not None:
             return min(unsure, again) if again else unsure
         postponed: dict[str, float] = {}  # what may not be written yet: seconds to wait
         for _ in range(MOST_ROUNDS):
-            thread, deliveries, due = self._decide(id, postponed)
+            thread, deliveries, due = self._decide(id, only, postponed)
             again = due.look_again
             done = [
                 action
@@ -145,8 +192,8 @@ class Reconciler:
             ]
             if not due.actions:
                 for delivery in deliveries if not postponed else ():
-                    path = f"records/handled/{id.repository}/{id.number}/{delivery}.json"
-                    self._store.create(path, b"{}\n")
+                    if only is None or delivery.name in only:
+                        heard.handle(self._store, id, delivery)
                 break
             if not done:
                 continue  # to what needs not wait
@@ -174,16 +221,18 @@ class Reconciler:
         self._added = self._added or isinstance(action, Write | Drive)
         return True
 
-    def _decide(self, id: ThreadId, postponed: dict[str, float]) -> tuple[Thread, list[str], Due]:
+    def _decide(
+        self, id: ThreadId, only: set[str] | None, postponed: dict[str, float]
+    ) -> tuple[Thread, list[Unheard], Due]:
         """Decide on facts that were all looked up for this one decision."""
         answers: dict[Question, Any] = {}
-        seen: list[str] | None = None
+        seen: list[Unheard] | None = None
         while True:
             shown = self._actor.shown.get(id, {})
-            thread, deliveries = self._observer.thread(id, shown, answers)
+            thread, deliveries = self._observer.thread(id, shown, answers, only)
             if seen is not None and deliveries != seen:
                 answers.clear()  # they may be older than what has just come in
-                thread, deliveries = self._observer.thread(id, shown, answers)
+                thread, deliveries = self._observer.thread(id, shown, answers, only)
             seen = deliveries
             due = decide(thread, self._recorded, postponed)
             if not due.questions:
@@ -199,7 +248,11 @@ class Reconciler:
         Training that ended is recorded, lost attempts are followed by the next and what was
         cancelled is stopped, also while a comment's fate is unknown or GitHub is away.
         """
-        thread, _ = self._observer.thread(id, {}, {})
+        thread, _ = self._observer.thread(id, {}, {}, ())
+        for write in (voids := list(restore.voids(thread))):
+            self._actor.act(thread, write)
+        if voids:
+            thread, _ = self._observer.thread(id, {}, {}, ())
         for action in follow.ongoing(thread):
             self._actor.act(thread, action)
             self._added = True

@@ -1,8 +1,8 @@
 """The way in: verify a delivery, write it to the inbox, answer 202. Nothing is decided here.
 
-The signature is checked over the raw bytes before anything is parsed. A delivery that concerns no
-thread, or comes from a bot (our own echo too), is acknowledged and dropped. A 2xx is sent only
-once the record is on disk.
+The signature is checked over the raw bytes before anything is parsed. What is kept is what
+`bot.intake` makes of the payload; where that is nothing (our own echo, say), the delivery is
+acknowledged and dropped. A 2xx is sent only once the record is on disk.
 """
 
 import hashlib
@@ -12,54 +12,64 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from bot import heard, intake
 from bot.facts import ThreadId
-from runner.store import Store, to_json
+from bot.intake import Delivery
+from runner.store import Store, StoreError
 
 MOST_BYTES = 25 * 1024 * 1024  # GitHub's own cap on a payload
-HEARD = {
-    "issues": {"opened", "edited", "reopened"},
-    "issue_comment": {"created"},
-    "pull_request": {"opened", "synchronize", "reopened", "edited", "ready_for_review"},
-}
-
+DELIVERY = re.compile(r"[0-9A-Za-z-]{1,80}")  # its id, which names a file
 log = logging.getLogger("regatta.webhook")
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Where deliveries of one repository come in; `wake` is told which thread to look at."""
+    """Where deliveries of one repository come in; `wake` is told which thread to look at.
+
+    While a webhook's secret is being changed, `old_secret` is the one before, and both count.
+    """
 
     store: Store
     secret: str
     repository: int
     wake: Callable[[ThreadId], None]
+    old_secret: str = ""
+    lab: Callable[[Delivery], None] = lambda _: None  # told of what is about no single thread
+
+    def __post_init__(self) -> None:
+        if not self.secret:
+            raise ValueError("A webhook without a secret would let anybody speak for GitHub.")
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Judge and keep one delivery; the status and words of the answer."""
-        if not verify(self.secret, body, headers.get("X-Hub-Signature-256", "")):
+        signature = headers.get("X-Hub-Signature-256", "")
+        secrets = filter(None, (self.secret, self.old_secret))
+        if not any(verify(secret, body, signature) for secret in secrets):
             return 401, "The signature does not fit the body and the secret."
-        delivery, event = headers.get("X-GitHub-Delivery", ""), headers.get("X-GitHub-Event", "")
-        if not re.fullmatch(r"[0-9A-Za-z-]{1,80}", delivery):
+        name, event = headers.get("X-GitHub-Delivery", ""), headers.get("X-GitHub-Event", "")
+        if not DELIVERY.fullmatch(name):
             return 400, "X-GitHub-Delivery is missing or odd."
         try:
             payload = json.loads(body)
         except (ValueError, RecursionError):
             return 400, "The payload is not JSON."
-        thread = concerns(event, payload, self.repository)
-        if thread is None:
+        delivery = intake.read(event, payload)
+        if delivery is None or delivery.repository not in (self.repository, 0):
             return 200, "Nothing to do."
-        path = f"records/inbox/{thread.repository}/{thread.number}/{delivery}.json"
+        if delivery.thread is None:
+            log.info("%s.%s (delivery %s)", event, delivery.action, name)
+            self.lab(delivery)
+            return 200, "Noted."
         try:
-            self.store.create(path, to_json({"event": event, "payload": payload}))
-        except OSError:
-            log.exception("the delivery %s could not be kept", delivery)
+            heard.keep(self.store, delivery.thread, name, delivery)
+        except (OSError, StoreError):
+            log.exception("the delivery %s could not be kept", name)
             return 503, "The delivery could not be kept; send it again."
-        self.wake(thread)
+        self.wake(delivery.thread)
         return 202, "Kept."
 
 
@@ -82,22 +92,6 @@ def verify(secret: str, body: bytes, signature: str) -> bool:
     """Whether `signature` (`sha256=…`) is that of `body`; compared in constant time."""
     expected = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
-
-
-def concerns(event: str, payload: Any, repository: int) -> ThreadId | None:
-    """The thread that a delivery is about; None for what the bot does not act on."""
-    try:
-        if payload["action"] not in HEARD.get(event, ()) or payload["sender"]["type"] == "Bot":
-            return None
-        if payload["repository"]["id"] != repository:
-            return None
-        if payload.get("comment", {}).get("performed_via_github_app"):
-            return None  # an app that speaks in a person's name is nobody we know
-        about = payload["pull_request" if event == "pull_request" else "issue"]
-        number = about["number"]
-    except (KeyError, TypeError):
-        return None
-    return ThreadId(repository, number) if isinstance(number, int) else None
 
 
 async def _capped(request: Request) -> bytes | None:

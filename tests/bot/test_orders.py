@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot import commands, orders, propose
+from bot import commands, intake, orders, propose
 from bot.decide import decide
 from bot.facts import (
     Button,
@@ -212,19 +212,16 @@ def test_a_comment_and_a_review_of_one_number_do_not_share_their_answers() -> No
 
 
 def test_a_button_does_what_its_command_does() -> None:
-    named = f"2.check.{EXECUTION}"
-    assert orders.button_command("cancel", named) == f"/cancel {EXECUTION}"
-    assert orders.button_command("retry", named) == f"/retry {EXECUTION}"
-    assert orders.button_command("plan", named) == "/plan"
-    assert orders.button_command("plan", "2.check.plan.1") == "/plan"
-    assert orders.button_command("run", named) == ""
-    assert orders.button_command("cancel", "2.check.@ada\n/run") == "/cancel"
-    for button in (orders.CANCEL, orders.RETRY, orders.REPLAN):
+    ours = {button.identifier: button for button in (orders.CANCEL, orders.RETRY, orders.REPLAN)}
+    assert ours.keys() == intake.BUTTONS.keys()
+    for identifier, words in intake.BUTTONS.items():
+        (command,) = commands.read(words.format(execution=EXECUTION)).commands
+        assert command.name == identifier.removeprefix("re" if identifier == "replan" else "")
+        assert command.argument == ("" if identifier == "replan" else EXECUTION)
+        button = ours[identifier]
         assert len(button.label) <= 20
         assert len(button.identifier) <= 20
         assert len(button.description) <= 40
-        (command,) = commands.read(orders.button_command(button.identifier, named)).commands
-        assert command.name == button.identifier
 
 
 def buttons(thread: Thread, key: str) -> tuple[Button, ...]:

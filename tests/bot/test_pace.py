@@ -207,7 +207,7 @@ class Day:
     # What `Reconciler` wants of its observer.
 
     def thread(
-        self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any]
+        self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any], *_: Any
     ) -> tuple[Thread, list[str]]:
         thread = self.threads[id]
         executions = tuple(self._ran(one) for one in thread.executions)
@@ -297,6 +297,7 @@ def a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Iterable[float]
         monotonic=day.monotonic,
     )
     bot._observer = bot._asked = bot._actor = day  # type: ignore[assignment]
+    bot._lead = lambda: True  # type: ignore[method-assign]
     bot._leadership = Leads()  # type: ignore[assignment]
     bot._recorded = day.recorded  # type: ignore[assignment]
     coming = sorted(runs)

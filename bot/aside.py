@@ -1,0 +1,123 @@
+"""What ends the process each time it is looked at is set aside, so that the others go on.
+
+Before a thread is looked at, the deliveries of that look are written down; after it, whatever came
+of it, that is removed. What is left there ended the process. From then on the deliveries of that
+thread are looked at one by one, and one that has ended it three times by itself is set aside: it
+counts as dealt with, the operator reads of it in the log and in `records/aside/`, and a comment
+tells the thread.
+
+    tries/<repository>/<thread>/<n>.json            a look that is going on, or ended the process
+    aside/<repository>/<thread>/<delivery>.json     what was set aside
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from bot import heard
+from bot.facts import Action, Say, Thread, ThreadId
+from bot.heard import Unheard
+from bot.intake import Delivery
+from runner import record
+from runner.record import Instant, Record
+from runner.store import Store, to_json
+
+MOST_ENDS = 3
+
+log = logging.getLogger("regatta.aside")
+
+
+class Aside(Record):
+    """A delivery that was not dealt with."""
+
+    at: Instant
+    why: str
+    said: Delivery | None
+
+
+class Tries:
+    """The looks that are going on, and those that ended a process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ended_by(self, id: ThreadId, deliveries: Sequence[Unheard]) -> list[Unheard]:
+        """The deliveries that have ended the process by themselves too often."""
+        tries = list(self._left(id).values())
+        return [one for one in deliveries if tries.count([one.name]) >= MOST_ENDS]
+
+    def turn(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
+        """Which of the deliveries to look at: all, or one after some of them ended the process."""
+        names = {one.name for one in deliveries}
+        suspected = False
+        for path, tried in self._left(id).items():
+            if names.isdisjoint(tried):
+                self._store.remove(path)
+            else:
+                suspected = True
+        return deliveries[:1] if suspected else deliveries
+
+    @contextmanager
+    def around(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Iterator[None]:
+        """Look at these deliveries in the `with` body; an exception is no end."""
+        if not deliveries:
+            yield
+            return
+        folder = _folder(id)
+        taken = [int(name) for name in record.names(self._store, folder) if name.isdigit()]
+        path = f"records/{folder}/{max(taken, default=0) + 1}.json"
+        self._store.create(path, to_json([one.name for one in deliveries]), lasting=False)
+        try:
+            yield
+        except Exception:
+            self._store.remove(path)
+            raise
+        self._store.remove(path)
+
+    def _left(self, id: ThreadId) -> dict[str, list[str]]:
+        """{path: names of the deliveries} of looks that ended a process."""
+        names = record.names(self._store, _folder(id))
+        paths = [f"records/{_folder(id)}/{name}.json" for name in names]
+        return {path: _names(self._store.peek(path)) for path in paths}
+
+
+def put(store: Store, id: ThreadId, one: Unheard, at: Instant, why: str) -> None:
+    """Set a delivery aside."""
+    log.error("delivery %s of thread %s is set aside: %s", one.name, id.number, why)
+    record.write(store, f"aside/{_place(id)}/{one.name}", Aside(at=at, why=why, said=one.said))
+    heard.handle(store, id, one)
+
+
+def names(store: Store, id: ThreadId) -> tuple[str, ...]:
+    """The deliveries of a thread that were set aside."""
+    return tuple(record.names(store, f"aside/{_place(id)}"))
+
+
+def rules(thread: Thread) -> Iterator[Action]:
+    """A comment for each, since somebody may be waiting for an answer."""
+    for name in thread.aside:
+        yield Say(
+            f"aside.{name}",
+            "### ⚠️ Set aside\n\nSomething that was said or done here stopped the lab's bot each "
+            f"time it was looked at, and was set aside (delivery `{name}`). The lab's operator "
+            "finds it in the log. If it was a command, it was not carried out to its end: "
+            "`/status` says what runs. Everything else on this thread goes on.",
+        )
+
+
+def _folder(id: ThreadId) -> str:
+    return f"tries/{_place(id)}"
+
+
+def _place(id: ThreadId) -> str:
+    return f"{id.repository}/{id.number}"
+
+
+def _names(data: bytes | None) -> list[str]:
+    """The names in a file that a dying machine may have left unfinished."""
+    try:
+        found = json.loads(data or b"[]")
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []

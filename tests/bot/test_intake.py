@@ -1,0 +1,291 @@
+"""Whatever GitHub, or somebody with GitHub's secret, sends: a small delivery, or nothing."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bot import heard, intake
+from bot.facts import Push, Said, ThreadId
+from bot.intake import Delivery
+from runner.record import Person
+from runner.store import Store, to_json
+
+REPOSITORY = 7
+GRACE = {"login": "grace", "id": 3, "type": "User"}
+A, B = "a" * 40, "b" * 40
+
+
+def comment(**changes: Any) -> dict[str, Any]:
+    """Grace's `/run` on pull request 5, with these changes to the comment."""
+    written = {"id": 11, "user": GRACE, "created_at": "2026-01-02T03:04:05Z", "body": "/run"}
+    return {
+        "action": "created",
+        "sender": GRACE,
+        "repository": {"id": REPOSITORY},
+        "issue": {"number": 5, "pull_request": {}},
+        "comment": written | changes,
+    }
+
+
+def synchronize(**changes: Any) -> dict[str, Any]:
+    pull = {"number": 5, "head": {"sha": B}, "updated_at": "2026-01-02T03:04:05Z"}
+    return {
+        "action": "synchronize",
+        "sender": GRACE,
+        "repository": {"id": REPOSITORY},
+        "pull_request": pull,
+        "before": A,
+        "after": B,
+        **changes,
+    }
+
+
+def review(action: str = "submitted", **changes: Any) -> dict[str, Any]:
+    written = {"id": 12, "user": GRACE, "submitted_at": "2026-01-02T03:04:05Z", "body": "/run"}
+    return {
+        "action": action,
+        "sender": GRACE,
+        "repository": {"id": REPOSITORY},
+        "pull_request": {"number": 5},
+        "review": written | {"commit_id": A, "state": "approved"} | changes,
+    }
+
+
+def button(identifier: Any = "cancel", **changes: Any) -> dict[str, Any]:
+    check = {"id": 13, "external_id": "5.check.x1", "started_at": "2026-01-02T03:04:05Z"}
+    return {
+        "action": "requested_action",
+        "sender": GRACE,
+        "repository": {"id": REPOSITORY},
+        "check_run": check | changes,
+        "requested_action": {"identifier": identifier},
+    }
+
+
+PAYLOADS = {
+    "issue_comment": comment(),
+    "pull_request": synchronize(),
+    "pull_request_review": review(),
+    "check_run": button(),
+}
+
+
+def test_a_comment_is_read_with_its_author_and_githubs_time() -> None:
+    said = intake.read("issue_comment", comment())
+    assert said
+    assert said.message
+    assert said.thread == ThreadId(REPOSITORY, 5)
+    assert said.pull
+    assert said.message.author == Person(login="grace", id=3)
+    assert said.message.at.isoformat() == "2026-01-02T03:04:05+00:00"
+    assert (said.message.body, said.message.heard) == ("/run", "delivery")
+    assert said.message.key(0) == "11-0"
+
+
+def test_a_review_is_bound_to_the_commit_that_it_is_of() -> None:
+    said = intake.read("pull_request_review", review())
+    assert said
+    assert said.message
+    assert (said.message.via, said.message.commit, said.message.key(0)) == ("review", A, "r12-0")
+
+
+def test_a_dismissed_review_wakes_the_thread_and_commands_nothing() -> None:
+    said = intake.read("pull_request_review", review("dismissed"))
+    assert said
+    assert said.thread
+    assert said.message is None
+
+
+def test_a_button_is_a_command_about_the_execution_that_its_check_run_names() -> None:
+    said = intake.read("check_run", button())
+    assert said
+    assert said.message
+    assert (said.message.body, said.message.via) == ("/cancel x1", "button")
+    assert (said.thread, said.message.key(0)) == (ThreadId(REPOSITORY, 5), "b13-cancel")
+
+
+@pytest.mark.parametrize("identifier", ["lgtm|26764", "", None, "run", "CANCEL"])
+def test_a_button_that_is_not_the_labs_is_left_alone(identifier: Any) -> None:
+    assert intake.read("check_run", button(identifier)) is None
+
+
+@pytest.mark.parametrize("external", ["", "x", "5", "0.check.x1", "5.../../x", "5.check.X 1", None])
+def test_a_check_run_that_names_no_thread_is_left_alone(external: Any) -> None:
+    assert intake.read("check_run", button(external_id=external)) is None
+
+
+def test_a_button_counts_only_on_a_check_run_that_is_on_record() -> None:
+    said = intake.read("check_run", button())
+    pressed = [heard.Unheard("d-1", said)]
+    ours = Said(kind="check", id=13, at=None)
+    assert heard.messages(pressed, {"check.x1": ours})
+    assert not heard.messages(pressed, {"check.x1": Said(kind="check", id=14, at=None)})
+    assert not heard.messages(pressed, {})
+
+
+@pytest.mark.parametrize("kind", ["User", "Bot"])
+def test_a_push_is_seen_whoever_pushed(kind: str) -> None:
+    said = intake.read("pull_request", synchronize(sender=GRACE | {"type": kind}))
+    assert said
+    assert said.push
+    assert (said.push.before, said.push.after) == (A, B)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user": None},
+        {"user": {}},
+        {"user": {"login": "grace"}},
+        {"user": {"login": "../../orgs/x", "id": 3}},
+        {"user": {"login": "grace", "id": True}},
+        {"user": {"login": "lab[bot]", "id": 3, "type": "Bot"}},
+        {"id": None},
+        {"id": "11"},
+        {"id": True},
+        {"id": 1.5},
+        {"id": -1},
+        {"id": 2**70},
+        {"created_at": None},
+        {"created_at": "yesterday"},
+        {"created_at": "2026-01-02T03:04:05"},
+        {"created_at": "0001-01-01T00:00:00+23:59"},
+    ],
+)
+def test_what_nobody_can_be_named_for_commands_nothing(changes: dict[str, Any]) -> None:
+    said = intake.read("issue_comment", comment(**changes))
+    assert said
+    assert said.thread
+    assert said.message is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        comment(performed_via_github_app={"slug": "an-app"}),
+        comment() | {"sender": GRACE | {"type": "Bot"}},
+        comment() | {"issue": {"number": True}},
+        comment() | {"issue": {"number": float("nan")}},
+        comment() | {"issue": {"number": 2**70}},
+        comment() | {"issue": None},
+        comment() | {"sender": None},
+        comment() | {"action": ["created"]},
+    ],
+)
+def test_what_is_not_for_the_lab_is_nothing(payload: Any) -> None:
+    assert intake.read("issue_comment", payload) is None
+
+
+def test_odd_characters_become_something_that_a_file_can_hold() -> None:
+    said = intake.read("issue_comment", json.loads(json.dumps(comment(body="/run \ud800\0"))))
+    assert said
+    assert said.message
+    assert said.message.body == "/run ?\0"
+    assert Delivery.model_validate_json(said.canonical()) == said
+
+
+def test_a_text_longer_than_github_takes_is_cut() -> None:
+    said = intake.read("issue_comment", comment(body="x" * 10**6))
+    assert said
+    assert said.message
+    assert len(said.message.body) == intake.MOST_TEXT
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.just(A),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> tuple[str, Any]:
+    """One of the payloads with some of its values replaced by anything."""
+    event = draw(st.sampled_from(sorted(PAYLOADS)))
+    payload = copy.deepcopy(PAYLOADS[event])
+    for _ in range(draw(st.integers(1, 3))):
+        place: Any = payload
+        key = draw(st.sampled_from(sorted(place)))
+        while isinstance(place[key], dict) and place[key] and draw(st.booleans()):
+            place = place[key]
+            key = draw(st.sampled_from(sorted(place)))
+        place[key] = draw(JSON | st.just("\ud800"))
+    return event, payload
+
+
+@settings(max_examples=400, deadline=None)
+@given(mutated())
+def test_no_payload_is_an_error_and_what_is_read_can_be_kept(given: tuple[str, Any]) -> None:
+    event, payload = given
+    said = intake.read(event, payload)
+    if said is not None:
+        assert Delivery.model_validate_json(said.canonical()) == said
+
+
+# ── The inbox ──
+
+
+def kept(store: Store, name: str, event: str, payload: Any) -> bool:
+    said = intake.read(event, payload)
+    assert said
+    assert said.thread
+    return heard.keep(store, said.thread, name, said)
+
+
+def test_what_is_dealt_with_leaves_the_inbox_and_does_not_come_back(tmp_path: Path) -> None:
+    store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
+    assert kept(store, "d-1", "issue_comment", comment())
+    (only,) = heard.unhandled(store, id)
+    heard.handle(store, id, only)
+    assert heard.unhandled(store, id) == []
+    assert not kept(store, "d-1", "issue_comment", comment())
+    assert heard.unhandled(store, id) == []
+    name = f"records/handled/{REPOSITORY}/5/d-1.json"
+    assert Delivery.model_validate_json(store.require(name)) == only.said
+
+
+def test_a_death_between_the_record_and_the_removal_changes_nothing(tmp_path: Path) -> None:
+    store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
+    kept(store, "d-1", "issue_comment", comment())
+    store.create(f"records/handled/{REPOSITORY}/5/d-1.json", b"{}\n")
+    assert heard.unhandled(store, id) == []
+
+
+def test_pushes_are_known_also_after_their_deliveries_are_dealt_with(tmp_path: Path) -> None:
+    store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
+    kept(store, "d-1", "pull_request", synchronize())
+    new = heard.unhandled(store, id)
+    (push,) = heard.pushes(store, id, new)
+    assert isinstance(push, Push)
+    assert (push.before, push.after) == (A, B)
+    heard.handle(store, id, new[0])
+    kept(store, "d-2", "pull_request", synchronize())
+    assert heard.pushes(store, id, heard.unhandled(store, id)) == (push,)
+
+
+def test_messages_come_in_the_order_of_githubs_clock(tmp_path: Path) -> None:
+    store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
+    kept(store, "a", "issue_comment", comment(id=20, created_at="2026-01-02T03:04:07Z"))
+    kept(store, "b", "pull_request_review", review(id=90, submitted_at="2026-01-02T03:04:06Z"))
+    kept(store, "c", "issue_comment", comment(id=10))
+    kept(store, "d", "issue_comment", comment(id=10))
+    found = heard.messages(heard.unhandled(store, id), {})
+    assert [message.id for message in found] == [10, 90, 20]
+
+
+def test_an_inbox_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
+    old = to_json({"event": "issue_comment", "payload": comment()})
+    store.create(f"records/inbox/{REPOSITORY}/5/d-1.json", old)
+    store.create(f"records/inbox/{REPOSITORY}/5/d-2.json", b'{"event": 5, "payload": []}')
+    store.create(f"records/inbox/{REPOSITORY}/5/d-3.json", b"not json")
+    found = heard.unhandled(store, id)
+    assert [message.id for message in heard.messages(found, {})] == [11]
+    for one in found:
+        heard.handle(store, id, one)
+    assert heard.unhandled(store, id) == []

@@ -1,0 +1,105 @@
+"""A delivery that ends the process each time is set aside, and the others are dealt with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot import reconcile
+from runner import faults
+from tests.scenarios.lab import Lab, a_lab
+
+
+class Poison:
+    """Ends the process, or raises, whenever a decision is made on a message with that word."""
+
+    def __init__(self, error: type[BaseException] = faults.Ended) -> None:
+        self.error = error
+        self.times = 0
+        self.real = reconcile.decide
+
+    def __call__(self, thread: Any, recorded: Any) -> Any:
+        if any("poison" in message.body for message in thread.messages):
+            self.times += 1
+            raise self.error("poison")
+        return self.real(thread, recorded)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with a_lab(tmp_path) as lab:
+        lab.preregister()
+        yield lab
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
+    poison = Poison()
+    monkeypatch.setattr(reconcile, "decide", poison)
+    return poison
+
+
+def helped(lab: Lab) -> int:
+    return sum("what it does" in body for body in lab.comments(1))
+
+
+def test_a_delivery_that_ends_the_process_three_times_is_set_aside_and_told(
+    lab: Lab, poison: Poison, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.say("sam", 1, "poison")
+    assert poison.times == 3
+    (aside,) = lab.records("aside").values()
+    assert aside["said"]["message"]["body"] == "poison"
+    assert "ended the process 3 times" in aside["why"]
+    assert "is set aside" in caplog.text
+    assert sum("### ⚠️ Set aside" in body for body in lab.comments(1)) == 1
+    lab.say("sam", 1, "/help")
+    assert helped(lab) == 1
+    assert poison.times == 3
+    assert lab.records("inbox") == lab.records("tries") == {}
+
+
+def test_the_innocent_that_came_along_are_dealt_with(lab: Lab, poison: Poison) -> None:
+    for body in ("/help", "poison", "/help"):
+        lab.clock.advance(1)
+        lab.sandbox.comment("sam", 1, body)
+    lab.settle()
+    assert helped(lab) == 2
+    assert len(lab.records("aside")) == 1
+    assert poison.times == 4  # once together, three times by itself
+
+
+def test_a_process_that_ends_for_other_reasons_sets_nothing_aside(lab: Lab) -> None:
+    counts = {"n": 0}
+
+    def dies(point: str) -> None:
+        counts["n"] += 1
+        if counts["n"] % 17 == 0:
+            raise faults.Ended(point)
+
+    with faults.hooked(dies):
+        for _ in range(6):
+            lab.say("sam", 1, "/help")
+    assert helped(lab) == 6
+    assert lab.records("aside") == {}
+
+
+def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
+    lab: Lab, poison: Poison
+) -> None:
+    poison.error = RuntimeError
+    lab.say("sam", 1, "poison")
+    assert poison.times == reconcile.MOST_FAILURES
+    lab.say("sam", 1, "/help")
+    assert helped(lab) == 1
+
+
+def test_a_delivery_that_comes_again_after_it_was_set_aside_stays_there(
+    lab: Lab, poison: Poison
+) -> None:
+    lab.say("sam", 1, "poison")
+    for delivery in list(lab.sandbox.webhooks.deliveries):
+        lab.sandbox.webhooks.redeliver(delivery)
+    lab.settle()
+    assert poison.times == 3
