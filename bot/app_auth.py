@@ -1,0 +1,94 @@
+"""A GitHub App's credentials: a short-lived signed word of the App, and the token it is given.
+
+The App signs with its private key (a JWT, at most ten minutes long), GitHub answers with a token of
+the installation on the lab's repository, good for an hour and for that repository only. Times are
+GitHub's, from its answers' `Date`: a machine whose clock is wrong still gets in.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import jwt
+
+from bot.wire import Answer, Later, Refused, Unauthorized, Wire
+
+LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
+BACKDATED = timedelta(seconds=60)  # as GitHub advises
+RENEW_BEFORE = timedelta(minutes=5)  # a token's end
+
+
+class AppAuth:
+    """Call it for the token of the next request. Safe to share between threads."""
+
+    def __init__(
+        self,
+        app: str,
+        private_key: str,
+        repository: str,
+        *,
+        api: str = "https://api.github.com",
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`app`: the App's client id or number; `private_key`: its PEM text."""
+        self._app = app
+        self._key = private_key
+        self._repository = repository
+        self._wire = Wire(api, monotonic)
+        self._lock = threading.Lock()
+        self._token = ""
+        self._until: datetime | None = None
+
+    def __call__(self) -> str:
+        """The installation's token. Raises Later or Refused where GitHub gives none."""
+        with self._lock:
+            if not self._token or self._until is None or self._is_old(self._until):
+                self._get_token()
+            return self._token
+
+    def renew(self, token: str) -> None:
+        """GitHub did not take this token: the next one is another."""
+        with self._lock:
+            if token == self._token:
+                self._token = ""
+
+    def app_token(self) -> str:
+        """The App's own signed word, for requests as the App."""
+        with self._lock:
+            if not self._wire.answered:
+                self._as_app("GET", "/app")
+            return self._signed()
+
+    def _is_old(self, until: datetime) -> bool:
+        return self._wire.now() >= until - RENEW_BEFORE
+
+    def _get_token(self) -> None:
+        # Asked anew each time: who installs the App again has another installation.
+        found = self._as_app("GET", f"/repos/{self._repository}/installation").found
+        if found.get("suspended_at"):
+            raise Later("the App's installation is suspended")
+        name = self._repository.rpartition("/")[2]
+        made = self._as_app(
+            "POST", f"/app/installations/{found['id']}/access_tokens", {"repositories": [name]}
+        ).found
+        self._token = str(made["token"])
+        self._until = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00"))
+
+    def _as_app(self, verb: str, path: str, body: Any = None) -> Answer:
+        """Ask as the App. Where the local clock was believed and is wrong, the refusal says what
+        time it is, and the second word is right."""
+        try:
+            return self._wire.send(verb, path, self._signed(), body=body)
+        except Unauthorized:
+            pass
+        try:
+            return self._wire.send(verb, path, self._signed(), body=body)
+        except Unauthorized as error:
+            raise Refused(401, f"GitHub does not take the App's key: {error}") from None
+
+    def _signed(self) -> str:
+        now = self._wire.now() if self._wire.answered else datetime.now(UTC)
+        claims = {"iat": now - BACKDATED, "exp": now + LIFE, "iss": self._app}
+        return jwt.encode(claims, self._key, algorithm="RS256")
