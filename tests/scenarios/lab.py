@@ -24,6 +24,7 @@ from tests.stub_trainer import StubRay
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-of-the-tests"
+READING = 31  # seconds, that a plan must have stood for a bare `/run` to mean it
 TOKENS = {"ada": "ada-token", "sam": "sam-token", "grace": "grace-token"}
 
 HYPOTHESIS = "A tenfold warmer learning rate learns more in 16 steps."
@@ -189,18 +190,24 @@ class Lab:
         return issue.number
 
     def propose(
-        self, declaration: str = EXPERIMENT, *, path: str = "experiments/warm/experiment.yaml"
+        self,
+        declaration: str = EXPERIMENT,
+        *,
+        path: str = "experiments/warm/experiment.yaml",
+        reading: float = READING,
     ) -> int:
-        """Ada opens a pull request with a declaration and its text."""
+        """Ada opens a pull request with a declaration and its text; then there is time to read."""
         files = {path: declaration.encode(), "experiments/warm/text.txt": TEXT.encode()}
         self.sandbox.commit("ada", "warm", files, "Declare an experiment")
         pull = self.sandbox.open_pull("ada", "Warmer learning rate", "Tests #1.", "warm")
         self.settle()
+        self.clock.advance(reading)
         return pull.number
 
     def say(self, who: str, number: int, body: str) -> None:
-        """Somebody comments, a second after what came before; the bot does what follows."""
-        self.clock.advance(1)
+        """Somebody comments when there was time to read what came before; the bot does what
+        follows."""
+        self.clock.advance(READING)
         self.sandbox.comment(who, number, body)
         self.settle()
 

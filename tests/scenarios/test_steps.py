@@ -8,7 +8,7 @@ import pytest
 
 from bot.site import pages
 from runner import charts
-from tests.scenarios.lab import Lab, a_lab, form_body
+from tests.scenarios.lab import READING, Lab, a_lab, form_body
 from tests.scenarios.test_story import PIXEL, bpb, executions, look, tell
 from tests.stub_trainer import StubRay
 
@@ -64,6 +64,7 @@ def proposed(lab: Lab, files: dict[str, str], branch: str = "steps") -> int:
     lab.sandbox.commit("ada", branch, content, "Declare steps")
     pull = lab.sandbox.open_pull("ada", "Steps", "Tests #1.", branch)
     lab.settle()
+    lab.clock.advance(READING)
     return pull.number
 
 
@@ -80,7 +81,7 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     assert "**6 steps** (6 new)" in plan
     assert "| `train/fast,seed=0` | `train` | tokens | new |" in plan
     assert 's0["tokens<br>tokenize"]' in plan
-    assert "comments `/run`" in plan
+    assert "\n/run " in plan
     lab.say("grace", pull, "/run")
     result = lab.last(pull)
     assert "✅ 1 confirmed" in result
