@@ -133,15 +133,20 @@ def build(
     repository_url: Annotated[
         str, typer.Option(help="Where links to threads begin, as https://github.com.")
     ] = "https://github.com",
+    key: Annotated[
+        Path | None, typer.Option(help="The lab's signing key (`regatta key new`).")
+    ] = None,
 ) -> None:
     """Draw the leaderboard and its pages from the records."""
     from bot.site import pages
+    from runner import signing
     from runner.store import Store, StoreError
 
     try:
         opened = Store(store, jobs=jobs, make=False)
-        pages.build(opened, out, lab=lab, repository_url=repository_url)
-    except StoreError as error:
+        signs = signing.read_key(key) if key else None
+        pages.build(opened, out, lab=lab, repository_url=repository_url, key=signs)
+    except (StoreError, signing.BadKey) as error:
         _stop(str(error))
     print(out / "index.html")
 

@@ -37,6 +37,8 @@ from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
 from runner.cli_store import app as store_app
+from runner.cli_verify import app as key_app
+from runner.cli_verify import command as verify
 from runner.complaints import BadExperiment, near
 from runner.hardware import DESCRIBED, Slice, slice_named
 from runner.launch import RayAddress, RayError
@@ -50,6 +52,8 @@ app.command("new")(new)
 app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)
 app.add_typer(store_app, name="store")
+app.command("verify")(verify)
+app.add_typer(key_app, name="key")
 
 ThePath = Annotated[
     Path, typer.Argument(metavar="PATH", help="An experiment's folder or its experiment.yaml.")

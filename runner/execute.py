@@ -33,6 +33,7 @@ RETRIES = MOST_ATTEMPTS  # of a task whose worker or node was lost; the last one
 MOST_WORDS = 400  # of why a step failed
 MOST_WAITING = 1000  # tasks of one step that are in Ray's hands at a time
 NO_INPUT = "what it needs could not be made"
+NOT_HERE = "its output is not in the store; is the store's folder there on every node?"
 
 
 class StepsFailed(Exception):
@@ -78,17 +79,18 @@ def run(store: Store, plan: Plan, code: str, execution: str) -> None:
             elif isinstance(error, _gone()):
                 lost += names
             why |= dict.fromkeys(names, words)
-        for name in names:
-            step = plan.steps[name]
-            if not why[name] and not makers.find(store, step.store, step.fingerprint, check=False):
-                why[name] = (
-                    "its output is not in the store; is the store's folder there on every node?"
-                )
+        made_here = [name for name in names if not why[name]]
+        if made_here and not _is_there(store, plan.steps[made_here[0]]):
+            why |= dict.fromkeys(made_here, NOT_HERE)
     told = {name: f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)}
     if failed := [words for name, words in told.items() if name not in lost]:
         raise StepsFailed("; ".join(failed))
     if lost:
         raise StepsLost("; ".join(told.values()))
+
+
+def _is_there(store: Store, step: PlannedStep) -> bool:
+    return makers.find(store, step.store, step.fingerprint, check=False) is not None
 
 
 def _needs(plan: Plan, names: Iterable[str]) -> list[str]:

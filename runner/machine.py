@@ -62,6 +62,8 @@ def _take_cores(wanted: int) -> int:
     if not hasattr(os, "sched_setaffinity"):
         return wanted
     allowed = sorted(os.sched_getaffinity(0))
+    if wanted >= len(allowed):  # there is nothing to choose
+        return len(allowed)
     free = [core for core in allowed if len(_held) < wanted and _hold(core)]
     others = [core for core in allowed if core not in free]
     cores = (free + others)[:wanted]

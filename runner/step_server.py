@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from runner import guard, machine, step_child
+from runner import closure, guard, machine, step_child
 from runner.step_child import Job
 
 LAB = Path(__file__).parents[1]  # where the lab's packages lie
@@ -127,8 +127,9 @@ def serve() -> None:
 
 def _imported() -> list[str]:
     """The lab's files that this process has imported, which it does before it makes anything."""
-    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    return [file for file in loaded if file and file.startswith(f"{LAB}{os.sep}")]
+    of_the_lab = (name for name in sys.modules if name.partition(".")[0] in closure.ROOMS)
+    loaded = (getattr(sys.modules[name], "__file__", None) for name in of_the_lab)
+    return [file for file in loaded if file]
 
 
 def _written(files: list[str]) -> list[int]:

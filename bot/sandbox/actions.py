@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from bot.sandbox import shapes
-from bot.sandbox.errors import forbidden, invalid, not_found
+from bot.sandbox.errors import Redirect, Refused, forbidden, invalid, not_found
 from bot.sandbox.state import RANKS, Comment, Issue, User, World
 from bot.sandbox.webhooks import Webhooks
 
@@ -60,7 +60,14 @@ class Actions:
         try:
             return self.world.issues[number]
         except KeyError:
-            raise not_found() from None
+            pass
+        match self.world.elsewhere.get(number):
+            case None:
+                raise not_found()
+            case "":
+                raise Refused(410, "This issue was deleted")
+            case path:
+                raise Redirect(path)
 
     def issue_comment(self, comment_id: int) -> Comment:
         try:

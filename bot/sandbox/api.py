@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from bot.sandbox import api_code, api_git, api_pulls, api_threads, shapes
+from bot.sandbox import api_app, api_code, api_git, api_pulls, api_threads, shapes
 from bot.sandbox.errors import Refused, forbidden, not_found
 from bot.sandbox.forks import Fork
 from bot.sandbox.rest import Answer, Person, known_repository, known_token
@@ -22,6 +22,8 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def routes(sandbox: Sandbox) -> APIRouter:
+    whole = APIRouter()
+    whole.include_router(api_app.routes(sandbox))
     router = APIRouter(dependencies=[Depends(known_token)])
     router.include_router(_people(sandbox))
     for part in (
@@ -41,7 +43,8 @@ def routes(sandbox: Sandbox) -> APIRouter:
     def not_implemented(operation: str, request: Request) -> Response:
         raise Refused(501, f"the sandbox does not implement {request.method} /{operation}")
 
-    return router
+    whole.include_router(router)
+    return whole
 
 
 def fork_routes(fork: Fork) -> APIRouter:
@@ -94,12 +97,6 @@ def _repository(sandbox: Sandbox) -> APIRouter:
     @router.get("")
     def get_repository() -> Response:
         return Answer(shapes.full_repository(world))
-
-    @router.get("/installation")
-    def get_repository_installation(who: Person) -> Response:
-        if not sandbox.is_app(who):
-            raise Refused(401, "A JSON web token could not be decoded")
-        return Answer(shapes.installation(world))
 
     @router.get("/collaborators/{login}/permission")
     def get_permission(login: str, who: Person) -> Response:

@@ -99,7 +99,8 @@ def _checks(sandbox: Sandbox) -> APIRouter:
         """The fields of a check run, their types checked."""
         found: dict[str, Any] = {key: text(sent, key, "CheckRun") for key in CHECK_TEXTS}
         found["output"] = fields(fields(sent).get("output") or {})
-        return {key: value for key, value in found.items() if value}
+        found = {key: value for key, value in found.items() if value}
+        return found | ({"actions": sent["actions"]} if "actions" in sent else {})
 
     @router.post("/check-runs")
     def create_check_run(sent: Sent, who: Person) -> Response:

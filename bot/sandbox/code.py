@@ -241,6 +241,19 @@ class Code(Threads):
             self._fill(run, given)
             return run
 
+    def press(self, login: str, run_id: int, identifier: str) -> None:
+        """Somebody with write access presses a button of a check run."""
+        with self.changing():
+            user, run = self.user(login), self.check_run(run_id)
+            self.need(user, "write")
+            if identifier not in [each["identifier"] for each in run.actions]:
+                raise not_found(f"the check run has no button {identifier!r}")
+            seen = shapes_code.check_run(self.world, run)
+            seen["check_suite"] = shapes_code.check_suite(self.world, run)
+            pressed = {"identifier": identifier}
+            told = {"action": "requested_action", "check_run": seen, "requested_action": pressed}
+            self.emit("check_run", user, **told)
+
     def check_run(self, run_id: int) -> CheckRun:
         try:
             return self.world.checks[run_id]
@@ -277,6 +290,9 @@ class Code(Threads):
         for key in ("summary", "text"):
             if len(output.get(key) or "") > LONGEST_OUTPUT:
                 raise invalid("CheckRun", f"output.{key}", "too_long")
+        actions = given.get("actions")
+        if actions is not None:
+            _check_actions(actions)
         try:
             times = {k: moment(given[k]) for k in ("started_at", "completed_at") if given.get(k)}
         except ValueError:
@@ -291,6 +307,8 @@ class Code(Threads):
             run.text = output.get("text", run.text)
             run.images = output.get("images", run.images)
             run.annotations = run.annotations + output.get("annotations", [])
+        if actions is not None:
+            run.actions = [dict(each) for each in actions]
         if conclusion:
             run.status, run.conclusion = "completed", conclusion
             run.completed_at = times.get("completed_at") or self.world.clock.now()
@@ -298,3 +316,15 @@ class Code(Threads):
             run.status = status
             if status != "completed":
                 run.conclusion = run.completed_at = None
+
+
+def _check_actions(actions: Any) -> None:
+    """Three buttons at most, their texts no longer than GitHub shows."""
+    longest = {"label": 20, "identifier": 20, "description": 40}
+    if not isinstance(actions, list) or len(actions) > 3:
+        raise invalid("CheckRun", "actions", "too_long")
+    for each in actions:
+        for key, most in longest.items():
+            value = each.get(key) if isinstance(each, dict) else None
+            if not isinstance(value, str) or not 0 < len(value) <= most:
+                raise invalid("CheckRun", f"actions.{key}", "invalid")

@@ -22,6 +22,14 @@ class Refused(Exception):
         }
 
 
+class Redirect(Refused):
+    """What was asked about has another address now; `path` is below the API's."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(301, "Moved Permanently")
+        self.path = path
+
+
 def not_found(message: str = "Not Found") -> Refused:
     return Refused(404, message)
 

@@ -6,7 +6,12 @@
 | status_after  | does it, then answers `status`                           | yes                 |
 | drop_before   | closes the connection without a word                     | no                  |
 | drop_after    | does it, then closes the connection: outcome unknown     | yes                 |
+| later         | answers `status`, and does it `seconds` later            | not yet             |
+| cut           | does it, then breaks off in the middle of the answer     | yes                 |
+| expired       | 401: this token is not taken any more, now or later      | no                  |
 | stale         | a list leaves out what is younger than `seconds`         | (reads only)        |
+
+What is to happen later happens with the first request after its time, or by `Gate.catch_up`.
 """
 
 from __future__ import annotations
@@ -15,7 +20,10 @@ import re
 import threading
 from dataclasses import dataclass, field
 
-KINDS = ("status_before", "status_after", "drop_before", "drop_after", "stale")
+KINDS = (
+    "status_before", "status_after", "drop_before", "drop_after", "later", "cut", "expired",
+    "stale",
+)  # fmt: skip
 
 
 @dataclass
@@ -27,7 +35,7 @@ class Fault:
     status: int = 502
     body: str = '{"message": "Server Error"}'
     headers: dict[str, str] = field(default_factory=dict)
-    seconds: float = 60.0  # for stale: how young is too young
+    seconds: float = 60.0  # for stale: how young is too young; for later: how much later
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

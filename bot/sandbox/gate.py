@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 API = "/api/v3"
 LIMIT = 5000
+MADE_AT_MOST = ((80, timedelta(minutes=1)), (500, timedelta(hours=1)))
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "testserver")
 Headers = list[tuple[bytes, bytes]]
 
@@ -35,11 +38,34 @@ class ConnectionDropped(ConnectionError):
 
 
 class Rates:
-    """How many requests each token made in its hour; counted, never enforced."""
+    """How many requests each token made in its hour, and when it wrote; counted, and enforced where
+    `bite` says so: 5,000 requests an hour, 80 new things a minute and 500 an hour."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._hours: dict[str, tuple[int, int]] = {}  # token → (reset, used)
+        self._made: dict[str, list[datetime]] = {}  # token → when it made something, lately
+        self.bite = False
+        self.limit = LIMIT
+
+    def refusal(self, token: str, method: str) -> tuple[str, dict[str, str]] | None:
+        """Why a request is not taken now, and the headers that say until when; None: it is."""
+        if not self.bite:
+            return None
+        if self.count(token, 0)["remaining"] == 0:
+            return "API rate limit exceeded for installation.", {}
+        if method == "GET":
+            return None
+        now = self._clock.now()
+        lately = [at for at in self._made.get(token, []) if at > now - timedelta(hours=1)]
+        for most, span in MADE_AT_MOST:
+            within = [at for at in lately if at > now - span]
+            if len(within) >= most:
+                wait = (within[-most] + span - now).total_seconds()
+                words = "You have exceeded a secondary rate limit. Please wait a few minutes."
+                return words, {"retry-after": str(max(1, int(wait)))}
+        self._made[token] = [*lately, now]
+        return None
 
     def count(self, token: str, requests: int = 1) -> dict[str, int]:
         now = int(self._clock.now().timestamp())
@@ -48,13 +74,25 @@ class Rates:
             reset, used = now + 3600, 0
         self._hours[token] = (reset, used + requests)
         used += requests
-        return {"limit": LIMIT, "remaining": max(0, LIMIT - used), "reset": reset, "used": used}
+        left = max(0, self.limit - used)
+        return {"limit": self.limit, "remaining": left, "reset": reset, "used": used}
 
 
 class Gate:
     def __init__(self, app: ASGIApp, sandbox: Sandbox) -> None:
         self._app = app
         self._sandbox = sandbox
+        self._to_come: list[tuple[datetime, Scope, bytes]] = []
+        self._coming = asyncio.Lock()
+
+    async def catch_up(self) -> None:
+        """Do what was put off until now."""
+        async with self._coming:
+            now = self._sandbox.world.clock.now()
+            due = [each for each in self._to_come if each[0] <= now]
+            self._to_come = [each for each in self._to_come if each[0] > now]
+            for _, scope, body in due:
+                await self._answer(scope, _again(body))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,17 +117,28 @@ class Gate:
 
     async def _api(self, scope: Scope, receive: Receive, send: Send, asked: dict[str, str]) -> None:
         method, path = scope["method"], scope["path"].removeprefix(API)
+        await self.catch_up()
         fault = self._sandbox.faults.take(method, path)
         kind = fault.kind if fault else ""
+        token = asked.get("authorization", "")
+        limited = None if fault else self._sandbox.rates.refusal(token, method)
         if kind == "stale":
             assert fault is not None
             scope.setdefault("state", {})["younger_than"] = fault.seconds
         status, body = 0, b""
         headers: Headers = []
-        if not kind.endswith("_before"):
+        if kind == "expired":
+            self._sandbox.world.tokens.pop(token.partition(" ")[2].strip(), None)
+        if fault and kind == "later":
+            due = self._sandbox.world.clock.now() + timedelta(seconds=fault.seconds)
+            self._to_come.append((due, scope, await _whole(receive)))
+        elif limited:
+            status, headers, body = _limited(*limited)
+        elif not kind.endswith("_before"):
             status, headers, body = await self._answer(scope, receive)
-        if fault and kind.startswith("status"):
+        if fault and (kind.startswith("status") or kind == "later"):
             status, headers, body = _faulty(fault)
+        if kind:
             headers.append((b"x-sandbox-fault", kind.encode()))
         if kind.startswith("drop"):
             status = 0
@@ -106,13 +155,16 @@ class Gate:
             await _drop(receive)
             return
         free = status == 304 or path == "/rate_limit"
-        rate = self._sandbox.rates.count(asked.get("authorization", ""), 0 if free else 1)
+        rate = self._sandbox.rates.count(token, 0 if free else 1)
         for name, value in rate.items():
             headers.append((f"x-ratelimit-{name}".encode(), str(value).encode()))
         headers.append((b"x-ratelimit-resource", b"core"))
         headers.append((b"x-github-media-type", b"github.v3; format=json"))
         headers.append((b"date", self._sandbox.world.clock.date_header().encode()))
-        await _send(send, status, headers, body)
+        if kind == "cut":
+            await _cut(receive, send, status, headers, body)
+        else:
+            await _send(send, status, headers, body)
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, Headers, bytes]:
         """Run the operation and keep its answer, so that a fault can still take it away."""
@@ -149,6 +201,47 @@ async def _send(send: Send, status: int, headers: Headers, body: bytes) -> None:
         headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _cut(receive: Receive, send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """Promise the whole body, send half of it and close the connection."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, (b"content-length", str(len(body)).encode())],
+        }
+    )
+    await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+    transport = getattr(getattr(receive, "__self__", None), "transport", None)
+    if transport is None:
+        raise ConnectionDropped("the sandbox broke off an answer")
+    transport.close()
+    await asyncio.sleep(0.01)  # until uvicorn knows that nobody listens any more
+
+
+async def _whole(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
+
+
+def _again(body: bytes) -> Receive:
+    """A request's body, to be read once more."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _limited(words: str, more: dict[str, str]) -> tuple[int, Headers, bytes]:
+    body = json.dumps({"message": words, "documentation_url": "https://docs.github.com/rest"})
+    headers = {"content-type": "application/json; charset=utf-8"} | more
+    return 403, [(name.encode(), value.encode()) for name, value in headers.items()], body.encode()
 
 
 async def _drop(receive: Receive) -> None:

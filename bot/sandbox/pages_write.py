@@ -103,6 +103,15 @@ def routes(pages: Pages) -> APIRouter:
         sandbox.home(issue).commit(persona(sent), issue.pull.head, files, message)
         return go_to(sent, issue)
 
+    @router.post(f"{root}/runs/{{run_id}}/press")
+    def press(run_id: int, sent: Form) -> Response:
+        sandbox.press(persona(sent), run_id, sent["identifier"])
+        run = sandbox.check_run(run_id)
+        for issue in sandbox.world.issues.values():
+            if issue.pull and issue.pull.head_sha == run.head_sha:
+                return go_to(sent, issue)
+        return RedirectResponse(f"{root}/runs/{run_id}", status_code=303)
+
     @router.post(f"{root}/pull/{{number}}/review")
     def review(number: int, sent: Form) -> Response:
         sandbox.submit_review(persona(sent), number, sent["event"], sent["body"])

@@ -12,7 +12,7 @@ from fastapi import Body, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from bot.sandbox.errors import Refused, invalid, not_found
+from bot.sandbox.errors import Redirect, Refused, invalid, not_found
 from bot.sandbox.gate import API
 from bot.sandbox.sandbox import Sandbox
 from bot.sandbox.state import User, moment
@@ -35,8 +35,12 @@ async def known_token(request: Request) -> User | None:
         return None
     scheme, _, token = given.partition(" ")
     user = sandbox_of(request).world.tokens.get(token.strip())
-    if scheme.lower() not in ("token", "bearer") or user is None:
+    world = sandbox_of(request).world
+    ended = world.issued.get(token.strip(), world.clock.now()) < world.clock.now()
+    if scheme.lower() not in ("token", "bearer") or user is None or ended:
         raise Refused(401, "Bad credentials")
+    if user is world.bot and world.suspended_at:
+        raise Refused(403, "This installation has been suspended")
     return user
 
 
@@ -46,8 +50,17 @@ async def known_person(who: Annotated[User | None, Depends(known_token)]) -> Use
     return who
 
 
-async def known_repository(owner: str, repo: str, request: Request) -> None:
-    if f"{owner}/{repo}".lower() != sandbox_of(request).world.full_name.lower():
+async def known_repository(
+    owner: str, repo: str, request: Request, who: Annotated[User | None, Depends(known_token)]
+) -> None:
+    """404 for what is no repository, or a private one of others; a former name redirects."""
+    world, name = sandbox_of(request).world, f"{owner}/{repo}".lower()
+    if world.private and (who is None or not (who.role or who is world.bot)):
+        raise not_found()
+    if name in world.old_names:
+        rest = request.url.path.split("/", 6)[6:]
+        raise Redirect("/".join([f"/repositories/{world.repository_id}", *rest]))
+    if name != world.full_name.lower():
         raise not_found()
 
 
@@ -142,7 +155,10 @@ def answer_errors(app: FastAPI, page: Callable[[Request, Refused], Response]) ->
 
     def refuse(request: Request, refused: Refused) -> Response:
         if request.url.path.startswith(f"{API}/"):
-            return Answer(refused.as_json(), status_code=refused.status)
+            body, headers = refused.as_json(), {}
+            if isinstance(refused, Redirect):
+                body["url"] = headers["Location"] = sandbox_of(request).world.api + refused.path
+            return Answer(body, status_code=refused.status, headers=headers)
         return page(request, refused)
 
     @app.exception_handler(Refused)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.sandbox.faults import Faults
-from bot.sandbox.forks import Forks
 from bot.sandbox.gate import Logged, Rates
 from bot.sandbox.git import Git, Signature
+from bot.sandbox.owners import Owners
 from bot.sandbox.state import Clock, Role, User, World
 from bot.sandbox.webhooks import Deliver, Webhooks
 
@@ -32,9 +32,9 @@ PERSONAS = (
 BOT = "regatta-lab[bot]"
 
 
-class Sandbox(Forks):
-    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `reviews.py` and
-    `forks.py`."""
+class Sandbox(Owners):
+    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `reviews.py`,
+    `forks.py` and `owners.py`."""
 
     def __init__(self, world: World, webhooks: Webhooks) -> None:
         super().__init__(world, webhooks)
@@ -70,8 +70,12 @@ def make_sandbox(
     leaderboard_url: str | None = None,
     clock: Clock | None = None,
     deliver: Deliver | None = None,
+    app_key: str | None = None,
 ) -> Sandbox:
-    """A sandbox whose `main` has one commit with `files`; its git repository is under `root`."""
+    """A sandbox whose `main` has one commit with `files`; its git repository is under `root`.
+
+    `app_key`: the App's public key (PEM), for a bot that signs as the App; `bot_token` is good
+    beside it."""
     clock = clock or Clock()
     path = root / "repository.git"
     for old in (path, *root.glob("fork-of-*.git")):  # the rest of the world was in memory
@@ -79,6 +83,7 @@ def make_sandbox(
     lab = User(1, owner, owner, role="admin", type="Organization")
     bot = User(2, BOT, "Regatta Lab", type="Bot", email=f"{BOT}@users.noreply.localhost")
     world = World(lab, repo, bot, Git(path), clock, clock.now(), leaderboard_url=leaderboard_url)
+    world.app_key = app_key
     for number, one in enumerate(PERSONAS, start=11):
         email = f"{one.login}@users.noreply.localhost"
         person = User(number, one.login, one.name, one.role, email=email)
@@ -89,4 +94,4 @@ def make_sandbox(
     world.tokens[bot_token] = bot
     by = Signature(owner, f"{owner}@users.noreply.localhost", clock.now())
     world.git.add_commit(world.default_branch, files, "A new lab", by, None)
-    return Sandbox(world, Webhooks(webhook_url, webhook_secret, deliver))
+    return Sandbox(world, Webhooks(webhook_url, webhook_secret, deliver, now=clock.now))

@@ -50,7 +50,16 @@ class _Network:
         self._forks: dict[int, ASGIApp] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._of(scope)(scope, receive, send)
+        await self._of(scope)(self._by_name(scope), receive, send)
+
+    def _by_name(self, scope: Scope) -> Scope:
+        """`/repositories/{id}/…`, where redirects lead, is the repository's name and the rest."""
+        world = self._sandbox.world
+        path, prefix = str(scope.get("path", "")), f"{API}/repositories/{world.repository_id}"
+        if path != prefix and not path.startswith(f"{prefix}/"):
+            return scope
+        renamed = f"{API}/repos/{world.full_name}{path.removeprefix(prefix)}"
+        return {**scope, "path": renamed, "raw_path": renamed.encode()}
 
     def _of(self, scope: Scope) -> ASGIApp:
         path = str(scope.get("path", "")).lower() + "/"

@@ -101,7 +101,10 @@ APP_PERMISSIONS = {
     "metadata": "read",
     "pull_requests": "write",
 }
-APP_EVENTS = ["issues", "issue_comment", "pull_request", "push"]
+APP_EVENTS = [
+    "check_run", "issue_comment", "issues", "pull_request", "pull_request_review", "push",
+    "repository",
+]  # fmt: skip
 
 
 def app(world: World) -> Json:
@@ -142,8 +145,10 @@ def installation(world: World) -> Json:
         "created_at": stamp(world.created_at),
         "updated_at": stamp(world.created_at),
         "single_file_name": None,
-        "suspended_by": None,
-        "suspended_at": None,
+        "has_multiple_single_files": False,
+        "single_file_paths": [],
+        "suspended_by": user(world, world.owner) if world.suspended_at else None,
+        "suspended_at": time(world.suspended_at),
     }
 
 
@@ -176,7 +181,7 @@ def repository(world: World) -> Json:
         "node_id": node_id("Repository", world.repository_id),
         "name": world.name,
         "full_name": world.full_name,
-        "private": False,
+        "private": world.private,
         "owner": user(world, world.owner),
         "html_url": world.html,
         "description": "An open lab in a box",
@@ -210,7 +215,7 @@ def repository(world: World) -> Json:
         "web_commit_signoff_required": False,
         "topics": [],
         "custom_properties": {},
-        "visibility": "public",
+        "visibility": "private" if world.private else "public",
         "open_issues_count": waiting,
         "license": None,
         "forks": 0,

@@ -298,6 +298,28 @@ def check_run(world: World, run: CheckRun) -> Json:
     }
 
 
+def check_suite(world: World, run: CheckRun) -> Json:
+    """As webhooks have it; answers name its id only."""
+    seen = check_run(world, run)
+    id = seen["check_suite"]["id"]
+    branches = [name for name, sha in world.git.branches().items() if sha == run.head_sha]
+    return {
+        "id": id,
+        "node_id": node_id("CheckSuite", id),
+        "head_branch": branches[0] if branches else None,
+        "head_sha": run.head_sha,
+        "status": run.status,
+        "conclusion": run.conclusion,
+        "url": f"{repo_api(world)}/check-suites/{id}",
+        "before": None,
+        "after": run.head_sha,
+        "pull_requests": seen["pull_requests"],
+        "app": seen["app"],
+        "created_at": stamp(run.created_at),
+        "updated_at": stamp(run.created_at),
+    }
+
+
 def _minimal_pull(world: World, one: Issue) -> Json:
     assert one.pull is not None
     repo = {"id": world.repository_id, "name": world.name, "url": repo_api(world)}

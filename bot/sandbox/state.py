@@ -165,6 +165,7 @@ class CheckRun:
     text: str | None = None
     images: list[dict[str, str]] = field(default_factory=list)
     annotations: list[dict[str, object]] = field(default_factory=list)
+    actions: list[dict[str, str]] = field(default_factory=list)  # its buttons
 
 
 @dataclass
@@ -192,6 +193,12 @@ class World:
     installation_id: int = 900_001
     forks: dict[int, World] = field(default_factory=dict)  # by repository id
     parent: World | None = None  # of a fork
+    old_names: set[str] = field(default_factory=set)  # lower-case; they redirect
+    elsewhere: dict[int, str] = field(default_factory=dict)  # transferred issues → their new path
+    private: bool = False
+    suspended_at: datetime | None = None  # the App's installation
+    app_key: str | None = None  # the App's public key, PEM; without one there is no App to sign
+    issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → their end
 
     def repository(self, id: int | None) -> World | None:
         """This repository or one of its forks; None if there is none of that id."""

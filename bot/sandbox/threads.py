@@ -41,7 +41,7 @@ class Threads(Actions):
             raise invalid("Issue", "title", "missing_field")
         self.check_body("Issue", body)
         now = self.world.clock.now()
-        number = len(self.world.issues) + 1
+        number = len(self.world.issues) + len(self.world.elsewhere) + 1
         issue = Issue(self.world.new_id(), number, user, title.strip(), body, now, now)
         self.world.issues[number] = issue
         return issue

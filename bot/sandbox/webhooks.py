@@ -17,6 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -35,20 +36,34 @@ class Delivery:
     status: int | None = None  # None until it was tried; 0 when nobody answered
 
 
+@dataclass
+class Attempt:
+    """One try at a delivery, as the App's list has it."""
+
+    id: int
+    delivery: Delivery
+    at: datetime
+    again: bool
+    status: int = 0  # 0: nobody answered, or not yet
+
+
 def sign(secret: str, body: bytes) -> str:
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
 
 
 class Webhooks:
     def __init__(
-        self, url: str | None, secret: str, deliver: Deliver | None = None, *, hook_id: int = 1
-    ) -> None:
+        self, url: str | None, secret: str, deliver: Deliver | None = None, *, hook_id: int = 1,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:  # fmt: skip
         self.deliveries: list[Delivery] = []
+        self.attempts: list[Attempt] = []  # oldest first
+        self._now = now
         self._secret = secret
         self._hook_id = hook_id
         self._waiting: collections.deque[Delivery] = collections.deque()
         self._sending = threading.Lock()
-        self._posts: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._posts: queue.SimpleQueue[Attempt] = queue.SimpleQueue()
         self._idle = threading.Condition()
         self._unsent = 0
         self._thread: threading.Thread | None = None
@@ -86,35 +101,39 @@ class Webhooks:
 
     def redeliver(self, delivery: Delivery) -> None:
         """Send the same body under the same id again, as GitHub's button does."""
-        self._send(delivery)
+        self._send(delivery, again=True)
 
     def drain(self, timeout: float = 10) -> bool:
         """Wait until everything queued was tried; False if time ran out."""
         with self._idle:
             return self._idle.wait_for(lambda: self._unsent == 0, timeout)
 
-    def _send(self, delivery: Delivery) -> None:
+    def _send(self, delivery: Delivery, *, again: bool = False) -> None:
         if self._deliver is None:
             return
+        attempt = Attempt(len(self.attempts) + 1, delivery, self._now(), again)
+        self.attempts.append(attempt)
         if not self._in_background:
-            delivery.status = self._deliver(delivery.headers, delivery.body)
+            attempt.status = self._deliver(delivery.headers, delivery.body)
+            delivery.status = attempt.status
             return
         with self._idle:
             self._unsent += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._post_all, name="hooks", daemon=True)
                 self._thread.start()
-        self._posts.put(delivery)
+        self._posts.put(attempt)
 
     def _post_all(self) -> None:
         while True:
-            delivery = self._posts.get()
+            attempt = self._posts.get()
+            delivery = attempt.delivery
             try:
                 assert self._deliver is not None
-                delivery.status = self._deliver(delivery.headers, delivery.body)
+                attempt.status = self._deliver(delivery.headers, delivery.body)
             except httpx.HTTPError as error:
-                delivery.status = 0
                 log.warning("%s %s was not delivered: %s", delivery.event, delivery.id, error)
+            delivery.status = attempt.status
             with self._idle:
                 self._unsent -= 1
                 self._idle.notify_all()

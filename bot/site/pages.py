@@ -17,9 +17,12 @@ from urllib.parse import quote, urlsplit
 
 import jinja2
 
+from bot.site import forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
 from runner import charts, figures, record, steps_view
 from runner.analysis import verdicts
+from runner.analysis.calibration import Bin
+from runner.signing import Key
 from runner.store import Store, to_json
 
 HERE = Path(__file__).parent
@@ -42,9 +45,14 @@ class SiteSummary:
 
 
 def build(
-    store: Store, out: Path, *, lab: str = "Regatta", repository_url: str | None = None
+    store: Store,
+    out: Path,
+    *,
+    lab: str = "Regatta",
+    repository_url: str | None = None,
+    key: Key | None = None,
 ) -> SiteSummary:
-    """Build the whole site into the folder `out`.
+    """Build the whole site into the folder `out`, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests and do not link them. Raises SiteError where `out` holds something
@@ -58,7 +66,9 @@ def build(
     out.parent.mkdir(parents=True, exist_ok=True)
     _sweep(out)
     try:
-        drawn = _write(facts, new, out, _environment(lab, repository_url))
+        drawn = _write(facts, new, out, _environment(lab, repository_url, bool(key)))
+        if key:
+            signed.write(store, facts, new, key)
         old = new.with_suffix(".old")
         if out.exists():
             out.rename(old)
@@ -96,6 +106,8 @@ def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
     (new / "index.html").write_text(index, encoding="utf-8")
     (new / "api").mkdir()
     (new / "api" / "leaderboard.json").write_bytes(to_json(leaderboard(facts)))
+    _write_forecasts(facts, new, pages)
+    public.write(new, pages)
     page, drawn = pages.get_template("execution.html"), 0
     for entry in facts.entries:
         folder = Path("executions") / entry.execution.id
@@ -106,6 +118,19 @@ def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
         text = page.render(root="../../", entry=entry, chart=chart, repositories=facts.repositories)
         (new / folder / "index.html").write_text(text, encoding="utf-8")
     return drawn
+
+
+def _write_forecasts(facts: Lab, new: Path, pages: jinja2.Environment) -> None:
+    told = forecasts.forecasts(facts.entries)
+    page = pages.get_template("forecasts.html").render(
+        root="",
+        told=told,
+        people=forecasts.forecasters(told),
+        all=forecasts.of_the_lab(told),
+        reliability=reliability,
+    )
+    (new / "forecasts.html").write_text(page, encoding="utf-8")
+    (new / "api" / "forecasts.json").write_bytes(to_json([_forecast(one) for one in told]))
 
 
 # ── Charts ───────────────────────────────────────────────────────────────────────────────────
@@ -191,10 +216,23 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
+def _forecast(forecast: forecasts.Forecast) -> dict[str, Any]:
+    prediction = forecast.verdict.prediction
+    return {
+        "prediction": prediction.sentence,
+        "confidence": prediction.confidence,
+        "outcome": forecast.verdict.outcome,
+        "author": forecast.author,
+        "counts": not forecast.not_counted,
+        "execution": forecast.entry.execution.id,
+        "at": forecast.entry.execution.at.isoformat(),
+    }
+
+
 # ── What templates are given ─────────────────────────────────────────────────────────────────
 
 
-def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
+def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Environment:
     """The templates, with figures as people read them. Strangers' words are escaped."""
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
@@ -213,6 +251,7 @@ def _environment(lab: str, repository_url: str | None) -> jinja2.Environment:
 
     pages.globals.update(
         lab=lab,
+        signs=signs,
         marks=MARKS,
         thread=thread,
         commit=commit,
@@ -244,6 +283,12 @@ def whisker(row: Row, group: Group) -> str:
     begin, end = ((end - low) / width * 100 for end in row.band)
     middle = (row.mean - low) / width * 100
     return f"--a:{begin:.1f}%;--b:{end - begin:.1f}%;--m:{middle:.1f}%"
+
+
+def reliability(bin: Bin) -> str:
+    """Where the interval of a share and the share itself lie between 0 and 1, as CSS."""
+    low, high = bin.interval
+    return f"--a:{100 * low:.1f}%;--b:{100 * (high - low):.1f}%;--m:{100 * bin.share:.1f}%"
 
 
 def strip(verdict: record.Verdict) -> dict[str, float] | None:

@@ -46,7 +46,7 @@ class Description:
     def complaint(self, method: str, path: str, status: int, body: bytes) -> str | None:
         """What is wrong with an answer, or None."""
         operation = self.operation(method, path)
-        if operation is None or status in (401, 304):
+        if operation is None or status in (301, 304, 401):  # which any request may be answered
             return None
         said = f"{method} {path} answered {status}"
         response = operation["responses"].get(str(status))

@@ -93,3 +93,52 @@ def test_faults_and_clock_are_set_over_http(ask: Ask, url: str) -> None:
     requests.post(f"{url}/_sandbox/faults", json=fault, timeout=5)
     requests.delete(f"{url}/_sandbox/faults", timeout=5)
     assert ask("GET", "/issues").status_code == 200
+
+
+def test_an_effect_appears_later(bot: Repository, sandbox: Sandbox) -> None:
+    sandbox.faults.add(Fault("later", "POST", COMMENTS, seconds=10))
+    with pytest.raises(GithubException) as refused:
+        bot.get_issue(1).create_comment("hello")
+    assert refused.value.status == 502
+    sandbox.world.clock.advance(9)
+    assert list(bot.get_issue(1).get_comments()) == []
+    sandbox.world.clock.advance(1)
+    assert [each.body for each in bot.get_issue(1).get_comments()] == ["hello"]
+    assert bodies(sandbox) == ["hello"]
+
+
+def test_a_cut_answer_has_taken_effect(bot: Repository, sandbox: Sandbox) -> None:
+    sandbox.faults.add(Fault("cut", "POST", COMMENTS))
+    with pytest.raises(requests.RequestException):
+        bot.get_issue(1).create_comment("hello")
+    assert bodies(sandbox) == ["hello"]
+    bot.get_issue(1).create_comment("again")
+    assert bodies(sandbox) == ["hello", "again"]
+
+
+def test_a_token_that_expired_is_never_taken_again(bot: Repository, sandbox: Sandbox) -> None:
+    sandbox.faults.add(Fault("expired", "POST", COMMENTS))
+    for _ in range(2):
+        with pytest.raises(GithubException) as refused:
+            bot.get_issue(1).create_comment("hello")
+        assert refused.value.status == 401
+    assert bodies(sandbox) == []
+
+
+def test_limits_bite_where_they_are_told_to(bot: Repository, sandbox: Sandbox) -> None:
+    sandbox.rates.bite = True
+    for n in range(80):
+        bot.get_issue(1).create_comment(f"{n}")
+    with pytest.raises(GithubException) as refused:
+        bot.get_issue(1).create_comment("one too many")
+    assert refused.value.status == 403
+    assert refused.value.headers is not None
+    assert refused.value.headers["retry-after"] == "60"
+    assert len(list(bot.get_issue(1).get_comments())) == 80  # reading is another budget
+    sandbox.world.clock.advance(60)
+    bot.get_issue(1).create_comment("in time")
+    sandbox.rates.limit = 10
+    with pytest.raises(GithubException) as used_up:
+        bot.get_issue(1).create_comment("too much in an hour")
+    assert used_up.value.headers is not None
+    assert used_up.value.headers["x-ratelimit-remaining"] == "0"

@@ -1,0 +1,68 @@
+"""The pages on other labs' public figures: how forecasts of them came out, and their audit. These
+are the same in every lab, since nothing of its records is in them."""
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from runner.analysis import public_boards, scaling, speedrun
+from runner.analysis.public_boards import Axis
+from runner.store import to_json
+
+AXES: dict[Axis, tuple[str, str]] = {
+    "model_flops": ("Model FLOPs", "What the model’s shape and its tokens take, by formula."),
+    "training_hardware_flops": (
+        "Hardware FLOPs",
+        "What the devices could have done in the time, so that a slow run counts as a large one.",
+    ),
+    "model_size": ("Parameters", "The size alone, whatever was spent on it."),
+}
+REACH = 0.04  # relative error at the ends of a bar
+
+
+def write(folder: Path, pages: jinja2.Environment) -> None:
+    """Write `scaling.html`, `audit.html` and their twins below `api/`."""
+    boards = [(public_boards.tested(axis), *words) for axis, words in AXES.items()]
+    page = pages.get_template("scaling.html").render(
+        root="",
+        source=public_boards.source(),
+        stated=scaling.FLOOR,
+        boards=boards,
+        error_bar=error_bar,
+        signed=signed,
+    )
+    (folder / "scaling.html").write_text(page, encoding="utf-8")
+    twin = {board.axis: _board(board) for board, *_ in boards}
+    (folder / "api" / "scaling.json").write_bytes(to_json(twin))
+    findings = speedrun.audit_rows(public_boards.rows())
+    page = pages.get_template("audit.html").render(
+        root="",
+        source=public_boards.source(),
+        rows=len(public_boards.rows()),
+        impossible=[finding for finding in findings if finding.kind == "impossible"],
+        odd=[finding for finding in findings if finding.kind == "odd"],
+        rules=speedrun.RULES,
+    )
+    (folder / "audit.html").write_text(page, encoding="utf-8")
+    (folder / "api" / "audit.json").write_bytes(to_json([vars(finding) for finding in findings]))
+
+
+def error_bar(error: float) -> str:
+    """Where a relative error lies on a scale from −REACH to REACH, as CSS."""
+    end = 50 + 50 * max(-1.0, min(1.0, error / REACH))
+    return f"--a:{min(end, 50):.1f}%;--b:{abs(end - 50):.1f}%"
+
+
+def signed(error: float) -> str:
+    """A relative error in percent, as it stands in a table."""
+    return f"{round(100 * error, 2) + 0.0:+.2f} %".replace("-", "−").replace("+0.00", "0.00")
+
+
+def _board(board: public_boards.Board) -> dict[str, Any]:
+    return {
+        "floor": board.floor,
+        "median_error_pooled_floor": board.median_pooled,
+        "median_error_stated_floor": board.median_pinned,
+        "groups": [vars(group) for group in board.groups],
+    }

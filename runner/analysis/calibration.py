@@ -1,0 +1,61 @@
+"""How well people's confidence fits what happened. Pure.
+
+Of each prediction that was confirmed or refuted: the confidence p that was sealed, and whether it
+came true. The Brier score is the mean of (p − outcome)² (Brier 1950): 0 is perfect, 0.25 is what
+saying 50 % to everything earns. An inconclusive verdict scores nothing and is counted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from scipy.stats import binomtest
+
+from runner.record import Verdict
+
+EDGES = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the confidences that are looked at together
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Predictions of about the same confidence."""
+
+    low: float
+    high: float
+    n: int
+    confidence: float  # their mean
+    share: float  # of them that came true
+    interval: tuple[float, float]  # 95 % of that share (Wilson 1927)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Of one person, or of all."""
+
+    n: int  # predictions that came true or did not
+    inconclusive: int
+    brier: float | None  # None: of nothing
+    bins: tuple[Bin, ...]
+
+
+def calibration(verdicts: Iterable[Verdict]) -> Calibration:
+    """Score predictions by how they came out."""
+    told, open_ = [], 0
+    for verdict in verdicts:
+        if verdict.outcome == "inconclusive":
+            open_ += 1
+        else:
+            told.append((verdict.prediction.confidence, verdict.outcome == "confirmed"))
+    brier = sum((p - came) ** 2 for p, came in told) / len(told) if told else None
+    return Calibration(len(told), open_, brier, tuple(_bins(told)))
+
+
+def _bins(told: list[tuple[float, bool]]) -> Iterable[Bin]:
+    for low, high in pairwise(EDGES):
+        these = [(p, came) for p, came in told if low <= p < high or p == high == 1.0]
+        if these:
+            true, n = sum(came for _, came in these), len(these)
+            interval = binomtest(true, n).proportion_ci(method="wilson")
+            mean = sum(p for p, _ in these) / n
+            ends = (float(interval.low), float(interval.high))
+            yield Bin(low, high, n, mean, true / n, ends)

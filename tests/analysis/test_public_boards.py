@@ -1,0 +1,36 @@
+"""What forecasts would have said of the public groups' largest sizes."""
+
+import pytest
+
+from runner.analysis import public_boards
+
+
+def test_the_board_has_its_96_rows_and_says_where_they_are_from() -> None:
+    assert len(public_boards.rows()) == 96
+    assert "Marin" in public_boards.source()
+    assert {len(row) for row in public_boards.rows()} == {10}
+
+
+def test_a_pooled_floor_does_better_than_a_pinned_one() -> None:
+    """On model FLOPs a plain fit with c = 0.6 misses the largest sizes by 1.6 % (median)."""
+    board = public_boards.tested("model_flops")
+    assert len(board.groups) == 18
+    assert board.median_pinned == pytest.approx(0.016, abs=0.002)
+    assert board.median_pooled < 0.01
+    assert 0.6 < board.floor < 0.9
+    for group in board.groups:
+        assert abs(group.pooled) < 0.04, group
+
+
+def test_nothing_of_a_largest_size_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = public_boards.tested("model_flops")
+    known = public_boards.groups("model_flops")
+    spoilt = {
+        group: {n: (c, loss * (2.0 if n == max(sizes) else 1.0)) for n, (c, loss) in sizes.items()}
+        for group, sizes in known.items()
+    }
+    monkeypatch.setattr(public_boards, "groups", lambda _: spoilt)
+    again = public_boards.tested.__wrapped__("model_flops")
+    assert again.floor == board.floor
+    for one, other in zip(board.groups, again.groups, strict=True):
+        assert other.measured * (1 + other.pooled) == pytest.approx(one.measured * (1 + one.pooled))

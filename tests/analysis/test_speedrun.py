@@ -1,0 +1,165 @@
+"""The public results file, and an audit that finds what was planted and nothing else."""
+
+import json
+from typing import Any
+
+import pytest
+
+from runner.analysis import public_boards, speedrun
+from runner.analysis.speedrun import BadFile, RunInfo
+
+# The public 130M entry: 227,868,672 forward FLOPs a token, 154,147,328 parameters.
+CLEAN: dict[str, Any] = {
+    "author": {"name": "Ada", "affiliation": "", "url": "https://example.org"},
+    "description": "130M, as the starter has it",
+    "device_flops": 4.59e14,
+    "eval/paloma/c4_en/bpb": 1.17,
+    "model_config": {
+        "hidden_dim": 512,
+        "intermediate_dim": 1792,
+        "num_layers": 6,
+        "num_heads": 8,
+        "num_kv_heads": 8,
+        "max_seq_len": 4096,
+        "a_knob_of_theirs": {"kept": [1, 2]},
+    },
+    "train_config": {"train_batch_size": 128, "num_train_steps": 5940, "their_own": "too"},
+    "model_flops": 3 * 227_868_672 * 3_114_270_720,
+    "model_flops_per_token": 227_868_672.0,
+    "model_size": 154_147_328,
+    "num_chips": 16,
+    "num_devices": 16,
+    "resources": {"tpu_type": "v5p-32", "slices": 1},
+    "run_completion_timestamp": "2026-01-02 03:04:05 UTC",
+    "tokenized_dataset": "tokenized/fineweb-edu-10B",
+    "total_tokens": 3_114_270_720,
+    "training_hardware_flops": 1000.0 * 16 * 4.59e14,
+    "training_time": 1000.0,
+    "wandb_run_link": "https://wandb.ai/team/project/runs/abc123",
+}
+
+
+def entry(**changed: Any) -> RunInfo:
+    """The clean entry with some fields changed."""
+    return RunInfo.model_validate(CLEAN | changed)
+
+
+def test_a_clean_file_raises_nothing() -> None:
+    assert speedrun.audit({"ada/130m": entry()}) == []
+
+
+PLANTED = {
+    "utilisation above 1": (
+        {"training_hardware_flops": 1.9e18, "training_time": 1.9e18 / 16 / 4.59e14},
+        {"utilisation", "peak"},
+    ),
+    "time × peak below model FLOPs": ({"training_time": 100.0}, {"peak"}),
+    "hardware FLOPs that its chips do not make": ({"num_chips": 8}, {"peak"}),
+    "more tokens than the data holds": (
+        {
+            "total_tokens": 31_142_707_200,
+            "model_flops": 3 * 227_868_672 * 31_142_707_200,
+            "train_config": {"train_batch_size": 128, "num_train_steps": 59_400},
+            "training_time": 10_000.0,
+            "training_hardware_flops": 10_000.0 * 16 * 4.59e14,
+        },
+        {"data"},
+    ),
+    "parameters that do not follow from the shape": ({"model_size": 100_000_000}, {"parameters"}),
+    "FLOPs a token of another shape": ({"model_flops_per_token": 2e8}, {"per token"}),
+    "fewer model FLOPs than the tokens take": ({"model_flops": 1.0e18}, {"model flops"}),
+    "tokens counted at another length than trained": (
+        {
+            "train_config": {
+                "train_batch_size": 128,
+                "num_train_steps": 5940,
+                "train_seq_len": 1024,
+            }
+        },
+        {"length"},
+    ),
+    "a loss of nothing": ({"eval/paloma/c4_en/bpb": 0.0}, {"figure"}),
+    "a day that there was not": (
+        {"run_completion_timestamp": "2026-02-30 03:04:05 UTC"},
+        {"figure"},
+    ),
+    "model FLOPs of a strange model that do not follow from its own figures": (
+        {"model_config": {"kind": "ours"}, "model_flops": 1.0e18},
+        {"model flops"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_what_was_planted_is_found_and_nothing_else(what: str) -> None:
+    changed, rules = PLANTED[what]
+    found = speedrun.audit({"ada/130m": entry(**changed)})
+    assert {finding.rule for finding in found} == rules
+    assert {finding.kind for finding in found} == {"impossible"}
+    assert rules <= speedrun.RULES.keys()
+
+
+def test_a_wandb_run_is_entered_once_however_its_page_is_linked() -> None:
+    again = entry(wandb_run_link="http://www.wandb.ai/team/project/runs/abc123/overview?x=1")
+    found = speedrun.audit({"ada/130m": entry(), "sam/130m": again, "eve/130m": entry()})
+    assert [finding.rule for finding in found] == ["twice"] * 3
+    assert found[0].words == "its W&B run is also that of sam/130m, eve/130m"
+    other = entry(wandb_run_link="https://wandb.ai/team/project/runs/abc1234")
+    assert speedrun.audit({"ada/130m": entry(), "sam/130m": other}) == []
+    assert speedrun.audit({"a": entry(wandb_run_link=None), "b": entry(wandb_run_link=None)}) == []
+
+
+def test_the_audit_of_the_public_rows() -> None:
+    found = speedrun.audit_rows(public_boards.rows())
+    twice = [finding for finding in found if finding.rule == "twice"]
+    assert len(twice) == 8, "four W&B runs stand on the board two times"
+    assert all("attnsink/splash" in finding.entry for finding in twice)
+    passes = [finding for finding in found if finding.rule == "data"]
+    assert {finding.kind for finding in passes} == {"odd"}
+    assert len(passes) + len(twice) == len(found)
+
+
+def test_the_public_rows_map_to_the_files_names_and_back_without_loss() -> None:
+    rows = [dict(row) for row in public_boards.rows()]
+    named = [speedrun.from_public(row) for row in rows]
+    assert [speedrun.to_public(entry) for entry in named] == rows
+    fields = {field.alias or name for name, field in RunInfo.model_fields.items()}
+    assert set(named[0]) <= fields | {speedrun.FOLDER, speedrun.SHORT}
+
+
+def test_a_file_is_written_with_exactly_the_public_fields() -> None:
+    content = json.loads(speedrun.write([entry()]))
+    assert set(content) == {"runs"}
+    assert set(content["runs"][0]) == {"run_info"}
+    assert set(content["runs"][0]["run_info"]) == set(CLEAN)
+    assert len(CLEAN) == 18
+
+
+def test_keys_that_nobody_knows_survive_a_round_trip() -> None:
+    (back,) = speedrun.read(speedrun.write(speedrun.read(_file(CLEAN))))
+    assert back.model == CLEAN["model_config"]
+    assert back.train == CLEAN["train_config"]
+    assert back.resources == CLEAN["resources"]
+    assert back == entry()
+
+
+def _file(*runs: Any) -> bytes:
+    return json.dumps({"runs": [{"run_info": run} for run in runs]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "no JSON"),
+        (b"[" * 10_000, "no JSON"),
+        (b"[]", 'no list "runs"'),
+        (b'{"runs": []}', 'no list "runs"'),
+        (b'{"runs": [3]}', r'runs\[0\] has no "run_info"'),
+        (_file(CLEAN, CLEAN | {"num_chips": 0}), r"runs\[1\]\.run_info\.num_chips"),
+        (_file(CLEAN | {"surprise": 1}), r"run_info\.surprise"),
+        (_file({k: v for k, v in CLEAN.items() if k != "author"}), r"run_info\.author"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_the_place(content: bytes, words: str) -> None:
+    with pytest.raises(BadFile, match=words):
+        speedrun.read(content)
