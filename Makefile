@@ -4,7 +4,7 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow bench lint lock clean
+.PHONY: demo test test-slow record bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -14,6 +14,10 @@ test: .venv/ready-for-tests
 
 test-slow: .venv/ready-for-tests
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
+
+# The client's cassettes, anew against github.com; tests/github/tapes.py says what it writes there.
+record: .venv/ready-for-tests
+	$(BIN)/python -m tests.github.tapes $(REPOSITORY) $(ISSUE) $(PULL) $(LOGIN)
 
 # On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
 bench: .venv-bench/ready .venv-snake/ready

@@ -5,12 +5,14 @@ refused. From the approval follow the execution and everything after it.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from bot import policy, words
 from bot.facts import Action, Message, React, Say, Thread, Write
 from bot.policy import Act, Case
-from runner.record import Approval, Execution, Origin, PlanRecord
+from runner import allowance, narrow
+from runner.record import Approval, Execution, Narrowing, Origin, PlanRecord
 
 
 def follow(thread: Thread) -> Iterator[Action]:
@@ -67,9 +69,10 @@ def run(
     else:
         wanted = policy.wanted(argument, message.commit if message.via == "review" else None)
     plan = policy.meant(thread, wanted, message.at)
-    waiting = _waiting(thread, plan, message) if plan else []
-    acts = (*map(policy.act_of, waiting), policy.act_in(message))
-    case = Case(thread, wanted, plan, acts, what)
+    case = Case(thread, wanted, plan, (policy.act_in(message),), what)
+    left = _left(thread, before) if before else policy.narrowing(case)
+    waiting = _waiting(thread, plan, left, message) if plan else []
+    case = replace(case, acts=(*map(policy.act_of, waiting), *case.acts))
     name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
     waits = name == "enough_approvers"
     chosen = plan if not why or waits else None
@@ -90,6 +93,7 @@ def run(
         asked_at=message.at,
         heard=message.heard,
         policy=thread.policy().sha if chosen else "",
+        narrowing=left if chosen else None,
         waits=policy.sentence(why) if waits else "",
         besides=tuple(one.id for one in waiting) if not why else (),
     )
@@ -106,12 +110,22 @@ def acts(thread: Thread, execution: Execution) -> tuple[Act, ...]:
     return tuple(map(policy.act_of, found)) or (Act(origin.approved_by, execution.at),)
 
 
-def _waiting(thread: Thread, plan: PlanRecord, message: Message) -> list[Approval]:
-    """Of each other person who may still approve the plan, the newest approval that waits."""
+def _left(thread: Thread, before: Execution) -> Narrowing | None:
+    """What the approval of an earlier execution left of its plan."""
+    found = [one for one in thread.approvals.values() if one.execution == before.id]
+    return found[0].narrowing if found else None
+
+
+def _waiting(
+    thread: Thread, plan: PlanRecord, left: Narrowing | None, message: Message
+) -> list[Approval]:
+    """Of each other person who may still approve what is left of the plan, the newest approval
+    that waits."""
     found = {
         approval.by.id: approval
         for approval in sorted(thread.approvals.values(), key=lambda one: one.at)
-        if approval.waits and approval.plan == plan.n and approval.by.id != message.author.id
+        if approval.waits and (approval.plan, approval.narrowing) == (plan.n, left)
+        if approval.by.id != message.author.id
         if thread.now - (approval.asked_at or approval.at) < policy.GOOD_FOR
         if thread.policy().permits("run", approval.by.login, thread.role(approval.by.login))
     }
@@ -122,11 +136,15 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
     plan = next(plan for plan in thread.plans if plan.n == approval.plan)
     if plan.plan is None:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
-    own = bool(words.own_code(plan.plan))
+    left = approval.narrowing or Narrowing()
+    planned = narrow.narrowed(plan.plan, left)
+    limit = plan.limit_seconds
+    if limit is not None and planned is not plan.plan:
+        limit = min(limit, allowance.limit_seconds(planned, 0))
     return Execution(
         id=approval.execution,
         at=approval.at,
-        plan=plan.plan,
+        plan=planned,
         origin=Origin(
             repository=approval.repository,
             repository_name=thread.repository,
@@ -137,8 +155,9 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             approval=approval.id,
         ),
         source=plan.source,
-        limit_seconds=plan.limit_seconds,
-        isolation=thread.isolation if own else "",
+        limit_seconds=limit,
+        deviations=narrow.deviations(plan.plan, left),
+        isolation=plan.isolation,
         approvals=(*approval.besides, approval.id),
         reproduces=approval.reproduces,
     )

@@ -121,6 +121,9 @@ class Unknown(Exception):
 # ── A thread ─────────────────────────────────────────────────────────────────────────────────
 
 
+Isolated = Literal["", "bubblewrap", "trusted"]
+
+
 @dataclass(frozen=True)
 class Message:
     """What somebody wrote or pressed, that may hold commands and has not been dealt with."""
@@ -211,7 +214,7 @@ class Thread:
     pushes: tuple[Push, ...] = ()  # all that are known, oldest first
     restored: datetime | None = None  # found without its records then; what is older is not done
     aside: tuple[str, ...] = ()  # deliveries that ended the process each time
-    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
+    isolation: Isolated = ""  # of own code; "": it cannot run here
     said: Mapping[str, Said] = field(default_factory=dict)
     shown: Mapping[str, Shown] = field(default_factory=dict)  # since this process began
     # of an issue

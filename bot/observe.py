@@ -7,6 +7,7 @@ from typing import Any
 
 from bot import aside, heard, restore
 from bot.facts import (
+    Isolated,
     Question,
     Ran,
     Said,
@@ -45,7 +46,9 @@ class Observer:
         leases: LeaseWatch,
         turns: Turns | None = None,
         site: str = "",
+        isolation: Isolated = "",
     ) -> None:
+        self._isolation = isolation
         self._store = store
         self._github = github
         self._launcher = launcher
@@ -84,6 +87,7 @@ class Observer:
             site=self._site,
             is_pull=is_pull,
             news=bool(deliveries),
+            isolation=self._isolation,
             messages=heard.messages(
                 [it for it in deliveries if only is None or it.name in only], said
             ),
@@ -165,7 +169,8 @@ class Observer:
         )
 
     def _ran(self, id: str) -> Ran:
-        life = drive.observe(self._store, self._launcher.look, self._leases, id)
+        now = self._github.now()
+        life = drive.observe(self._store, self._launcher.look, self._leases, id, now)
         runs = [
             record.read(self._store, f"runs/{id}.{run_name(arm, seed)}", Run)
             for arm, seed in (life.execution.plan.runs() if life.result else ())

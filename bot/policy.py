@@ -15,10 +15,11 @@ from bot import words
 from bot.escape import code
 from bot.facts import Message, Pull, Thread
 from bot.labfile import PATH, Command, Policy
-from runner import allowance
-from runner.record import Approval, Person, Plan, PlanRecord
+from runner import allowance, narrow
+from runner.record import Approval, Narrowing, Person, Plan, PlanRecord
 
 CODE = r"[a-z2-7]{4}(-[a-z2-7]{4}){4}"  # 100 bits
+OWN = timedelta(seconds=5)  # between GitHub's time of a push and the lab's of its plan, at most
 GOOD_FOR = timedelta(hours=24)  # an approval, and the command that gives it
 
 
@@ -288,12 +289,23 @@ def _code_or_sha(case: Case) -> str:
     return ""
 
 
+def narrowing(case: Case) -> Narrowing | None:
+    """What the command leaves out of its plan; None where it says nothing, or nothing of use."""
+    if not case.wanted.rest or case.planned is None:
+        return None
+    found = narrow.read(case.wanted.rest, case.planned)
+    return found if isinstance(found, Narrowing) else None
+
+
 def _narrow_only(case: Case) -> str:
-    if not case.wanted.rest:
+    if not case.wanted.rest or case.planned is None:
+        return ""
+    found = narrow.read(case.wanted.rest, case.planned)
+    if isinstance(found, Narrowing):
         return ""
     return (
-        f"`{code(case.wanted.rest)}` would change the plan; push what you want to run, and there "
-        "will be a plan of it"
+        f"{found}, and a command can only leave something out of its plan; push what you want to "
+        "run, and there will be a plan of it"
     )
 
 
@@ -367,10 +379,9 @@ def _no_push_between(case: Case) -> str:
     if case.wanted.how != "bare" or case.plan is None:
         return ""
     plan = case.plan
-    # The push that the plan is of may bear the same second.
+    # The push that the plan is of may bear a time a little after that of the plan.
     pushed = any(
-        push.at > plan.at
-        or (push.at >= plan.at.replace(microsecond=0) and push.after != plan.commit)
+        push.at >= (plan.at.replace(microsecond=0) if push.after != plan.commit else plan.at + OWN)
         for push in case.thread.pushes
     )
     if not pushed and case.thread.plans[-1].n == plan.n:
@@ -433,9 +444,19 @@ def _kind_allowed(case: Case) -> str:
 
 
 def _isolation(case: Case) -> str:
-    if case.planned is None or case.thread.isolation:
+    plan, here = case.plan, case.thread.isolation
+    why = words.own_code(case.planned).rstrip(".") if case.planned else ""
+    if plan is None or not why or (here and here == plan.isolation):
         return ""
-    return words.own_code(case.planned).rstrip(".")
+    if not here:
+        return why
+    return (
+        f"plan {plan.n} was made where its own code runs {_KEPT[plan.isolation]}, and now it would "
+        f"run {_KEPT[here]}; read the newest plan first"
+    )
+
+
+_KEPT = {"": "not at all", "bubblewrap": "under bubblewrap", "trusted": "without isolation"}
 
 
 def _not_running(case: Case) -> str:
@@ -483,9 +504,9 @@ AT_APPROVAL = (
     Condition("policy_readable", _policy_readable),
     Condition("role_allowed", _role_allowed),
     Condition("code_or_sha", _code_or_sha),
-    Condition("narrow_only", _narrow_only),
     Condition("plan_there", _plan_there),
     Condition("plan_whole", _plan_whole),
+    Condition("narrow_only", _narrow_only),
     *_AT_BOTH,
     Condition("same_repository", _same_repository),
     Condition("settled", _settled),

@@ -10,7 +10,7 @@ folded.
 from collections.abc import Iterator
 
 from bot import orders, words
-from bot.facts import Action, Check, Say, Show, Thread, Write
+from bot.facts import Action, Check, Isolated, Say, Show, Thread, Write
 from runner import allowance
 from runner.record import Plan, PlanRecord
 
@@ -48,7 +48,11 @@ def _plan(thread: Thread) -> Iterator[Action]:
     wanted = max((answer.plan or 0 for answer in thread.answered.values()), default=0)
     if newest and newest.n < wanted:
         newest = None  # somebody asked for another one
-    same = newest and (newest.commit, newest.base_ref) == (pull.head, pull.base_ref)
+    same = (
+        newest
+        and (newest.commit, newest.base_ref) == (pull.head, pull.base_ref)
+        and newest.isolation == _isolation(thread, newest.plan)
+    )
     if newest and same and newest.plan and thread.replan(newest.n) == newest.plan.fingerprint:
         return
     found = thread.finding(pull.base, pull.head)
@@ -75,8 +79,14 @@ def _plan(thread: Thread) -> Iterator[Action]:
         limit_seconds=None
         if found.plan is None
         else allowance.limit_seconds(found.plan, rules.hours_without_estimate),
+        isolation=_isolation(thread, found.plan),
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
+
+
+def _isolation(thread: Thread, plan: Plan | None) -> Isolated:
+    """How own code of the plan would be run here; empty where it has none."""
+    return thread.isolation if plan and words.own_code(plan) else ""
 
 
 def _alike(one: Plan | None, other: Plan | None) -> bool:

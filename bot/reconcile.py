@@ -16,7 +16,7 @@ from bot import aside, follow, heard, restore
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
-from bot.facts import Action, Drive, Picture, Question, Thread, ThreadId, Write
+from bot.facts import Action, Drive, Isolated, Picture, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later
 from bot.heard import Unheard
 from bot.observe import Observer
@@ -48,19 +48,20 @@ class Reconciler:
         *,
         cluster: Described | None = None,
         site: str = "",
+        isolation: Isolated = "",
         on_records: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `cluster`, executions begin in their turn, as `runner.schedule` has it; without
-        one, all begin when they are approved, and Ray queues them. `site` is the address of the
-        lab's own pages, which comments link to. `on_records` is called when
-        facts were added, to redraw what is derived from them."""
+        one, all begin when they are approved, and Ray queues them. `isolation` is what code of an
+        experiment's own runs in; without one it is refused. `site` is the address of the lab's own
+        pages, which comments link to. `on_records` is called when facts were added, to redraw what
+        is derived from them."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
-        self._observer = Observer(
-            store, github, launcher, LeaseWatch(store, monotonic), turns, site
-        )
+        leases = LeaseWatch(store, monotonic)
+        self._observer = Observer(store, github, launcher, leases, turns, site, isolation)
         self._asked = Asked(store, github, turns)
         self._actor = Actor(store, github, launcher)
         self._pace = Pace()

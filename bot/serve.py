@@ -12,10 +12,11 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from bot import webhook
+from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
-from runner import upload
+from runner import isolate, upload
 from runner.cluster import Described
 from runner.launch import RayAddress, RayJobs
 from runner.store import Store
@@ -37,8 +38,19 @@ class Settings:
     bot: str = "regatta-lab[bot]"
     seconds_between_writes: float = 1.0
     cluster: Described | None = None  # without one, Ray queues what was approved
+    isolation: Isolated = ""  # of code of an experiment's own, which is refused without one
     host: str = "127.0.0.1"
     port: int = 8080
+
+
+def isolation(trust_approved_code: bool) -> Isolated:
+    """What code of an experiment's own runs in: what its operator trusts, or what works here."""
+    if trust_approved_code:
+        return "trusted"
+    if words := isolate.probe():
+        log.warning("%s Own code of experiments is refused.", words)
+        return ""
+    return "bubblewrap"
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -63,7 +75,12 @@ def create_app(settings: Settings) -> FastAPI:
 
     rebuild()
     reconciler = Reconciler(
-        store, github, RayJobs(settings.ray), cluster=settings.cluster, on_records=rebuild
+        store,
+        github,
+        RayJobs(settings.ray),
+        cluster=settings.cluster,
+        isolation=settings.isolation,
+        on_records=rebuild,
     )
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")

@@ -26,7 +26,7 @@ from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
 from runner.progress import curve, thinned
 from runner.record import Checkpoint, Evaluated, RunEnd, run_name
-from runner.reports import AttemptSpec, Refused, ToEvaluate
+from runner.reports import AttemptSpec, Isolation, Refused, ToEvaluate
 from runner.store import Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
@@ -59,8 +59,15 @@ def begin(store: Store, execution: record.Execution) -> bool:
     return record.write(store, f"executions/{execution.id}/execution", execution)
 
 
-def observe(store: Store, look: Callable[[str], Job], leases: LeaseWatch, execution: str) -> Facts:
-    """The execution's records and, for an attempt that is open, its lease, report and job."""
+def observe(
+    store: Store,
+    look: Callable[[str], Job],
+    leases: LeaseWatch,
+    execution: str,
+    now: datetime | None = None,
+) -> Facts:
+    """The execution's records and, for an attempt that is open, its lease, report and job. Without
+    `now`, by the clock of who writes its records, nothing is said of its limit."""
     folder = f"executions/{execution}"
     events = record.names(store, folder)
     attempts = []
@@ -83,7 +90,19 @@ def observe(store: Store, look: Callable[[str], Job], leases: LeaseWatch, execut
         cancelled=record.read(store, f"{folder}/cancelled", record.Cancelled),
         voided=record.read(store, f"{folder}/voided", record.Voided),
         result=record.read(store, f"{folder}/result", record.Result),
+        spent=_spent(store, folder, attempts, now) if now else 0.0,
     )
+
+
+def _spent(store: Store, folder: str, attempts: list[Attempt], now: datetime) -> float:
+    """Seconds that attempts have run: each from when it was seen to begin, to its end or now."""
+    spans = []
+    for attempt in attempts:
+        started = record.read(store, f"{folder}/{attempt.name}.started", record.Started)
+        if started:
+            until = attempt.ended.at if attempt.ended else now
+            spans.append(max(0.0, (until - started.at).total_seconds()))
+    return sum(spans)
 
 
 def _open(
@@ -184,6 +203,8 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
         nonce=nonce,
         kind="evaluate" if evaluating else "train",
         plan=facts.execution.plan,
+        isolation=_isolation(facts.execution),
+        limit_seconds=facts.execution.limit_seconds,
         earlier=()
         if evaluating
         else tuple(attempt.folder for attempt in training if attempt.name != name),
@@ -193,6 +214,14 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
             if end.checkpoint
         },
     )
+
+
+def _isolation(execution: record.Execution) -> Isolation:
+    """How code of the experiment's own is kept apart. What somebody runs by hand on his own machine
+    is his; what a thread began says for itself, and if it does not, such code is refused."""
+    if not (execution.plan.own_code() or execution.plan.compiled):
+        return ""
+    return execution.isolation if execution.origin else "own machine"
 
 
 # ── Believing ────────────────────────────────────────────────────────────────────────────────

@@ -238,6 +238,7 @@ class PlanRecord(Record):
     policy: str = ""  # commit of the default branch whose policy was read
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # that its execution may take by the clock
+    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
 
 
 class Narrowing(Record):

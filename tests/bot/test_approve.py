@@ -11,10 +11,10 @@ from typing import Any, Literal
 import pytest
 
 from bot import approve, policy
-from bot.facts import Message, Pull, Push, Question, Review, Said, Thread, ThreadId, Write
+from bot.facts import Message, Pull, Push, Question, Ran, Review, Said, Thread, ThreadId, Write
 from bot.labfile import Permitted, Policy
 from bot.policy import Act, Case
-from runner import record
+from runner import lifecycle, record
 from runner.record import Approval, Person, PlanRecord
 from tests import synthetic
 
@@ -352,9 +352,57 @@ def test_code_or_sha(argument: str, words: str) -> None:
 
 
 def test_narrow_only() -> None:
-    why = refused(thread(), f"{CODE} learning_rate=3")
-    assert "`learning_rate=3`" in why
-    assert "push what you want to run" in why
+    for words, why in (
+        ("learning_rate=3", "`learning_rate=3` is none of"),
+        ("arms=fast,faster", "The plan has no arm `faster`"),
+        ("seeds=7", "The plan has no seed `7`"),
+        ("kind=h100", "The plan priced `cpu`"),
+    ):
+        for first in (f"{CODE} ", ""):
+            refusal = refused(thread(), f"{first}{words}")
+            assert why in refusal
+            assert "push what you want to run" in refusal
+
+
+def execution_of(of: Thread, approval: Approval) -> record.Execution:
+    done = replace(of, approvals={**of.approvals, approval.command: approval})
+    (written,) = [action for action in approve.follow(done) if isinstance(action, Write)]
+    assert isinstance(written.record, record.Execution)
+    return written.record
+
+
+def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
+    slow = PLANNED.cost.model_copy(update={"seconds": (400.0, 1000.0)})
+    plan = PLAN.model_copy(update={"plan": PLANNED.model_copy(update={"cost": slow})})
+    known = {ask("replan", "1"): PLANNED.fingerprint}
+    of = thread(known, plans=(plan.model_copy(update={"limit_seconds": 9000.0}),))
+    approval = asked(of, f"{CODE} arms=fast seeds=0, 1")
+    assert approval.narrowing == record.Narrowing(arms=("fast",), seeds=(0, 1))
+    assert approval.fingerprint == PLANNED.fingerprint
+    execution = execution_of(of, approval)
+    assert execution.plan.runs() == [("fast", 0), ("fast", 1)]
+    assert execution.plan.fingerprint != PLANNED.fingerprint
+    assert execution.limit_seconds == 3600
+    assert execution.deviations == (
+        "Of the plan's 2 arms it leaves out `slow`.",
+        "Of the plan's 3 seeds it leaves out 2.",
+    )
+
+    # What runs once more is the same part of the plan.
+    failed = record.Result(at=after(65), state="failed")
+    ran = Ran(lifecycle.Facts(execution, (), None, None, failed), None)
+    ended = replace(of, approvals={approval.command: approval}, executions=(ran,))
+    message = replace(said_by(seconds=70), id=51)
+    again = asked(ended, "", message, what="retry", before=execution)
+    assert again.approved
+    assert again.narrowing == approval.narrowing
+
+
+def test_two_people_approve_the_same_part_of_a_plan() -> None:
+    part = record.Narrowing(seeds=(0,))
+    of = thread(LARGE, approvals=waiting(HUGO, narrowing=part))
+    assert asked(of, CODE).waits
+    assert asked(of, f"{CODE} seeds=0").approved
 
 
 @pytest.mark.parametrize(
@@ -507,8 +555,15 @@ def test_isolation() -> None:
     case = Case(bare, policy.Wanted("plan", "1"), plan, (Act(GRACE, after(60)),))
     assert (policy.failing(policy.AT_LAUNCH, case) or [""])[0] == "isolation"
     isolated = thread(plans=(plan,), isolation="bubblewrap")
+    assert "runs not at all, and now it would run under bubblewrap" in refused(isolated)
+    read = plan.model_copy(update={"isolation": "bubblewrap"})
+    isolated = replace(isolated, plans=(read,))
     assert refused(isolated) == ""
-    assert policy.failing(policy.AT_LAUNCH, replace(case, thread=isolated)) is None
+    case = replace(case, plan=read, thread=isolated)
+    assert policy.failing(policy.AT_LAUNCH, case) is None
+    trusted = replace(isolated, isolation="trusted")
+    assert "now it would run without isolation" in refused(trusted)
+    assert (policy.failing(policy.AT_LAUNCH, replace(case, thread=trusted)) or [""])[0]
 
 
 def test_not_running() -> None:

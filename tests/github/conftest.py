@@ -10,11 +10,16 @@ from tests.sandbox.conftest import (  # noqa: F401
     NAME,
     ask,
     received,
-    recorder,
     sandbox,
     told,
     url,
 )
+from tests.sandbox.openapi import Recorder
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder(bot=lambda who: who.endswith(BOT_TOKEN))
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def app(tmp_path: Path, keys: tuple[str, str]) -> Iterator[App]:
         deliver=lambda _headers, _body: answers.pop(0) if answers else 202,
         app_key=keys[1],
     )
-    recorder = Recorder()
+    recorder = Recorder(bot=lambda who: "Bearer" in who)
     clock = sandbox.world.clock
     with running(sandbox, wrap=recorder) as url:
 

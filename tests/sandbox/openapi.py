@@ -1,8 +1,9 @@
-"""Checks every answer of the sandbox's REST API against GitHub's own OpenAPI description.
+"""Checks requests, and every answer of the sandbox's REST API, against GitHub's own description.
 
 `REGATTA_TEST_OPENAPI` names the description's file (JSON, OpenAPI 3.0). A `Recorder` is an ASGI
 middleware: put it around an app with `running(sandbox, wrap=Recorder(...))`, and `complaints` has
-what did not fit. Operations the description does not know are left alone.
+what did not fit. Operations the description does not know are left alone, but for requests of the
+bot (`Recorder(bot=…)`), which are all to be in it, with no field or parameter that is not.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 from openapi_schema_validator import OAS30Validator, oas30_format_checker
 from referencing import Registry, Resource
@@ -53,10 +55,7 @@ class Description:
         if response is None:
             known = ", ".join(operation["responses"])
             return None if status in (403, 404, 422) else f"{said}; GitHub answers {known}"
-        if "$ref" in response:
-            response = functools.reduce(
-                lambda at, key: at[key], response["$ref"][2:].split("/"), self._document
-            )
+        response = self._whole(response)
         schema = response.get("content", {}).get("application/json", {}).get("schema")
         if schema is None:
             return f"{said} with a body; GitHub has none" if body and status == 204 else None
@@ -65,6 +64,51 @@ class Description:
         if not errors:
             return None
         return f"{said}: " + "; ".join(f"{e.json_path}: {e.message[:300]}" for e in errors[:5])
+
+    def request_complaint(self, method: str, path: str, query: str, body: bytes) -> str | None:
+        """What is wrong with a request, or None."""
+        said = f"{method} {path}"
+        if path.startswith("/repositories/"):  # only where a redirect of GitHub's led
+            return None
+        operation = self.operation(method, path)
+        if operation is None:
+            return f"{said}: GitHub describes no such operation"
+        known = {each["name"]: each for each in map(self._whole, operation.get("parameters", []))}
+        wrong = []
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if known.get(name, {}).get("in") != "query":
+                wrong.append(f"there is no parameter {name}")
+                continue
+            schema = known[name]["schema"]
+            given: Any = (
+                int(value) if schema.get("type") == "integer" and value.isdigit() else value
+            )
+            wrong += [f"{name}: {e.message}" for e in self._validator(schema).iter_errors(given)]
+        described = self._whole(operation.get("requestBody", {}))
+        if body and not described:
+            wrong.append("a body, where GitHub takes none")
+        if described:
+            wrong += self._body_complaints(described, body)
+        return f"{said}: " + "; ".join(wrong) if wrong else None
+
+    def _body_complaints(self, described: dict[str, Any], body: bytes) -> list[str]:
+        if not body:
+            return ["no body"] if described.get("required") else []
+        schema, sent = described["content"]["application/json"]["schema"], json.loads(body)
+        wrong = [e.message[:300] for e in self._validator(schema).iter_errors(sent)]
+        if isinstance(sent, dict) and "properties" in schema:
+            wrong += [
+                f"there is no field {name}" for name in sent if name not in schema["properties"]
+            ]
+        return wrong
+
+    def _whole(self, node: dict[str, Any]) -> dict[str, Any]:
+        """What a reference within the description stands for."""
+        if "$ref" not in node:
+            return node
+        return functools.reduce(
+            lambda at, key: at[key], node["$ref"][2:].split("/"), dict(self._document)
+        )
 
     def _validator(self, schema: dict[str, Any]) -> OAS30Validator:
         key = json.dumps(schema, sort_keys=True)
@@ -116,8 +160,11 @@ def description() -> Description | None:
 
 
 class Recorder:
-    def __init__(self, prefix: str = "/api/v3") -> None:
+    def __init__(self, prefix: str = "/api/v3", bot: Callable[[str], bool] | None = None) -> None:
+        """`bot`: whether a request with this `Authorization` is the bot's, and to be described."""
         self.prefix = prefix
+        self.bot = bot
+        self.requests = 0  # of the bot, held against the description
         self.checked: dict[tuple[str, str], int] = {}
         self.complaints: list[str] = []
 
@@ -131,6 +178,15 @@ class Recorder:
                 await app(scope, receive, send)
                 return
             got: dict[str, Any] = {"status": 0, "json": False, "body": b""}
+            sent = bytearray()
+
+            async def heard() -> Message:
+                message = await receive()
+                sent.extend(message.get("body", b""))
+                return message
+
+            # uvicorn's connection, which faults close, is found through its own method.
+            heard.__self__ = getattr(receive, "__self__", None)  # type: ignore[attr-defined]
 
             async def keep(message: Message) -> None:
                 if message["type"] == "http.response.start":
@@ -142,8 +198,17 @@ class Recorder:
                     got["body"] += message.get("body", b"")
                 await send(message)
 
-            await app(scope, receive, keep)
+            await app(scope, heard, keep)
             method, path = scope["method"], scope["path"].removeprefix(self.prefix)
+            headers = dict(scope["headers"])
+            who = headers.get(b"authorization", b"").decode()
+            unread = int(headers.get(b"content-length", b"0")) > len(sent)  # a fault came before
+            if self.bot is not None and self.bot(who) and not unread:
+                self.requests += 1
+                query = scope["query_string"].decode()
+                wrong = known.request_complaint(method, path, query, bytes(sent))
+                if wrong:
+                    self.complaints.append(wrong)
             if got.get("fault"):
                 return
             if got["status"] in range(200, 500) and (got["json"] or got["status"] == 204):

@@ -40,3 +40,19 @@ def test_paths_with_slashes_find_their_operation(github: Description) -> None:
         operation = github.operation("GET", path)
         assert operation is not None
         assert operation["operationId"] == expected
+
+
+def test_a_request_that_github_does_not_describe_is_found_out(github: Description) -> None:
+    comments, body = "/repos/o/r/issues/1/comments", json.dumps({"body": "hello"}).encode()
+    assert github.request_complaint("POST", comments, "", body) is None
+    assert github.request_complaint("GET", comments, "per_page=100&page=2", b"") is None
+    for method, path, query, sent, why in (
+        ("POST", comments, "", b"{}", "'body' is a required property"),
+        ("POST", comments, "", b"", "no body"),
+        ("POST", comments, "", b'{"body": "x", "colour": 1}', "no field colour"),
+        ("GET", comments, "since=yesterday", b"", "since"),
+        ("GET", comments, "colour=red", b"", "no parameter colour"),
+        ("GET", comments, "", b"{}", "takes none"),
+        ("GET", "/repos/o/r/nothing", "", b"", "no such operation"),
+    ):
+        assert why in (github.request_complaint(method, path, query, sent) or "")

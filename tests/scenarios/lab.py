@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bot import webhook
+from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.sandbox.sandbox import Sandbox, make_sandbox
@@ -20,6 +21,7 @@ from bot.sandbox.state import Clock
 from runner import faults
 from runner.cluster import Described
 from runner.store import Store
+from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
 
 ROOT = Path(__file__).parents[2]
@@ -69,9 +71,14 @@ class Lab:
     """Sandbox, bot and stub trainer."""
 
     def __init__(
-        self, root: Path, trainer: StubRay | None = None, cluster: Described | None = None
+        self,
+        root: Path,
+        trainer: StubRay | None = None,
+        cluster: Described | None = None,
+        isolation: Isolated = "",
     ) -> None:
         self.root = root
+        self.isolation: Isolated = isolation
         self.cluster = cluster
         self.clock = Clock(running=False)
         self.trainer = trainer or StubRay()
@@ -109,7 +116,12 @@ class Lab:
         )
         self.store = store
         self.bot = Reconciler(
-            store, github, self.trainer, cluster=self.cluster, monotonic=self.monotonic
+            store,
+            github,
+            self.trainer,
+            cluster=self.cluster,
+            isolation=self.isolation,
+            monotonic=self.monotonic,
         )
         self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)
         again, self.undelivered = self.undelivered, []
@@ -218,9 +230,14 @@ def a_lab(
     trainer: StubRay | None = None,
     wrap: Callable[[Any], Any] = lambda app: app,
     cluster: Described | None = None,
+    isolation: Isolated = "",
 ) -> Iterator[Lab]:
-    """A lab whose sandbox listens on loopback for the length of the block."""
-    lab = Lab(root, trainer, cluster)
-    with running(lab.sandbox, wrap=wrap):
+    """A lab whose sandbox listens on loopback for the length of the block.
+
+    Every request of the bot and every answer to it is held against GitHub's description."""
+    lab = Lab(root, trainer, cluster, isolation)
+    recorder = Recorder(bot=lambda who: who.startswith("Bearer"))
+    with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()
         yield lab
+    assert not recorder.complaints, "\n".join(recorder.complaints)

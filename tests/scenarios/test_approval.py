@@ -45,7 +45,7 @@ def from_a_fork(lab: Lab) -> int:
 def set_policy(lab: Lab, text: str | None) -> None:
     """The owner changes who may do what, on the default branch."""
     owner = lab.sandbox.world.owner.login
-    lab.sandbox.commit(owner, "main", {POLICY: text and text.encode()}, "Policy")
+    lab.sandbox.commit(owner, "main", {POLICY: None if text is None else text.encode()}, "Policy")
 
 
 def approved_and_held(lab: Lab, command: str = "/run") -> int:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from bot.facts import Isolated
 from bot.site import pages
-from runner import charts
+from runner import charts, execute, graph, isolate, lock, planning
+from runner.store import Store
 from tests.scenarios.lab import READING, Lab, a_lab, form_body
 from tests.scenarios.test_story import PIXEL, bpb, executions, look, tell
-from tests.stub_trainer import StubRay
+from tests.stub_trainer import StubJob, StubRay
 
 FOLDER = "experiments/wide-or-deep"
 BUILT_IN = """\
@@ -167,6 +169,65 @@ def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab
     assert "**Not done:**" in refusal
     assert "`regatta run experiments/wide-or-deep` runs it on your own machine" in refusal
     assert not lab.records("executions")
+
+
+def really_made(job: StubJob) -> None:
+    """Make the steps as `runner.execute` does, but one after another and without a Ray."""
+    store, spec = Store(job.root), job.spec
+    execution = spec.attempt.rpartition(".")[0]
+    code = store.path(planning.code_folder(spec.plan))
+    if spec.plan.compiled:
+        lock.check(code, isolated=spec.isolation == "bubblewrap")
+    for name in graph.order({name: step.needs for name, step in spec.plan.steps.items()}):
+        terms = execute.Terms(spec.isolation)
+        execute.make(store, name, spec.plan.steps, code, execution, terms=terms)
+
+
+OWN_STEP = "title: T\nresources: {kind: cpu}\nsteps:\n  a: {do: own:step}\n"
+OWN = "def step(config, inputs, out): (out / 'a.txt').write_text('a')\n"
+
+
+@pytest.mark.parametrize(
+    ("isolation", "said", "receipt"),
+    [
+        ("bubblewrap", "(`a`) would run isolated: without network", "bubblewrap "),
+        ("trusted", "(`a`) would run isolated by nothing", "none: the operator trusts"),
+    ],
+)
+def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
+    tmp_path: Path, isolation: Isolated, said: str, receipt: str
+) -> None:
+    if isolation == "bubblewrap" and (words := isolate.probe()):
+        pytest.skip(f"nothing was isolated, and so not tested: {words}")
+    with a_lab(tmp_path, trainer := StubRay(), isolation=isolation) as lab:
+        trainer.make_steps = really_made
+        pull = proposed(lab, {"experiment.yaml": OWN_STEP, "own.py": OWN})
+        assert said in lab.last(pull)
+        assert "\n/run " in lab.last(pull)
+        assert not lab.records("executions")
+        lab.say("grace", pull, "/run")
+        assert "| `a` | made |" in lab.last(pull)
+        found = lab.records("executions")
+        begun = next(one for path, one in found.items() if path.endswith("/execution.json"))
+        assert begun["isolation"] == isolation
+        ended = next(one for path, one in found.items() if path.endswith("ended.json"))
+        assert ended["steps"]["a"]["receipt"]["isolation"].startswith(receipt)
+
+
+def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) -> None:
+    if words := isolate.probe():
+        pytest.skip(f"nothing was isolated, and so not tested: {words}")
+    trap = Path(__file__).parents[1] / "traps" / "compiled"
+    files = {path.name: path.read_text() for path in trap.iterdir() if path.is_file()}
+    (tmp_path / "here").mkdir()
+    for name, text in files.items():
+        (tmp_path / "here" / name).write_text(text)
+    files["experiment.lock.yaml"] = lock.compiled(tmp_path / "here", isolated=True)
+    with a_lab(tmp_path, trainer := StubRay(), isolation="bubblewrap") as lab:
+        trainer.make_steps = really_made
+        pull = proposed(lab, files)
+        lab.say("grace", pull, "/run")
+        assert "| `a` | made |" in lab.last(pull)
 
 
 def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab) -> None:
