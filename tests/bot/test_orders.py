@@ -21,6 +21,7 @@ from bot.facts import (
     Thread,
     Write,
 )
+from bot.labfile import Permitted, Policy
 from runner import record
 from tests import synthetic
 from tests.bot.test_decide import (
@@ -303,6 +304,23 @@ def test_a_retry_of_what_runs_again_already_is_refused() -> None:
     )
     (refused,) = approvals_of(thread)
     assert "has its execution already" in refused.why
+
+
+@pytest.mark.parametrize(("may", "state"), [("retry", "queued"), ("run", "voided")])
+def test_who_may_retry_and_not_run_has_a_retry_launched(may: Any, state: str) -> None:
+    nobody = Permitted(roles=())
+    only = {"run": nobody, "retry": nobody, may: Permitted(roles=(), people=("grace",))}
+    known = {**KNOWN, asked("policy"): Policy(sha="f" * 40, commands=only)}
+    again = approval(70, what="retry")
+    first = over("failed")
+    thread = replace(
+        first,
+        answers=known,
+        executions=(*first.executions, ran(of=again)),
+        approvals={**first.approvals, "70-0": again},
+    )
+    paths = [write.path for write in writes(thread)]
+    assert any(path.endswith("/voided") for path in paths) is (state == "voided")
 
 
 def test_a_reproduction_names_what_it_is_to_be_compared_with() -> None:
