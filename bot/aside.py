@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bot import heard
-from bot.facts import Action, Say, Thread, ThreadId
+from bot.facts import ThreadId
 from bot.heard import Unheard
 from bot.intake import Delivery
 from runner import record
@@ -92,18 +92,6 @@ def put(store: Store, id: ThreadId, one: Unheard, at: Instant, why: str) -> None
 def names(store: Store, id: ThreadId) -> tuple[str, ...]:
     """The deliveries of a thread that were set aside."""
     return tuple(record.names(store, f"aside/{_place(id)}"))
-
-
-def rules(thread: Thread) -> Iterator[Action]:
-    """A comment for each, since somebody may be waiting for an answer."""
-    for name in thread.aside:
-        yield Say(
-            f"aside.{name}",
-            "### ⚠️ Set aside\n\nSomething that was said or done here stopped the lab's bot each "
-            f"time it was looked at, and was set aside (delivery `{name}`). The lab's operator "
-            "finds it in the log. If it was a command, it was not carried out to its end: "
-            "`/status` says what runs. Everything else on this thread goes on.",
-        )
 
 
 def _folder(id: ThreadId) -> str:

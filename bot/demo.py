@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 from rich.console import Console
@@ -92,7 +93,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     words = f"Tests the predictions of #{issue}."
     pull, head = _propose(lab, "A warmer start", words, "warmer-start", {EXPERIMENT: declaration})
     story.wait(
-        "Ada declares the experiment; the bot plans it, and runs nothing",
+        "Ada declares the experiment from her fork; the bot plans it, and runs nothing",
         lambda: (
             lab.said(pull, "### Plan 1")
             and lab.check(head, "regatta / plan")
@@ -204,17 +205,23 @@ def _form() -> str:
 def _propose(
     lab: Lab, title: str, words: str, branch: str, files: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Ada pushes a branch with these files and opens a pull request; its number and head."""
-    base = lab.ask("ada", "GET", "/git/ref/heads/main")["object"]["sha"]
+    """Ada pushes a branch with these files to her fork and opens a pull request; its number and
+    head."""
+    fork = lab.ask("ada", "POST", "/forks")["full_name"]
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        return lab.ask("ada", method, path, body, repository=fork)
+
+    base = ask("GET", "/git/ref/heads/main")["object"]["sha"]
     entries = [
         {"path": path, "mode": "100644", "type": "blob", "content": text}
         for path, text in files.items()
     ]
-    tree = lab.ask("ada", "POST", "/git/trees", {"base_tree": base, "tree": entries})["sha"]
+    tree = ask("POST", "/git/trees", {"base_tree": base, "tree": entries})["sha"]
     commit = {"message": f"Declare: {title}", "tree": tree, "parents": [base]}
-    head = str(lab.ask("ada", "POST", "/git/commits", commit)["sha"])
-    lab.ask("ada", "POST", "/git/refs", {"ref": f"refs/heads/{branch}", "sha": head})
-    opened = {"title": title, "body": words, "head": branch, "base": "main"}
+    head = str(ask("POST", "/git/commits", commit)["sha"])
+    ask("POST", "/git/refs", {"ref": f"refs/heads/{branch}", "sha": head})
+    opened = {"title": title, "body": words, "head": f"ada:{branch}", "base": "main"}
     return int(lab.ask("ada", "POST", "/pulls", opened)["number"]), head
 
 

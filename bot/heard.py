@@ -10,7 +10,7 @@ costs the same on a thread with ten thousand comments.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -20,6 +20,8 @@ from bot.intake import Delivery
 from runner import record
 from runner.record import Record
 from runner.store import Store
+
+NAME = r"[0-9A-Za-z-]{1,80}"  # of a delivery: its id, which names a file
 
 
 class Pushed(Record):
@@ -65,13 +67,29 @@ def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
 def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
     """Record that a delivery is dealt with."""
     if unheard.said and unheard.said.push:
-        push = unheard.said.push
-        name = f"{push.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{push.after[:16]}"
-        record.write(store, f"pushes/{_place(id)}/{name}", Pushed(push=push))
+        note_pushes(store, id, [unheard.said.push])
     path = f"records/inbox/{_place(id)}/{unheard.name}.json"
     data = store.peek(path)
     store.create(f"records/handled/{_place(id)}/{unheard.name}.json", data or b"{}\n")
     store.remove(path)
+
+
+def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
+    """Whether a comment or review was heard of before, in whichever way. Reads all of the thread's
+    deliveries: for sweeps."""
+    return any(
+        said.message is not None and (said.message.via, said.message.id) == (via, message)
+        for folder in ("inbox", "handled")
+        for name in record.names(store, f"{folder}/{_place(id)}")
+        if (said := _read(store, f"records/{folder}/{_place(id)}/{name}.json")) is not None
+    )
+
+
+def note_pushes(store: Store, id: ThreadId, found: Iterable[Push]) -> None:
+    """Keep what is known of a pull request's pushes for good."""
+    for push in found:
+        name = f"{push.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{push.after[:16] or 'unknown'}"
+        record.write(store, f"pushes/{_place(id)}/{name}", Pushed(push=push))
 
 
 def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[Push, ...]:
@@ -84,13 +102,24 @@ def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[P
     return tuple(sorted(dict.fromkeys(known + new), key=lambda push: (push.at, push.after)))
 
 
-def messages(deliveries: Sequence[Unheard], said: Mapping[str, Said]) -> tuple[Message, ...]:
-    """What may hold commands. A pressed button counts only on a check run that is on record."""
+def news(deliveries: Sequence[Unheard], restored: datetime | None) -> bool:
+    """Whether one of the deliveries tells of something since the thread's records were restored."""
+    times = [it.said.at if it.said else None for it in deliveries]
+    return any(restored is None or at is None or at > restored for at in times)
+
+
+def messages(
+    deliveries: Sequence[Unheard], said: Mapping[str, Said], restored: datetime | None = None
+) -> tuple[Message, ...]:
+    """What may hold commands. A pressed button counts only on a check run that is on record, and
+    of what was written before the records were restored nobody can say what became of it."""
     found: dict[tuple[str, int, str], Message] = {}
     for delivery in (heard.said for heard in deliveries):
         if delivery is None or delivery.message is None:
             continue
         message = delivery.message
+        if restored is not None and message.at <= restored:
+            continue
         check = said.get(delivery.check)
         if message.via == "button" and (check is None or check.id != message.id):
             continue

@@ -78,7 +78,7 @@ class Observer:
             for name in record.names(store, f"approvals/{repository}/{pull}")
         }
         executions = self._executions(approvals, None if is_pull else plans)
-        said = self._said(id)
+        said, restored = self._said(id), restore.moment(store, id)
         thread = Thread(
             id=id,
             repository=self._github.name,
@@ -86,13 +86,13 @@ class Observer:
             now=self._github.now(),
             site=self._site,
             is_pull=is_pull,
-            news=bool(deliveries),
             isolation=self._isolation,
+            news=heard.news(deliveries, restored),
             messages=heard.messages(
-                [it for it in deliveries if only is None or it.name in only], said
+                [it for it in deliveries if only is None or it.name in only], said, restored
             ),
             pushes=heard.pushes(store, id, deliveries),
-            restored=restore.moment(store, id),
+            restored=restored,
             aside=aside.names(store, id),
             said=said,
             shown=shown,

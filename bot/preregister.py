@@ -49,6 +49,8 @@ def _seal(thread: Thread) -> Iterator[Action]:
     issue = thread.issue()
     if issue is None or not issue.open:
         return
+    if thread.restored is not None and "sealed" in thread.said:
+        return  # what was sealed is lost, and the text may be another one now
     try:
         sealed = read(issue, thread.form(), thread)
     except NotReadable as error:

@@ -60,7 +60,7 @@ def _plan(thread: Thread) -> Iterator[Action]:
         return
     if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
         return
-    n, rules = len(thread.plans) + 1, thread.policy()
+    n, rules = _next(thread), thread.policy()
     record = PlanRecord(
         repository=thread.id.repository,
         pull=thread.id.number,
@@ -82,6 +82,12 @@ def _plan(thread: Thread) -> Iterator[Action]:
         isolation=_isolation(thread, found.plan),
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
+
+
+def _next(thread: Thread) -> int:
+    """The next plan's ordinal. One that was shown is never used again, its record lost or not."""
+    shown = [int(key[5:]) for key in thread.said if key[:5] == "plan." and key[5:].isdigit()]
+    return max([plan.n for plan in thread.plans] + shown, default=0) + 1
 
 
 def _isolation(thread: Thread, plan: Plan | None) -> Isolated:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import Any
 
-from bot import aside, follow, heard, restore
+from bot import aside, follow, heard, notices, restore, sweep
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
 from bot.facts import Action, Drive, Isolated, Picture, Question, Thread, ThreadId, Write
-from bot.github import GitHub, Later
+from bot.github import GitHub, Later, Refused
 from bot.heard import Unheard
 from bot.observe import Observer
 from bot.pace import PICTURE_WRITES, Pace, importance
@@ -50,13 +50,16 @@ class Reconciler:
         site: str = "",
         isolation: Isolated = "",
         on_records: Callable[[], None] = lambda: None,
+        sweep_every: timedelta | None = None,
+        ray: restore.Jobs | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `cluster`, executions begin in their turn, as `runner.schedule` has it; without
         one, all begin when they are approved, and Ray queues them. `isolation` is what code of an
         experiment's own runs in; without one it is refused. `site` is the address of the lab's own
         pages, which comments link to. `on_records` is called when facts were added, to redraw what
-        is derived from them."""
+        is derived from them. With `sweep_every`, GitHub's lists are looked through for what was
+        missed; with `ray`, Ray's for what no record names."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
@@ -75,6 +78,8 @@ class Reconciler:
         self._woken = threading.Condition()
         self._recorded = _Recorded(store)
         self._tries = aside.Tries(store)
+        self._sweeper = sweep.Sweeper(store, github, sweep_every, ray)
+        self._ray = ray
         self._leads = False
         self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
         self._listed_at = float("-inf")
@@ -88,8 +93,12 @@ class Reconciler:
 
     def work(self) -> float | None:
         """Look at every thread that is due; seconds until the next one is, None if none will be."""
-        if not self._lead():
-            return 1.0
+        try:
+            if not self._lead():
+                return 1.0
+        except (Later, Refused) as error:
+            log.info("GitHub cannot be asked what was missed: %s", error)
+            return error.wait.total_seconds() if isinstance(error, Later) else 60.0
         while (id := self._next()) is not None:
             self._look_safely(id)
             if not self._leadership.held():
@@ -106,9 +115,10 @@ class Reconciler:
             self._leads = False
             return False
         if not self._leads:
-            for id in self._observer.threads():
-                self.wake(id)
+            self._take_stock()
             self._leads = True
+        for id in self._sweeper.work():
+            self.wake(id)
         now = self._monotonic()
         if now - self._listed_at >= LIST_EVERY:  # what another process took is in the inbox only
             self._listed_at = now
@@ -117,6 +127,18 @@ class Reconciler:
                 self.wake(id)
             self._inbox = waiting
         return True
+
+    def _take_stock(self) -> None:
+        """Before the first look: do the records go as far as what GitHub and Ray show?"""
+        sweep.restored(self._store, self._github)
+        if self._ray is not None:
+            restore.stop_orphans(self._store, self._ray)
+        for id in self._observer.threads():
+            self.wake(id)
+
+    def look_around(self) -> None:
+        """Something happened to the repository or the installation: look at everything again."""
+        self._leads = False
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then let the next one lead."""
@@ -250,7 +272,7 @@ class Reconciler:
         cancelled is stopped, also while a comment's fate is unknown or GitHub is away.
         """
         thread, _ = self._observer.thread(id, {}, {}, ())
-        for write in (voids := list(restore.voids(thread))):
+        for write in (voids := list(notices.voids(thread))):
             self._actor.act(thread, write)
         if voids:
             thread, _ = self._observer.thread(id, {}, {}, ())

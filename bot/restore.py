@@ -12,14 +12,15 @@ in Ray that no record names are stopped.
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from bot.facts import Action, Say, Thread, ThreadId, Write
-from runner import lifecycle, record
-from runner.record import Claimed, Instant, Record, Voided
+from bot.facts import ThreadId
+from runner import record
+from runner.launch import Listed, RayError
+from runner.record import Claimed, Instant, Record
 from runner.store import Store, to_json
 
 LOOK_BACK = timedelta(days=30)  # where the records do not tell how far they go
@@ -47,18 +48,10 @@ class Own:
     body: str
 
 
-@dataclass(frozen=True)
-class Found:
-    """A job that Ray knows: the attempt's folder, and the id of the store that submitted it."""
-
-    folder: str
-    store: str
-
-
 class Jobs(Protocol):
     """Ray's list of jobs."""
 
-    def jobs(self) -> list[Found]: ...
+    def listed(self) -> list[Listed]: ...
     def stop(self, folder: str) -> None: ...
 
 
@@ -98,7 +91,12 @@ def moment(store: Store, id: ThreadId) -> datetime | None:
 def stop_orphans(store: Store, ray: Jobs) -> list[str]:
     """Stop the jobs of this store that no record names; their folders."""
     stopped = []
-    for job in ray.jobs():
+    try:
+        listed = ray.listed()
+    except RayError as error:
+        log.warning("nobody looked for jobs without a record: %s", error)
+        return []
+    for job in listed:
         if job.store != store.id or _is_known(store, job.folder):
             continue
         log.error("the job %s is in Ray and in no record; it is stopped", job.folder)
@@ -114,36 +112,6 @@ def _is_known(store: Store, folder: str) -> bool:
         return True
     claimed = record.read(store, f"executions/{job[1]}/{job[2]}.claimed", Claimed)
     return claimed is not None and claimed.nonce == job[3]
-
-
-# ── Rules ────────────────────────────────────────────────────────────────────────────────────
-
-
-def rules(thread: Thread) -> Iterator[Action]:
-    """What follows for a restored thread."""
-    if thread.restored is None:
-        return
-    yield Say(
-        f"restored.{thread.restored:%Y%m%dT%H%M%SZ}",
-        "### 🗄️ Restored\n\nThe lab's records were restored from an older copy, and some of what "
-        "it said here is in them no more. Nothing that was asked for before "
-        f"{thread.restored:%Y-%m-%d %H:%M} UTC is started. **A maintainer is asked to repeat what "
-        "is still wanted:** push or comment `/plan` for a new plan, then approve that one. The "
-        "codes of the plans above are good for nothing now, and so are the buttons.",
-    )
-    yield from voids(thread)
-
-
-def voids(thread: Thread) -> Iterator[Write]:
-    """Executions from before the loss do not begin, and are not begun again."""
-    for ran in thread.executions if thread.is_pull and thread.restored else ():
-        action = lifecycle.decide(ran.life)
-        begins = isinstance(action, lifecycle.Claim | lifecycle.Submit) and action.attempt[0] == "t"
-        older = thread.restored is not None and ran.execution.at <= thread.restored
-        if begins and older and not ran.life.voided:
-            why = "the lab's records were restored from a copy older than this approval's use"
-            path = f"executions/{ran.execution.id}/voided"
-            yield Write(path, Voided(at=thread.now, why=why))
 
 
 def _place(id: ThreadId) -> str:

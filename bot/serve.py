@@ -12,12 +12,12 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from bot import webhook
+from bot import sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
-from runner import isolate, upload
+from runner import isolate, redact, upload
 from runner.cluster import Described
 from runner.launch import RayAddress, RayJobs
 from runner.store import Store
@@ -66,6 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
         bot=settings.bot,
         seconds_between_writes=settings.seconds_between_writes,
     )
+    redact.hold(settings.webhook_secret, settings.credentials(), _token(settings.ray))
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
@@ -77,14 +78,17 @@ def create_app(settings: Settings) -> FastAPI:
             log.exception("the site could not be built")
 
     rebuild()
+    ray = RayJobs(settings.ray, store.id)
     reconciler = Reconciler(
         store,
         github,
-        RayJobs(settings.ray),
+        ray,
         cluster=settings.cluster,
         isolation=settings.isolation,
         site=settings.site,
         on_records=rebuild,
+        sweep_every=sweep.EVERY,
+        ray=ray,
     )
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")
@@ -108,3 +112,11 @@ def create_app(settings: Settings) -> FastAPI:
 def serve(settings: Settings) -> None:
     """Serve until the process is told to end."""
     uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning")
+
+
+def _token(ray: RayAddress) -> str:
+    """What its file holds, of which `RayJobs` says what is wrong."""
+    try:
+        return ray.token_file.read_text()
+    except OSError:
+        return ""

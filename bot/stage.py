@@ -91,11 +91,20 @@ class Lab:
         """A page of the repository."""
         return f"{self.sandbox}/{NAME}{path}"
 
-    def ask(self, who: str, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """What a person asks of the REST API."""
+    def ask(
+        self,
+        who: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        repository: str = NAME,
+        **query: str,
+    ) -> Any:
+        """What a person asks of the REST API, of the lab's repository or of a fork."""
         answer = self.api.request(
             method,
-            f"{self.sandbox}/api/v3/repos/{NAME}{path}",
+            f"{self.sandbox}/api/v3/repos/{repository}{path}",
             json=body,
             params=query,
             headers={"Authorization": f"token {who}-token"},

@@ -22,7 +22,6 @@ from bot.intake import Delivery
 from runner.store import Store, StoreError
 
 MOST_BYTES = 25 * 1024 * 1024  # GitHub's own cap on a payload
-DELIVERY = re.compile(r"[0-9A-Za-z-]{1,80}")  # its id, which names a file
 log = logging.getLogger("regatta.webhook")
 
 
@@ -51,7 +50,7 @@ class Gate:
         if not any(verify(secret, body, signature) for secret in secrets):
             return 401, "The signature does not fit the body and the secret."
         name, event = headers.get("X-GitHub-Delivery", ""), headers.get("X-GitHub-Event", "")
-        if not DELIVERY.fullmatch(name):
+        if not re.fullmatch(heard.NAME, name):
             return 400, "X-GitHub-Delivery is missing or odd."
         try:
             payload = json.loads(body)

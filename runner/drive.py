@@ -17,6 +17,7 @@ from runner import (
     lifecycle,
     provenance,
     record,
+    redact,
     reports,
     step_runs,
     usage,
@@ -165,7 +166,7 @@ def act(
                 launcher.stop(attempt.folder)
         case lifecycle.End(name, how, why):
             ended = _ended(store, facts, _attempt(facts, name), how, why, now)
-            record.write(store, f"{folder}/{name}.ended", ended)
+            record.write(store, f"{folder}/{name}.ended", redact.cleaned(ended))
         case lifecycle.Conclude(state, why):
             _conclude(store, facts, state, why, now)
 
@@ -355,7 +356,8 @@ def _conclude(
         }
     if training:
         for (arm, seed), run in runs.items():
-            record.write(store, f"runs/{execution.id}.{run_name(arm, seed)}", run)
+            path = f"runs/{execution.id}.{run_name(arm, seed)}"
+            record.write(store, path, redact.cleaned(run))
     if state == "done" and not scores and not execution.plan.steps:
         state, why = "failed", "no run could be evaluated"
     figures = {key: run.evaluated.bpb if run.evaluated else None for key, run in runs.items()}
@@ -371,7 +373,7 @@ def _conclude(
         seconds=(now - training[0].claimed.at).total_seconds() if training else None,
         used=_used(store, facts),
     )
-    record.write(store, f"executions/{execution.id}/result", result)
+    record.write(store, f"executions/{execution.id}/result", redact.cleaned(result))
 
 
 def _used(store: Store, facts: Facts) -> tuple[record.Used, ...]:

@@ -43,12 +43,22 @@ class RayAddress:
     token_file: Path
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A job in Ray's list: the attempt's folder, and the id of the store that submitted it."""
+
+    folder: str
+    store: str
+
+
 class RayJobs:
     """Attempts as Ray jobs. A job's submission id is its attempt's folder name, nonce included."""
 
-    def __init__(self, ray: RayAddress) -> None:
-        """Read the token of `ray`. Raises RayError if there is none."""
+    def __init__(self, ray: RayAddress, store: str = "") -> None:
+        """Read the token of `ray`. Raises RayError if there is none. `store` is the id of the
+        store whose attempts these are; each job carries it, since several may share a Ray."""
         self._ray = ray
+        self._store = store
         try:
             token = ray.token_file.read_text().strip()
         except OSError as error:
@@ -92,7 +102,7 @@ class RayJobs:
             # Steps are tasks of their own, and their driver needs nothing but to live.
             "entrypoint_num_cpus": 0 if plan.steps else kind.ray_cpus * count,
             "entrypoint_num_gpus": 0 if plan.steps else kind.ray_gpus * count,
-            "metadata": {"attempt": folder, "experiment": plan.experiment},
+            "metadata": {"attempt": folder, "experiment": plan.experiment, "store": self._store},
         }
         try:
             answer = self._ask("POST", "/api/jobs/", job, SUBMIT)
@@ -107,6 +117,20 @@ class RayJobs:
         if answer is not None and answer.is_client_error:
             raise RayError(f"Ray at {self._ray.url} refuses the job {folder}: {trouble}")
         log.warning("Ray at %s has not taken %s yet: %s", self._ray.url, folder, trouble)
+
+    def listed(self) -> list[Listed]:
+        """The jobs that Ray knows and that are not over. Raises RayError if Ray does not accept
+        our token; of a Ray that cannot be reached, there are none."""
+        try:
+            found = self._ask("GET", "/api/jobs/").raise_for_status().json()
+            return [
+                Listed(str(job["submission_id"]), str((job.get("metadata") or {}).get("store", "")))
+                for job in found
+                if job.get("submission_id") and JOBS.get(job["status"]) in ("pending", "running")
+            ]
+        except (httpx.HTTPError, ValueError, KeyError, AttributeError, TypeError) as error:
+            log.warning("the jobs of Ray cannot be listed: %r", error)
+            return []
 
     def stop(self, folder: str) -> None:
         """Ask the job and all its processes to end. The next look says whether they have."""

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from runner import graph, makers, record, reports
+from runner.launch import Listed
 from runner.lifecycle import Job
 from runner.record import run_name
 from runner.reports import AttemptSpec
@@ -136,6 +137,10 @@ class StubRay:
         self.jobs[folder] = StubJob(where)
         if self.root:
             put(self._note(folder), b"{}\n")
+
+    def listed(self) -> list[Listed]:
+        live = {folder: job for folder, job in self.jobs.items() if job.status == "running"}
+        return [Listed(folder, Store(job.root).id) for folder, job in live.items()]
 
     def stop(self, folder: str) -> None:
         job = self._job(folder) if self.reachable else None

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,16 +16,16 @@ from runner import (
     children,
     execute,
     graph,
-    guard,
     isolate,
     lock,
     planning,
     reports,
     spec,
     step_child,
+    worker,
 )
 from runner.complaints import BadExperiment
-from runner.isolate import Box, Limits
+from runner.isolate import Limits
 from runner.makers import Made, MakingFailed
 from runner.step_server import LOG
 from runner.store import Store
@@ -249,91 +248,6 @@ def test_who_goes_beyond_a_limit_is_ended_with_all_it_started(
     assert not list(store.path("steps").glob("*/*/manifest.json"))
 
 
-def test_a_file_is_no_larger_than_the_kernel_lets_it_be(tmp_path: Path) -> None:
-    script = "open('x', 'wb').write(b'x' * (2 << 20))"
-    (tmp_path / "big.py").write_text(script)
-    box = Box(
-        writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
-    )
-    limits = SMALL.model_copy(update={"file": 1 << 20})
-    assert isolate.run(box, ["big"], limits, keep=len).code
-    assert (tmp_path / "x").stat().st_size <= 1 << 20
-
-
-def path(folder: Path) -> str:
-    return f"{isolate.LAB}:{folder}"
-
-
-# ── When it is to end ────────────────────────────────────────────────────────────────────────
-
-POLITE = """
-import pathlib, signal, sys, time
-def end(*_):
-    pathlib.Path("ended.txt").write_text("ended")
-    sys.exit(3)
-signal.signal(signal.SIGTERM, end if "deaf" not in sys.argv else signal.SIG_IGN)
-pathlib.Path("begun.txt").write_text("begun")
-time.sleep(60)
-"""
-OUTSIDE = """
-import sys
-from pathlib import Path
-from runner import isolate
-isolate.TERM_MAY_TAKE = 1.0
-here = Path(sys.argv[1])
-box = isolate.Box(writes=((here, here),), folder=here,
-                  environment={"PYTHONPATH": f"{isolate.LAB}:{here}"})
-print(isolate.run(box, ["polite", *sys.argv[2:]], isolate.USUAL, keep=len))
-"""
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Iterator[Any]:
-    """Starts what starts the child, and returns it once the child runs."""
-    (tmp_path / "polite.py").write_text(POLITE)
-    begun: list[subprocess.Popen[str]] = []
-
-    def start(*words: str) -> "subprocess.Popen[str]":
-        argv = [sys.executable, "-c", OUTSIDE, str(tmp_path), *words]
-        begun.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
-        until = time.monotonic() + 30
-        while not (tmp_path / "begun.txt").exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        return begun[0]
-
-    yield start
-    for process in begun:
-        process.kill()
-        process.wait()
-
-
-def test_who_is_told_to_end_may_end_by_himself(outside: Any, tmp_path: Path) -> None:
-    process = outside()
-    process.send_signal(signal.SIGTERM)
-    assert "code=3" in process.communicate(timeout=30)[0]
-    assert (tmp_path / "ended.txt").exists()
-
-
-def test_who_does_not_listen_is_killed(outside: Any, tmp_path: Path) -> None:
-    process = outside("deaf")
-    process.send_signal(signal.SIGTERM)
-    assert "code=137, why='it was told to end'" in process.communicate(timeout=30)[0]
-    assert not (tmp_path / "ended.txt").exists()
-
-
-def test_it_ends_with_whoever_started_it(outside: Any) -> None:
-    process = outside("deaf")
-    before = isolate._usage(process.pid)[0]
-    inside = guard.descendants(process.pid)
-    process.kill()
-    process.wait()
-    until = time.monotonic() + 10
-    while any(Path(f"/proc/{one}").exists() for one in inside) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert before > 2
-    assert not [one for one in inside if Path(f"/proc/{one}").exists()]
-
-
 # ── Before approval ──────────────────────────────────────────────────────────────────────────
 
 
@@ -385,6 +299,24 @@ def test_without_a_word_on_isolation_own_code_is_not_run(store: Store, tmp_path:
     code = store.path(planning.code_folder(plan))
     with pytest.raises(MakingFailed, match="nobody has said how"):
         execute.make(store, "a", plan.steps, code, "x1")
+
+
+@pytest.mark.parametrize("trap", ["imports", "compiled"])
+def test_a_job_that_was_told_of_no_isolation_refuses_own_code(
+    store: Store, tmp_path: Path, trap: str
+) -> None:
+    if trap == "compiled":
+        folder = tmp_path / trap
+        folder.mkdir()
+        for path in (TRAPS / trap).iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        (folder / spec.LOCK_NAME).write_text(lock.compiled(folder, isolated=True))
+        plan = planning.plan_folder(folder, store)
+    else:
+        plan = planned(store, tmp_path, trap)
+    job = reports.AttemptSpec(attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan)
+    with pytest.raises(worker.Refusal, match="nobody has said how"):
+        worker._steps(store, job)
 
 
 def test_where_bubblewrap_is_missing_nothing_is_run(

@@ -8,6 +8,7 @@ point (`dies_at`), and `restart` begins the next one on the same store.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ class Lab:
             clock=self.clock,
             deliver=self.deliver,
         )
+        self.sweep_every: timedelta | None = None
+        self.credentials: Callable[[], str] = lambda: "installation-token"
         self.bot: Reconciler | None = None
         self.gate: webhook.Gate | None = None
 
@@ -108,7 +111,7 @@ class Lab:
         store = Store(self.root / "store")
         github = GitHub(
             "regatta-lab/lab",
-            lambda: "installation-token",
+            self.credentials,
             api=f"{self.sandbox.url}/api/v3",
             seconds_between_writes=0,
             monotonic=self.monotonic,
@@ -121,6 +124,8 @@ class Lab:
             self.trainer,
             cluster=self.cluster,
             isolation=self.isolation,
+            sweep_every=self.sweep_every,
+            ray=self.trainer,
             monotonic=self.monotonic,
         )
         self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)

@@ -283,3 +283,83 @@ def test_an_approval_that_was_not_used_for_a_day_is_void(lab: Lab) -> None:
     approved_and_held(lab)
     lab.clock.advance(timedelta(days=1).total_seconds())
     assert "is more than 24 hours old" in voided(lab)
+
+
+# ── Reviews, and pushes that nobody looked at ────────────────────────────────────────────────
+
+
+def commit_of(lab: Lab, pull: int) -> str:
+    return str(lab.records("plans")[f"700001/{pull}/1.json"]["commit"])
+
+
+def review(lab: Lab, event: str, body: str, commit: str | None = None) -> int:
+    """Grace reviews the pull request, or an earlier commit of it."""
+    made = lab.sandbox.submit_review("grace", 2, event, body, commit)
+    return made.id
+
+
+def test_an_approving_review_approves_the_plan_of_its_commit(lab: Lab) -> None:
+    pull = from_a_fork(lab)
+    lab.clock.advance(READING)
+    review(lab, "APPROVE", "Good.\n\n/run")
+    lab.settle()
+    assert results(lab)[0]["state"] == "done"
+    (approval,) = lab.records("approvals").values()
+    assert approval["command"].startswith("r")
+    assert approval["commit"] == commit_of(lab, pull)
+
+
+def test_a_review_of_an_earlier_commit_does_not_approve_the_head(lab: Lab) -> None:
+    pull = lab.propose()
+    first = commit_of(lab, pull)
+    push(lab, EXPERIMENT.replace("0.003,", "0.004,"))
+    lab.clock.advance(READING)
+    review(lab, "APPROVE", "/run", first)
+    lab.settle()
+    assert lab.trainer.submissions == []
+    assert "The branch has moved on: plan 1 is for" in lab.last(pull)
+
+
+def test_a_review_that_only_comments_approves_nothing(lab: Lab) -> None:
+    pull = lab.propose()
+    review(lab, "COMMENT", "/run")
+    lab.settle()
+    assert "does not approve the pull request" in lab.last(pull)
+    assert lab.trainer.submissions == []
+
+
+def test_a_review_that_is_dismissed_before_the_launch_voids_it(lab: Lab) -> None:
+    lab.propose()
+    lab.trainer.reachable = False
+    made = review(lab, "APPROVE", "/run")
+    for _ in range(5):
+        assert lab.bot is not None
+        lab.bot.work()
+        lab.sleep(2)
+    assert len(executions(lab)) == 1
+    lab.sandbox.dismiss_review("grace", 2, made, "I have thought again.")
+    assert "the review of grace was dismissed" in voided(lab)
+
+
+def test_a_branch_that_left_and_came_back_unseen_is_a_change(lab: Lab) -> None:
+    pull = lab.propose()
+    there = commit_of(lab, pull)
+    push(lab, EXPERIMENT.replace("0.003,", "0.004,"), settle=False)
+    lab.clock.advance(1)
+    lab.sandbox.update_ref("ada", "refs/heads/warm", there, force=True)
+    lab.say("grace", pull, "/run")
+    assert list(lab.records("plans")) == ["700001/2/1.json"]
+    assert "even if it is back where it was" in lab.last(pull)
+    assert lab.trainer.submissions == []
+    lab.say("grace", pull, line(lab, pull))
+    assert results(lab)[0]["state"] == "done"
+
+
+def test_arms_and_seeds_can_be_left_out_and_the_thread_says_so(lab: Lab) -> None:
+    pull = lab.propose()
+    lab.say("grace", pull, f"{line(lab, pull)} arms=fast")
+    assert "The preregistration predicts something of the arm `slow`" in lab.last(pull)
+    lab.say("grace", pull, f"{line(lab, pull)} seeds=0,1")
+    assert results(lab)[0]["state"] == "done"
+    assert len(lab.records("runs")) == 4
+    assert "Not as planned: Of the plan's 3 seeds it leaves out 2." in lab.last(pull)

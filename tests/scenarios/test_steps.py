@@ -8,11 +8,12 @@ import pytest
 
 from bot.facts import Isolated
 from bot.site import pages
-from runner import charts, execute, graph, isolate, lock, planning
+from runner import charts, execute, graph, isolate, lock, planning, redact
+from runner.reports import AttemptReport
 from runner.store import Store
 from tests.scenarios.lab import READING, Lab, a_lab, form_body
 from tests.scenarios.test_story import PIXEL, bpb, executions, look, tell
-from tests.stub_trainer import StubJob, StubRay
+from tests.stub_trainer import StubJob, StubRay, put_report
 
 FOLDER = "experiments/wide-or-deep"
 BUILT_IN = """\
@@ -212,6 +213,24 @@ def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
         assert begun["isolation"] == isolation
         ended = next(one for path, one in found.items() if path.endswith("ended.json"))
         assert ended["steps"]["a"]["receipt"]["isolation"].startswith(receipt)
+
+
+def test_a_held_secret_that_a_job_quotes_is_on_no_page_and_in_no_record(tmp_path: Path) -> None:
+    def tell(job: StubJob) -> None:
+        why = f"KeyError: {secret}, or {secret.encode().hex()}"
+        put_report(job.out / "failed.json", AttemptReport(nonce=job.spec.nonce, why=why))
+
+    redact.hold(secret := "ghs_of-a-held-installation")
+    try:
+        with a_lab(tmp_path, trainer := StubRay(), isolation="trusted") as lab:
+            trainer.make_steps = tell
+            pull = proposed(lab, {"experiment.yaml": OWN_STEP, "own.py": OWN})
+            lab.say("grace", pull, "/run")
+            assert "KeyError: " in lab.last(pull)
+            shown = [*lab.comments(pull), *map(str, lab.records("executions").values())]
+            assert not [page for page in shown if secret in page or secret.encode().hex() in page]
+    finally:
+        redact.forget()
 
 
 def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) -> None:

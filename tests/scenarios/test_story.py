@@ -122,7 +122,7 @@ def executions(lab: Lab) -> list[str]:
         for path, fact in lab.records("executions").items()
         if path.endswith("/execution.json")
     }
-    keys = sorted(approvals, key=lambda fact: int(fact["command"].partition("-")[0]))
+    keys = sorted(approvals, key=lambda fact: int(fact["command"].lstrip("rb").partition("-")[0]))
     return [by_approval[f"{fact['repository']}/{fact['command']}"] for fact in keys]
 
 

@@ -5,8 +5,10 @@ by first appearance, so that the rest can be compared for equality.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
+from bot.sandbox.state import CheckRun
 from tests.scenarios.lab import Lab
 
 _VOLATILE = [
@@ -45,9 +47,14 @@ def visible(lab: Lab) -> dict[str, Any]:
             run.conclusion or "",
             rename(run.summary or ""),
         )
-        for run in sandbox.world.checks.values()
+        for run in _shown(sandbox.world.checks.values())
     )
     return {"threads": threads, "checks": checks, "facts": _facts(lab, rename)}
+
+
+def _shown(checks: Iterable[CheckRun]) -> list[CheckRun]:
+    """Of the check runs with one name on one commit, a pull request's page shows the newest."""
+    return list({(run.name, run.head_sha): run for run in checks}.values())
 
 
 def _facts(lab: Lab, rename: "_Renamer") -> list[tuple[str, str]]:

@@ -1,0 +1,208 @@
+"""Finds what no delivery told of, and puts it in the inbox. What follows is the rules' business.
+
+GitHub does not deliver twice by itself. So every few minutes the App's own list of deliveries is
+looked through for those that nobody took; their payloads are GitHub's word, like a signed body.
+After a longer silence, and where the bot is no App (in Actions), the open threads are looked
+through: comments and reviews that were not heard of, forced pushes, and whatever changed. Their
+text may have been changed since it was written: `Message.heard` and `edited` say so.
+
+    sweeps/<repository>/<n>.json    up to when everything was looked through; the newest counts
+"""
+
+import logging
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from bot import heard, intake, restore
+from bot.facts import ThreadId
+from bot.github import GitHub, Later, Refused
+from bot.intake import Delivery
+from bot.lists import Attempt
+from runner import record
+from runner.record import Instant, Record
+from runner.store import Store
+
+EVERY = timedelta(minutes=10)
+OVERLAP = timedelta(minutes=10)  # GitHub's lists lag, and its times are whole seconds
+SILENCE = timedelta(hours=1)  # longer than that, and the threads themselves are looked through
+FIRST = timedelta(hours=24)  # how far back where nobody ever looked
+
+log = logging.getLogger("regatta.sweep")
+
+
+class Swept(Record):
+    """Everything up to then has been looked through."""
+
+    at: Instant
+
+
+def once(store: Store, github: GitHub, now: datetime) -> list[ThreadId]:
+    """Look through everything since the last time; the threads that something was found on.
+
+    Raises Later; doing it again is safe, and finds the same.
+    """
+    last = last_at(store, github.id)
+    since = (last or now - FIRST) - OVERLAP
+    found: set[ThreadId] = set()
+    try:
+        found.update(_untaken(store, github, since))
+        listed = True
+    except Refused as error:
+        log.info("the App's deliveries cannot be listed: %s", error)
+        listed = False
+    if not listed or last is None or now - last >= SILENCE:
+        found.update(_comments(store, github, since))
+        found.update(_threads(store, github, since))
+    _keep(store, github.id, now)
+    return sorted(found)
+
+
+def restored(store: Store, github: GitHub) -> list[ThreadId]:
+    """Compare the bot's own comments with the records, from where these end; see `bot.restore`."""
+    now = github.now()
+    since = (last_at(store, github.id) or now - restore.LOOK_BACK) - restore.OVERLAP
+    own = [
+        restore.Own(ThreadId(github.id, each.number), each.id, each.at, each.body)
+        for each in github.comments_since(since)
+        if each.author.login == github.bot
+    ]
+    return restore.adopt(store, own, now)
+
+
+def last_at(store: Store, repository: int) -> datetime | None:
+    """Up to when everything was looked through; None if that was never done."""
+    found = record.names(store, f"sweeps/{repository}")
+    newest = record.read(store, f"sweeps/{repository}/{found[-1]}", Swept) if found else None
+    return newest.at if newest else None
+
+
+def _keep(store: Store, repository: int, now: datetime) -> None:
+    taken = record.names(store, f"sweeps/{repository}")
+    n = int(taken[-1]) + 1 if taken else 1
+    record.write(store, f"sweeps/{repository}/{n:012d}", Swept(at=now))
+    for old in taken[:-1]:
+        store.remove(f"records/sweeps/{repository}/{old}.json")
+
+
+def _untaken(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    """Deliveries to the App that were never answered with a 2xx."""
+    taken: set[str] = set()
+    missed: dict[str, int] = {}
+    cursor, more = None, True
+    while more:
+        attempts, cursor = github.app_deliveries(cursor)
+        for attempt in attempts:
+            if attempt.taken:
+                taken.add(attempt.guid)
+            elif attempt.repository == github.id and _is_heard(attempt):
+                missed.setdefault(attempt.guid, attempt.id)
+        more = cursor is not None and bool(attempts) and attempts[-1].at >= since
+    for guid, attempt_id in missed.items():
+        if guid in taken:
+            continue
+        _, event, payload = github.app_delivery(attempt_id)
+        said = intake.read(event, payload, "app-list")
+        if said and said.thread and said.repository == github.id:
+            log.info("delivery %s was missed, and is in the App's list", guid)
+            if heard.keep(store, said.thread, guid, said):
+                yield said.thread
+
+
+def _is_heard(attempt: Attempt) -> bool:
+    known = attempt.action in intake.HEARD.get(attempt.event, ())
+    return known and re.fullmatch(heard.NAME, attempt.guid) is not None
+
+
+def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    for each in github.comments_since(since):
+        id = ThreadId(github.id, each.number)
+        if each.bot or each.author.id == 0 or heard.knows(store, id, "comment", each.id):
+            continue
+        said = Delivery(
+            event="issue_comment",
+            action=intake.SWEPT,
+            repository=github.id,
+            number=each.number,
+            pull=each.pull,
+            at=each.at,
+            message=intake.said(
+                each.id, each.author, each.at, each.body, edited=each.changed > each.at
+            ),
+        )
+        log.info("comment %s on thread %s was missed", each.id, each.number)
+        if heard.keep(store, id, f"swept-c{each.id}", said):
+            yield id
+
+
+def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    for seen in github.threads_since(since, state="open"):
+        id = ThreadId(github.id, seen.number)
+        about = Delivery(
+            event="pull_request" if seen.pull else "issues",
+            action=intake.SWEPT,
+            repository=github.id,
+            number=seen.number,
+            pull=seen.pull,
+            at=seen.changed,
+        )
+        if seen.pull:
+            heard.note_pushes(store, id, github.pushes(seen.number))
+            yield from _reviews(store, github, id, since)
+        name = f"swept-{seen.changed.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        if heard.keep(store, id, name, about):
+            yield id
+
+
+def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Iterator[ThreadId]:
+    for review in github.reviews(id.number):
+        known = review.author.id == 0 or heard.knows(store, id, "review", review.id)
+        if known or review.at < since or review.commit is None:
+            continue
+        said = Delivery(
+            event="pull_request_review",
+            action=intake.SWEPT,
+            repository=id.repository,
+            number=id.number,
+            pull=True,
+            at=review.at,
+            # The list does not say whether a review was edited, and who may write here can do that.
+            message=intake.said(
+                review.id, review.author, review.at, review.body, edited=True, commit=review.commit
+            ),
+        )
+        if heard.keep(store, id, f"swept-r{review.id}", said):
+            yield id
+
+
+class Sweeper:
+    """Sweeps when it is time, and takes a broken GitHub as a reason to come again."""
+
+    def __init__(
+        self,
+        store: Store,
+        github: GitHub,
+        every: timedelta | None,
+        ray: restore.Jobs | None = None,
+    ) -> None:
+        """Without `every`, it never sweeps. With `ray`, its jobs are looked through as well."""
+        self._store = store
+        self._github = github
+        self._ray = ray
+        self._every = every
+        self._next: datetime | None = None
+
+    def work(self, *, now: bool = False) -> list[ThreadId]:
+        """The threads that something was found on; with `now`, look also where it is not time."""
+        moment = self._github.now()
+        if self._every is None or (self._next and moment < self._next and not now):
+            return []
+        self._next = moment + self._every
+        if self._ray is not None:
+            restore.stop_orphans(self._store, self._ray)
+        try:
+            return once(self._store, self._github, moment)
+        except (Later, Refused) as error:
+            log.info("the sweep is put off: %s", error)
+            self._next = moment + timedelta(minutes=1)
+            return []
