@@ -82,15 +82,15 @@ def a_lab(home: Path, ray: RayAddress) -> Iterator[tuple[Sandbox, Path, int]]:
 def deliveries(sandbox: Sandbox, port: int, hurried: int, paced: int) -> dict[str, Any]:
     """Signed comments without commands, on `THREADS` issues: as fast as `CONNECTIONS` can send
     them one after the other, and then `PACE` a second."""
-    for _ in range(THREADS):
-        sandbox.open_issue("ada", "A thought", "Not an experiment.")
-    sandbox.comment("ada", 1, "Just a thought about learning rates.")
-    told = wait_for(
+    opened = [
+        sandbox.open_issue("ada", "A thought", "Not an experiment.").number for _ in range(THREADS)
+    ]
+    said = sandbox.comment("ada", opened[0], "Just a thought about learning rates.").id
+    template = wait_for(
         "GitHub tells of the comment",
-        lambda: [one for one in sandbox.webhooks.deliveries if one.event == "issue_comment"],
+        lambda: next((told for told in _comments(sandbox) if told["comment"]["id"] == said), None),
     )
-    template = json.loads(told[0].body)
-    made = [_delivery(template, n) for n in range(hurried + paced)]
+    made = [_delivery(template, n, opened[n % THREADS]) for n in range(hurried + paced)]
     began = time.perf_counter()
     took = _send(port, made[:hurried], CONNECTIONS, None)
     seconds = time.perf_counter() - began
@@ -103,10 +103,16 @@ def deliveries(sandbox: Sandbox, port: int, hurried: int, paced: int) -> dict[st
     }
 
 
-def _delivery(template: dict[str, Any], n: int) -> tuple[dict[str, str], bytes]:
+def _comments(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """What GitHub told of comments."""
+    told = list(sandbox.webhooks.deliveries)
+    return [json.loads(one.body) for one in told if one.event == "issue_comment"]
+
+
+def _delivery(template: dict[str, Any], n: int, number: int) -> tuple[dict[str, str], bytes]:
     payload = copy.deepcopy(template)
     payload["comment"]["id"] = 10_000_000 + n
-    payload["issue"]["number"] = 1 + n % THREADS
+    payload["issue"]["number"] = number
     body = json.dumps(payload).encode()
     headers = {
         "Content-Type": "application/json",
