@@ -27,12 +27,13 @@ record: .venv/ready-for-tests
 	$(BIN)/python -m tests.github.tapes $(REPOSITORY) $(ISSUE) $(PULL) $(LOGIN)
 
 # On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
-bench: .venv-bench/ready .venv-snake/ready
+bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BENCH)/python -m tests.bench.cpu
 	$(BENCH)/python -m tests.bench.profile_step
 	$(BENCH)/python -m tests.bench.planning
 	$(BENCH)/python -m tests.bench.steps --snakemake .venv-snake/bin/snakemake
 	$(BENCH)/python -m tests.bench.tokenizing
+	$(BIN)/python -m tests.bench.bot
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
 	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import Any
 
-from bot import aside, follow, heard, notices, restore, sweep
+from bot import aside, follow, heard, logs, metrics, notices, restore, sweep
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
@@ -70,6 +70,7 @@ class Reconciler:
         self._pace = Pace()
         github.on_write = self._pace.wrote
         self._leadership = Leadership(store, "bot", monotonic)
+        self.came_around = monotonic()  # when the loop last did
         self._on_records = on_records
         self._added = False
         self._monotonic = monotonic
@@ -83,6 +84,11 @@ class Reconciler:
         self._leads = False
         self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
         self._listed_at = float("-inf")
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads, as of its last `work`."""
+        return self._leads
 
     def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
         """Look at a thread, now or a while from now."""
@@ -107,6 +113,7 @@ class Reconciler:
             self._added = False
             self._on_records()
         with self._woken:
+            metrics.WAITING.set(len(self._due))
             return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
 
     def _lead(self) -> bool:
@@ -143,6 +150,7 @@ class Reconciler:
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then let the next one lead."""
         while not stop.is_set():
+            self.came_around = self._monotonic()
             try:
                 wait = self.work()
             except Exception:  # a full disk, say: nothing is lost by looking again
@@ -150,6 +158,11 @@ class Reconciler:
                 wait = 1.0
             with self._woken:
                 self._woken.wait(timeout=min(wait if wait is not None else 1.0, 1.0))
+        self.release()
+
+    def release(self) -> None:
+        """Let the next one lead at once."""
+        self._leads = False
         self._leadership.release()
 
     def _next(self) -> ThreadId | None:
@@ -162,8 +175,13 @@ class Reconciler:
             return id
 
     def _look_safely(self, id: ThreadId) -> None:
+        with logs.about(thread=id.number):
+            self._look_and_come_again(id)
+
+    def _look_and_come_again(self, id: ThreadId) -> None:
         try:
-            again = self._look(id)
+            with metrics.looking(Later):
+                again = self._look(id)
             self._failures.pop(id, None)
         except Later as error:
             log.info("thread %s: GitHub says later: %s", id.number, error)
@@ -208,15 +226,18 @@ class Reconciler:
         for _ in range(MOST_ROUNDS):
             thread, deliveries, due = self._decide(id, only, postponed)
             again = due.look_again
-            done = [
-                action
-                for action in due.actions[:MOST_AT_ONCE]
-                if self._act(thread, action, postponed)
-            ]
+            with logs.about(deliveries=[one.name for one in deliveries]):
+                done = [
+                    action
+                    for action in due.actions[:MOST_AT_ONCE]
+                    if self._act(thread, action, postponed)
+                ]
             if not due.actions:
                 for delivery in deliveries if not postponed else ():
                     if only is None or delivery.name in only:
                         heard.handle(self._store, id, delivery)
+                        with logs.about(delivery=delivery.name):
+                            log.info("dealt with")
                 break
             if not done:
                 continue  # to what needs not wait
@@ -241,6 +262,7 @@ class Reconciler:
                 postponed[action.key] = wait
                 return False
         self._actor.act(thread, action)
+        _tell(action)
         self._added = self._added or isinstance(action, Write | Drive)
         return True
 
@@ -288,6 +310,19 @@ class Reconciler:
             for issue in {plan.plan.preregistration for plan in thread.plans if plan.plan}:
                 if issue is not None:
                     self.wake(ThreadId(thread.id.repository, issue))
+
+
+def _tell(action: Action) -> None:
+    """Log and count what was done: never its words, which may be a stranger's."""
+    kind = type(action).__name__.lower()
+    metrics.EFFECTS.labels(kind).inc()
+    match action:
+        case Drive(execution=execution, action=step):
+            log.info("%s %s of %s", kind, type(step).__name__.lower(), execution)
+        case Write(path=path):
+            log.info("%s %s", kind, path)
+        case _:
+            log.info("%s %s", kind, action.key)
 
 
 def _is_asked_of_ray(action: Action) -> bool:
