@@ -4,7 +4,7 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow bench lint lock clean
+.PHONY: demo test test-slow soak bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -14,6 +14,10 @@ test: .venv/ready-for-tests
 
 test-slow: .venv/ready-for-tests
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
+
+# Ten thousand deliveries, and the bot's process ends at every 25th effect. Takes an hour or two.
+soak: .venv/ready-for-tests
+	$(BIN)/python -m tests.scenarios.soak
 
 # On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
 bench: .venv-bench/ready .venv-snake/ready
