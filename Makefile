@@ -4,20 +4,31 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow soak bench lint lock clean
+.PHONY: demo test test-slow bubblewrap soak record bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
 
-test: .venv/ready-for-tests
+test: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -n 2 --dist loadfile
 
-test-slow: .venv/ready-for-tests
+test-slow: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 # Ten thousand deliveries, and the bot's process ends at every 25th effect. Takes an hour or two.
 soak: .venv/ready-for-tests
 	$(BIN)/python -m tests.scenarios.soak
+
+# Code of an experiment's own runs under it; where it is missing, its tests say that they did not run.
+APT := apt-get install --quiet --quiet --yes bubblewrap
+bubblewrap:
+	@command -v bwrap > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
+	  { $(APT) > /dev/null 2>&1 || { apt-get update --quiet --quiet && $(APT) > /dev/null; }; } || \
+	  echo "Own code will not be tested in isolation: sudo apt-get install bubblewrap"; }
+
+# The client's cassettes, anew against github.com; tests/github/tapes.py says what it writes there.
+record: .venv/ready-for-tests
+	$(BIN)/python -m tests.github.tapes $(REPOSITORY) $(ISSUE) $(PULL) $(LOGIN)
 
 # On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
 bench: .venv-bench/ready .venv-snake/ready

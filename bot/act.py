@@ -13,6 +13,7 @@ there twice, the one that is on record stays.
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,7 +33,7 @@ from bot.facts import (
     Write,
 )
 from bot.github import GitHub, Made, Refused
-from runner import drive, record
+from runner import drive, record, redact
 from runner.store import Store, to_json
 
 WATCH = timedelta(seconds=30)
@@ -53,6 +54,7 @@ class Actor:
 
     def act(self, thread: Thread, action: Action) -> None:
         """Do one action. Raises `Later` where its outcome is unknown."""
+        action = _cleaned(action)
         where = f"said/{thread.id.repository}/{thread.id.number}"
         match action:
             case Say(key=key, body=body, state=state):
@@ -258,3 +260,15 @@ def _marker(key: str) -> str:
 
 def _marked(body: str, key: str) -> str:
     return f"{body}\n\n{_marker(key)}"
+
+
+def _cleaned(action: Action) -> Action:
+    """The same without held secrets: in what it says, some words may be a job's."""
+    match action:
+        case Say(body=body):
+            return replace(action, body=redact.clean(body))
+        case Check(title=title, summary=summary):
+            return replace(action, title=redact.clean(title), summary=redact.clean(summary))
+        case Show(title=title, body=body):
+            return replace(action, title=redact.clean(title), body=redact.clean(body))
+    return action

@@ -5,6 +5,7 @@ the installation on the lab's repository, good for an hour and for that reposito
 GitHub's, from its answers' `Date`: a machine whose clock is wrong still gets in.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 import jwt
 
-from bot.wire import Answer, Later, Refused, Unauthorized, Wire
+from bot.wire import Answer, Later, Moved, Refused, Unauthorized, Wire
 
 LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
 BACKDATED = timedelta(seconds=60)  # as GitHub advises
@@ -40,6 +41,7 @@ class AppAuth:
         self._lock = threading.Lock()
         self._token = ""
         self._until: datetime | None = None
+        self._id: int | None = None  # of the repository, whatever its name
 
     def __call__(self) -> str:
         """The installation's token. Raises Later or Refused where GitHub gives none."""
@@ -66,15 +68,32 @@ class AppAuth:
 
     def _get_token(self) -> None:
         # Asked anew each time: who installs the App again has another installation.
-        found = self._as_app("GET", f"/repos/{self._repository}/installation").found
+        found = self._installation()
         if found.get("suspended_at"):
             raise Later("the App's installation is suspended")
-        name = self._repository.rpartition("/")[2]
-        made = self._as_app(
-            "POST", f"/app/installations/{found['id']}/access_tokens", {"repositories": [name]}
-        ).found
+        only: dict[str, Any] = {"repositories": [self._repository.rpartition("/")[2]]}
+        if self._id is not None:
+            only = {"repository_ids": [self._id]}
+        made = self._as_app("POST", f"/app/installations/{found['id']}/access_tokens", only).found
+        if self._id is None and len(made.get("repositories") or ()) == 1:
+            self._id = int(made["repositories"][0]["id"])
         self._token = str(made["token"])
         self._until = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00"))
+
+    def _installation(self) -> Any:
+        """Of the App, on the repository or on what it is called by now. Raises Later for a name
+        that leads to another repository than before."""
+        try:
+            return self._as_app("GET", f"/repos/{self._repository}/installation").found
+        except Moved as moved:
+            found = re.fullmatch(r"/repositories/([0-9]+)/installation", moved.path)
+            if found is None or self._id not in (None, int(found[1])):
+                raise Later(f"{self._repository} is another repository now") from None
+            self._id = int(found[1])
+        try:
+            return self._as_app("GET", found[0]).found
+        except Moved:
+            raise Later("GitHub redirects in a circle") from None
 
     def _as_app(self, verb: str, path: str, body: Any = None) -> Answer:
         """Ask as the App. Where the local clock was believed and is wrong, the refusal says what

@@ -1,27 +1,33 @@
 """`/run`: a person approves a plan. Pure.
 
-A `/run` is answered once, by a record: it approved a plan or was refused. From the approval follow
-the execution and everything after it.
+A `/run` is answered once, by a record: it approved a plan, waits for a second person, or was
+refused. From the approval follow the execution and everything after it.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
 
 from bot import policy, words
-from bot.escape import code
 from bot.facts import Action, Message, React, Say, Thread, Write
-from runner.record import Approval, Execution, Origin, PlanRecord
+from bot.policy import Act, Case
+from runner import allowance, narrow
+from runner.record import Approval, Execution, Narrowing, Origin, PlanRecord
 
 
 def follow(thread: Thread) -> Iterator[Action]:
     """What follows from the answers to `/run`: executions, and the word to who asked."""
     for approval in thread.approvals.values():
-        about = place(approval.command)[0]
+        about = comment_of(approval.command)
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
-            yield React(about, "rocket")
+        elif approval.waits:
+            yield Say(f"waits.{approval.command}", words.waits(approval))
         else:
             yield Say(f"refused.{approval.command}", words.refused(approval))
-            yield React(about, "confused")
+        if about:
+            yes = approval.approved or approval.waits
+            yield React(about, "rocket" if yes else "confused")
 
 
 def is_answered(thread: Thread, key: str) -> bool:
@@ -32,19 +38,44 @@ def is_answered(thread: Thread, key: str) -> bool:
     return any(ran.execution.id == approval.execution for ran in thread.executions)
 
 
+def comment_of(command: str) -> int | None:
+    """The comment that holds a command; None for a review's and a button's."""
+    comment = command.partition("-")[0]
+    return int(comment) if comment.isdigit() else None
+
+
 def place(command: str) -> tuple[int, int]:
-    """Where a command stands, in the order of all commands: its comment, and which one there."""
-    comment, _, index = command.rpartition("/")[2].partition("-")
-    return int(comment), int(index)
+    """Where a command stands, in the order of all commands of its kind: what it stands in, and
+    which one there."""
+    about, _, index = command.rpartition("/")[2].partition("-")
+    return int(about.lstrip("rb")), int(index) if index.isdigit() else 0
 
 
-def run(thread: Thread, message: Message, key: str, argument: str) -> Iterator[Action]:
-    """The answer to a `/run`."""
+def run(
+    thread: Thread,
+    message: Message,
+    key: str,
+    argument: str,
+    *,
+    what: Literal["run", "retry", "reproduce"] = "run",
+    before: Execution | None = None,
+) -> Iterator[Action]:
+    """The answer to a `/run`; or, with the execution `before`, to what runs the same plan again."""
     if key in thread.approvals:
         return
     role = thread.role(message.author.login)
-    found = _approvable(thread, message, role, argument)
-    chosen = found if isinstance(found, PlanRecord) else None
+    if before and before.origin:
+        wanted = policy.Wanted("plan", str(before.origin.plan))
+    else:
+        wanted = policy.wanted(argument, message.commit if message.via == "review" else None)
+    plan = policy.meant(thread, wanted, message.at)
+    case = Case(thread, wanted, plan, (policy.act_in(message),), what)
+    left = _left(thread, before) if before else policy.narrowing(case)
+    waiting = _waiting(thread, plan, left, message) if plan else []
+    case = replace(case, acts=(*map(policy.act_of, waiting), *case.acts))
+    name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
+    waits = name == "enough_approvers"
+    chosen = plan if not why or waits else None
     approval = Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
@@ -52,57 +83,68 @@ def run(thread: Thread, message: Message, key: str, argument: str) -> Iterator[A
         by=message.author,
         role=role,
         at=thread.now,
-        approved=chosen is not None,
-        why="" if isinstance(found, PlanRecord) else found,
+        what=what,
+        approved=not why,
+        why="" if waits else policy.sentence(why),
+        reproduces=before.id if before and not why and what == "reproduce" else "",
         plan=chosen.n if chosen else None,
         commit=chosen.commit if chosen else None,
         fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
+        asked_at=message.at,
+        heard=message.heard,
+        policy=thread.policy().sha if chosen else "",
+        narrowing=left if chosen else None,
+        waits=policy.sentence(why) if waits else "",
+        besides=tuple(one.id for one in waiting) if not why else (),
     )
     yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
 
 
-def _approvable(thread: Thread, message: Message, role: str, argument: str) -> PlanRecord | str:
-    """The plan this `/run` approves, or the sentence that refuses it."""
-    if not thread.is_pull:
-        return (
-            "`/run` belongs on the pull request that declares the experiment: it approves the "
-            "plan at a commit, and an issue has none."
-        )
-    allowed = policy.may_command(message.author.login, role, "start runs")
-    if not allowed:
-        return allowed.why
-    if argument:
-        return f"`/run` takes nothing after it, and here stands `{code(argument)}`."
-    proposed = [
-        policy.Proposed(plan, said.at)
-        for plan in thread.plans
-        if (said := thread.said.get(f"plan.{plan.n}")) and said.at
-    ]
-    found = policy.approvable(proposed, message.at, thread.pull())
-    if isinstance(found, PlanRecord):
-        if found.plan and (why := words.own_code(found.plan)):
-            return why
-        for approval in thread.approvals.values():
-            if approval.approved and approval.plan == found.n:
-                known = approval.execution
-                states = {ran.execution.id: ran.life.state for ran in thread.executions}
-                if states.get(known) not in ("failed", "cancelled", "voided"):
-                    return (
-                        "This plan has its execution already: "
-                        f"`{known}` is {states.get(known, 'queued')}."
-                    )
-        return thread.refusal(message.author.login, found.n) or found
-    return found
+def acts(thread: Thread, execution: Execution) -> tuple[Act, ...]:
+    """The words that an execution rests on."""
+    origin = execution.origin
+    if origin is None:
+        raise AssertionError(f"{execution.id} is on a thread and has no origin")
+    known = {approval.id: approval for approval in thread.approvals.values()}
+    found = [known[id] for id in execution.approvals or (origin.approval,) if id in known]
+    return tuple(map(policy.act_of, found)) or (Act(origin.approved_by, execution.at),)
+
+
+def _left(thread: Thread, before: Execution) -> Narrowing | None:
+    """What the approval of an earlier execution left of its plan."""
+    found = [one for one in thread.approvals.values() if one.execution == before.id]
+    return found[0].narrowing if found else None
+
+
+def _waiting(
+    thread: Thread, plan: PlanRecord, left: Narrowing | None, message: Message
+) -> list[Approval]:
+    """Of each other person who may still approve what is left of the plan, the newest approval
+    that waits."""
+    found = {
+        approval.by.id: approval
+        for approval in sorted(thread.approvals.values(), key=lambda one: one.at)
+        if approval.waits and (approval.plan, approval.narrowing) == (plan.n, left)
+        if approval.by.id != message.author.id
+        if thread.now - (approval.asked_at or approval.at) < policy.GOOD_FOR
+        if thread.policy().permits("run", approval.by.login, thread.role(approval.by.login))
+    }
+    return list(found.values())
 
 
 def _execution(thread: Thread, approval: Approval) -> Execution:
     plan = next(plan for plan in thread.plans if plan.n == approval.plan)
     if plan.plan is None:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
+    left = approval.narrowing or Narrowing()
+    planned = narrow.narrowed(plan.plan, left)
+    limit = plan.limit_seconds
+    if limit is not None and planned is not plan.plan:
+        limit = min(limit, allowance.limit_seconds(planned, 0))
     return Execution(
         id=approval.execution,
         at=approval.at,
-        plan=plan.plan,
+        plan=planned,
         origin=Origin(
             repository=approval.repository,
             repository_name=thread.repository,
@@ -113,4 +155,9 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
             approval=approval.id,
         ),
         source=plan.source,
+        limit_seconds=limit,
+        deviations=narrow.deviations(plan.plan, left),
+        isolation=plan.isolation,
+        approvals=(*approval.besides, approval.id),
+        reproduces=approval.reproduces,
     )

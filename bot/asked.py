@@ -1,13 +1,19 @@
 """Answers what rules ask: of GitHub, and of the lab as it is now."""
 
+import base64
+import secrets
 from typing import Any
 
 import yaml
 
+from bot import labfile
 from bot.declared import Declared, drifted
 from bot.facts import Form, Question, ThreadId
 from bot.github import GitHub
-from runner import record
+from bot.labfile import Policy
+from runner import allowance, record
+from runner.allowance import Spending
+from runner.ledger import Ledger
 from runner.record import PlanRecord
 from runner.store import Store
 from runner.turns import Turns
@@ -23,6 +29,8 @@ class Asked:
         self._github = github
         self._turns = turns
         self._declared = Declared(store, github)
+        self._ledger = Ledger(store)
+        self._fingerprints: dict[tuple[int, str, str], str] = {}
 
     def answer(self, id: ThreadId, question: Question) -> Any:
         """Look one thing up. Raises `Later` where it cannot be known now."""
@@ -39,19 +47,53 @@ class Asked:
                 return self._declared.finding(id.repository, *question.about)
             case "refusal":
                 return self._refusal(id, *question.about)
+            case "policy":
+                return self._policy()
+            case "review":
+                return self._github.review(id.number, int(question.about[0]))
+            case "committers":
+                return self._github.committers(id.number)
+            case "replan":
+                return self._replan(id, question.about[0])
+            case "code":
+                return _code()
             case _:
                 raise AssertionError(f"nobody has asked {question} yet")
 
-    def _refusal(self, id: ThreadId, login: str, plan: str) -> str:
+    def _refusal(self, id: ThreadId, login: str, person: str, plan: str) -> str:
         path = f"plans/{id.repository}/{id.number}/{plan}"
-        found = record.require(self._store, path, PlanRecord).plan
+        proposed = record.require(self._store, path, PlanRecord)
+        found, now = proposed.plan, self._github.now()
         if found is None:
             return ""
         if meant := drifted(self._store, found):
             return meant[0]
-        if self._turns is None:
+        if self._turns and (full := self._turns.refusal(found, login, now)):
+            return full
+        limit = proposed.limit_seconds or allowance.LEAST
+        wanted = Spending(
+            int(person), allowance.largest(found).kind, allowance.device_hours(found, limit)
+        )
+        budgets = self._policy().device_hours_per_person_and_month
+        if not budgets:
             return ""
-        return self._turns.refusal(found, login, self._github.now())
+        return allowance.over_budget(wanted, self._ledger.spendings(), budgets, now)
+
+    def _policy(self) -> Policy:
+        sha, content = self._github.policy_file()
+        return labfile.parse(content, sha)
+
+    def _replan(self, id: ThreadId, n: str) -> str:
+        """What the lab as it is now would call what a plan is of: the code of this process does not
+        change, so that it is asked once of each commit."""
+        path = f"plans/{id.repository}/{id.number}/{n}"
+        planned = record.require(self._store, path, PlanRecord)
+        if planned.plan is None:
+            return ""
+        key = (id.repository, planned.plan.experiment, planned.commit)
+        if key not in self._fingerprints:
+            self._fingerprints[key] = self._declared.fingerprint(*key)
+        return self._fingerprints[key]
 
     def _form(self) -> Form:
         content = self._github.file(FORM_PATH)
@@ -64,3 +106,9 @@ class Asked:
         except (yaml.YAMLError, KeyError, TypeError):
             labels = {}
         return Form(labels)
+
+
+def _code() -> str:
+    """100 random bits, as they can be read aloud."""
+    letters = base64.b32encode(secrets.token_bytes(15)).decode().lower()[:20]
+    return "-".join(letters[n : n + 4] for n in range(0, 20, 4))

@@ -66,6 +66,15 @@ def serve(
             "Without it, everything starts when it is approved and Ray queues it.",
         ),
     ] = None,
+    trust_approved_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-approved-code",
+            envvar="REGATTA_TRUST_APPROVED_CODE",
+            help="Run approved code of experiments as it is, isolated by nothing. Without it, such "
+            "code runs under bubblewrap, and is refused where that does not work.",
+        ),
+    ] = False,
     host: str = "127.0.0.1",
     port: int = 8080,
 ) -> None:
@@ -91,6 +100,7 @@ def serve(
             bot=bot,
             seconds_between_writes=seconds_between_writes,
             cluster=described,
+            isolation=server.isolation(trust_approved_code),
             host=host,
             port=port,
         )

@@ -1,23 +1,23 @@
 """What a commit declares: its experiment, read as data at exactly this commit, never run.
 
-Files come from the commit's tree by their blob ids. Links, submodules and huge files are refused.
+Its files come through `bot.tree`, which compares them with the commit's tree. What a job of the
+plan needs of them, its text and its own modules, is kept in the store under its digest.
 """
 
 import logging
 import re
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from bot.facts import Finding
-from bot.github import Entry, GitHub, Refused
+from bot.github import GitHub, Refused
+from bot.tree import Tree, Unfit
 from engine.tokenize import Text
 from runner import aliases, checkout, planning, provenance, record, spec
 from runner.record import Preregistration, Source, Standing
 from runner.spec import BadExperiment, Experiment
 from runner.store import Store
 
-MOST_BYTES = 5_000_000  # of one file
 MOST_MODULES = 200  # of an experiment's own
 MOST_CODE = 500_000  # bytes of all of them; reading one takes a thousand times as much memory
 MOST_DIFFERENCES = 5  # told of an alias
@@ -64,11 +64,7 @@ class Declared:
             )
             return Finding(None, problems=(words,))
         try:
-            files = {
-                entry.path.removeprefix(f"{folder}/"): entry
-                for entry in self._github.tree(head)
-                if entry.path.startswith(f"{folder}/")
-            }
+            files = self._files(folder, head)
             plan = self._plan(repository, folder, files)
             tree = checkout.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
             return Finding(
@@ -81,15 +77,35 @@ class Declared:
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
 
-    def _plan(self, repository: int, folder: str, files: Mapping[str, Entry]) -> record.Plan:
+    def fingerprint(self, repository: int, folder: str, head: str) -> str:
+        """Of the plan that the lab as it is now makes of `folder` at `head`; empty where it makes
+        none. Raises `Later` where GitHub cannot say."""
+        try:
+            return self._plan(repository, folder, self._files(folder, head)).fingerprint
+        except (BadExperiment, Refused):
+            return ""
+        except (ValueError, TypeError, KeyError, RecursionError, MemoryError):
+            log.exception("%s could not be read", head)
+            return ""
+
+    def _files(self, folder: str, head: str) -> Tree:
+        return Tree(self._github, head, folder)
+
+    def _plan(self, repository: int, folder: str, files: Tree) -> record.Plan:
         name = spec.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        experiment = spec.parse(self._declaration(files.get(name), file), file)
+        experiment = spec.parse(_declaration(files, name, file), file)
         sealed = self._sealed(repository, experiment)
         if experiment.nodes:
-            return self._steps(experiment, folder, files, sealed)
-        text = self._text(experiment, files)
-        return planning.make_plan(experiment, folder, text, sealed)
+            plan = self._steps(experiment, folder, files, sealed)
+        else:
+            text = self._text(experiment, files)
+            plan = planning.make_plan(experiment, folder, text, sealed)
+        try:
+            files.check()  # also of what nobody has read
+        except Unfit as error:
+            raise BadExperiment([spec.Problem(folder, 1, "", str(error))]) from error
+        return plan
 
     def _standings(self, plan: record.Plan) -> dict[str, Standing]:
         """How each step stands now, against the newest execution of this experiment."""
@@ -113,7 +129,7 @@ class Declared:
             raise BadExperiment([experiment.problem(("preregistration",), words)])
         return sealed
 
-    def _text(self, experiment: Experiment, files: Mapping[str, Entry]) -> Text:
+    def _text(self, experiment: Experiment, files: Tree) -> Text:
         """What the arms train on. A text of the experiment's own is kept for its jobs."""
         assert experiment.data
         source = experiment.data.source
@@ -122,14 +138,11 @@ class Declared:
                 self._texts[source] = planning.the_text(experiment, None)
             return self._texts[source]
         with tempfile.TemporaryDirectory() as there:
-            if entry := files.get(source):
-                if unfit := _unfit(entry):
-                    raise BadExperiment([experiment.problem(("data", "source"), unfit)])
-                try:
-                    _lay(Path(there), source, self._github.blob(entry.sha))
-                except (OSError, ValueError) as error:
-                    words = "no file can have this name"
-                    raise BadExperiment([experiment.problem(("data", "source"), words)]) from error
+            try:
+                files.lay(Path(there), [source] if source in files else [])
+            except Unfit as error:
+                where = ("data", "source")
+                raise BadExperiment([experiment.problem(where, str(error))]) from error
             text = planning.the_text(experiment, Path(there))
         planning.keep_text(self._store, text)
         return text
@@ -138,7 +151,7 @@ class Declared:
         self,
         experiment: Experiment,
         folder: str,
-        files: Mapping[str, Entry],
+        files: Tree,
         sealed: Preregistration | None,
     ) -> record.Plan:
         """The plan of steps, for which the experiment's own modules are read."""
@@ -151,25 +164,26 @@ class Declared:
             words = f"the modules of {folder} have {size:,} bytes; {MOST_CODE:,} is the most"
             raise BadExperiment([experiment.problem(("steps",), words)])
         with tempfile.TemporaryDirectory() as there:
-            for name, entry in modules.items():
-                if unfit := _unfit(entry):
-                    raise BadExperiment([experiment.problem(("steps",), unfit)])
-                try:
-                    _lay(Path(there, folder), name, self._github.blob(entry.sha))
-                except (OSError, ValueError) as error:
-                    words = f"no file can have the name {name!r}"
-                    raise BadExperiment([experiment.problem(("steps",), words)]) from error
             laid = Path(there, folder)
-            return planning.make_graph_plan(experiment, laid, called=folder, sealed=sealed)
-
-    def _declaration(self, entry: Entry | None, file: str) -> str:
-        words = _unfit(entry) if entry else "there is no such file; an experiment is declared in it"
-        if entry and not words:
             try:
-                return self._github.blob(entry.sha).decode()
-            except UnicodeDecodeError:
-                words = "it is not UTF-8 text"
-        raise BadExperiment([spec.Problem(file, 1, "", words)])
+                files.lay(laid, modules)
+            except Unfit as error:
+                raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
+            plan = planning.make_graph_plan(experiment, laid, called=folder, sealed=sealed)
+            planning.keep_code(self._store, plan, laid)
+            return plan
+
+
+def _declaration(files: Tree, name: str, file: str) -> str:
+    words = "there is no such file; an experiment is declared in it"
+    if name in files:
+        try:
+            return files.fetch(name).decode()
+        except UnicodeDecodeError:
+            words = "it is not UTF-8 text"
+        except Unfit as error:
+            words = str(error)
+    raise BadExperiment([spec.Problem(file, 1, "", words)])
 
 
 def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:
@@ -180,21 +194,3 @@ def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:
         + "; ".join(f"`{step}`: {why}" for step, why in drift.why[:MOST_DIFFERENCES])
         for drift in found
     )
-
-
-def _lay(folder: Path, name: str, content: bytes) -> None:
-    """Write a file below `folder`. Raises ValueError for a name that leads out of it."""
-    if any(part in ("", ".", "..") for part in name.split("/")):
-        raise ValueError(f"{name!r} leads out of its folder")
-    target = folder / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-
-
-def _unfit(entry: Entry) -> str:
-    """Why a file of a stranger's commit is not fetched; empty if it may be."""
-    if entry.mode not in ("100644", "100755"):
-        return f"{entry.path} is a link or a submodule; add the file itself"
-    if entry.size > MOST_BYTES:
-        return f"{entry.path} is larger than {MOST_BYTES:,} bytes"
-    return ""

@@ -11,13 +11,14 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 from rich.console import Console
 from rich.text import Text
 
 from bot.stage import Lab, Missed, Story, child, surroundings, up
-from runner import drive, provenance, record, terminal
+from runner import drive, isolate, provenance, record, terminal
 from runner.launch import RayError
 from runner.leases import LeaseWatch
 from runner.lifecycle import Job
@@ -92,7 +93,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     words = f"Tests the predictions of #{issue}."
     pull, head = _propose(lab, "A warmer start", words, "warmer-start", {EXPERIMENT: declaration})
     story.wait(
-        "Ada declares the experiment; the bot plans it, and runs nothing",
+        "Ada declares the experiment from her fork; the bot plans it, and runs nothing",
         lambda: (
             lab.said(pull, "### Plan 1")
             and lab.check(head, "regatta / plan")
@@ -105,15 +106,15 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     refusal = story.wait("Sam, a stranger, says /run", lambda: lab.said(pull, "**Not done:**"))
     story.beat("Sam's /run is refused, and nothing starts", refusal)
 
-    time.sleep(1.5)  # Grace reads the plan: times are whole seconds there, and a tie refuses her
-    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": "Looks good.\n\n/run"})
+    approval = f"Looks good.\n\n{lab.line(pull)}"
+    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": approval})
     story.wait(
-        "Grace, a maintainer, says /run",
+        "Grace, a maintainer, copies the plan's line",
         # Where the bot is slow and training quick, nobody sees it run.
         lambda: lab.said(pull, APPROVED) and lab.label(issue) in BEGUN,
     )
     status = lab.said(pull, APPROVED)
-    story.beat("Grace's /run is approved; an attempt is on its way to Ray", status)
+    story.beat("Grace's line approves the plan; an attempt is on its way to Ray", status)
 
     _watch(lab, story)
     result = story.wait("the bot posts the result", lambda: lab.said(pull, "<summary>Receipt"))
@@ -137,20 +138,30 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
 
 
 def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
-    """An experiment with code of its own: planned in its thread, run by who has written it."""
+    """An experiment with code of its own: planned in its thread, run in isolation where that works
+    on this machine, and else by who has written it."""
     folder = root / STEPS
     files = {
         f"{STEPS}/{path.name}": path.read_text() for path in folder.iterdir() if path.is_file()
     }
-    pull, _ = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
+    pull, head = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
     story.wait(
         "Ada declares five steps, two of them in Python",
-        lambda: lab.said(pull, "**It cannot be started here yet.**"),
+        lambda: lab.said(pull, "### Plan 1"),
     )
     story.beat("Five steps are planned, each with its code", lab.said(pull, "### Plan 1"))
 
-    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": "/run"})
-    refusal = story.wait("Grace says /run", lambda: lab.said(pull, "**Not done:**"))
+    line = lab.line(pull) or f"/run {head}"
+    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": line})
+    if not isolate.probe():
+        result = story.wait(
+            "Grace approves it, and the bot makes them, Ada's code under bubblewrap",
+            lambda: lab.said(pull, "## 🏁 Done"),
+            patience=TRAINING_MAY_TAKE,
+        )
+        story.beat("Own code has run in isolation: prepared, trained, compared", result)
+        return
+    refusal = story.wait("Grace says /run and its commit", lambda: lab.said(pull, "**Not done:**"))
     story.beat("Own code waits for its isolation: /run is refused, and says what works", refusal)
 
     mine = lab.home / "adas-store"
@@ -194,17 +205,23 @@ def _form() -> str:
 def _propose(
     lab: Lab, title: str, words: str, branch: str, files: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Ada pushes a branch with these files and opens a pull request; its number and head."""
-    base = lab.ask("ada", "GET", "/git/ref/heads/main")["object"]["sha"]
+    """Ada pushes a branch with these files to her fork and opens a pull request; its number and
+    head."""
+    fork = lab.ask("ada", "POST", "/forks")["full_name"]
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        return lab.ask("ada", method, path, body, repository=fork)
+
+    base = ask("GET", "/git/ref/heads/main")["object"]["sha"]
     entries = [
         {"path": path, "mode": "100644", "type": "blob", "content": text}
         for path, text in files.items()
     ]
-    tree = lab.ask("ada", "POST", "/git/trees", {"base_tree": base, "tree": entries})["sha"]
+    tree = ask("POST", "/git/trees", {"base_tree": base, "tree": entries})["sha"]
     commit = {"message": f"Declare: {title}", "tree": tree, "parents": [base]}
-    head = str(lab.ask("ada", "POST", "/git/commits", commit)["sha"])
-    lab.ask("ada", "POST", "/git/refs", {"ref": f"refs/heads/{branch}", "sha": head})
-    opened = {"title": title, "body": words, "head": branch, "base": "main"}
+    head = str(ask("POST", "/git/commits", commit)["sha"])
+    ask("POST", "/git/refs", {"ref": f"refs/heads/{branch}", "sha": head})
+    opened = {"title": title, "body": words, "head": f"ada:{branch}", "base": "main"}
     return int(lab.ask("ada", "POST", "/pulls", opened)["number"]), head
 
 

@@ -120,6 +120,9 @@ class Unknown(Exception):
 # ── A thread ─────────────────────────────────────────────────────────────────────────────────
 
 
+Isolated = Literal["", "bubblewrap", "trusted"]
+
+
 @dataclass(frozen=True)
 class Message:
     """What somebody wrote or pressed, that may hold commands and has not been dealt with."""
@@ -209,7 +212,7 @@ class Thread:
     pushes: tuple[Push, ...] = ()  # all that are known, oldest first
     restored: datetime | None = None  # found without its records then; what is older is not done
     aside: tuple[str, ...] = ()  # deliveries that ended the process each time
-    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
+    isolation: Isolated = ""  # of own code; "": it cannot run here
     said: Mapping[str, Said] = field(default_factory=dict)
     shown: Mapping[str, Shown] = field(default_factory=dict)  # since this process began
     # of an issue
@@ -241,10 +244,10 @@ class Thread:
         """What the commit `head` declares that `base` does not."""
         return self._ask(Question("finding", (base, head)))
 
-    def refusal(self, login: str, plan: int) -> str:
+    def refusal(self, by: Person, plan: int) -> str:
         """Why somebody may not approve the plan of this number as things stand, or nothing: it
         breaks a budget, or no device of the lab's can take it."""
-        return self._ask(Question("refusal", (login, str(plan))))
+        return self._ask(Question("refusal", (by.login, str(by.id), str(plan))))
 
     def policy(self) -> Policy:
         """Who may do what here, as the default branch says."""

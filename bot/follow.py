@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bot import policy, words
+from bot import approve, policy, words
 from bot.facts import Action, Check, Drive, Picture, Ran, Say, Show, Thread, Write
 from runner import charts, lifecycle
 from runner.record import Voided
@@ -57,10 +57,11 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
         origin = ran.execution.origin
         if origin is None:
             raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")
-        approver = origin.approved_by.login
-        decision = policy.may_launch(origin.commit, thread.pull(), approver, thread.role(approver))
-        if not decision:
-            voided = Voided(at=thread.now, why=decision.why)
+        wanted = policy.Wanted("plan", str(origin.plan))
+        plan = policy.meant(thread, wanted, thread.now)
+        case = policy.Case(thread, wanted, plan, approve.acts(thread, ran.execution))
+        if failing := policy.failing(policy.AT_LAUNCH, case):
+            voided = Voided(at=thread.now, why=failing[1])
             yield Write(f"executions/{ran.execution.id}/voided", voided)
             return
     yield Drive(ran.execution.id, action)

@@ -21,6 +21,8 @@ from bot.wire import Gone as Gone
 from bot.wire import Later as Later
 from bot.wire import Refused as Refused
 
+MOST_COMPARED = 300  # files that GitHub lists of a comparison
+
 
 @dataclass(frozen=True)
 class Made:
@@ -160,8 +162,11 @@ class GitHub(Lists):
             return "none"
 
     def changed(self, base: str, head: str) -> list[Changed]:
-        """The files that `head` changes since it left `base`."""
+        """The files that `head` changes since it left `base`. Raises Refused where they are more
+        than GitHub lists, since nobody knows what the others are."""
         found = self._get(f"/compare/{base}...{head}")
+        if len(found["files"]) >= MOST_COMPARED:
+            raise Refused(413, f"it changes {MOST_COMPARED} files or more")
         return [Changed(file["filename"], file["status"] == "removed") for file in found["files"]]
 
     def tree(self, commit: str) -> list[Entry]:
@@ -201,13 +206,13 @@ class GitHub(Lists):
 
     def my_checks(self, commit: str, name: str, external_id: str) -> list[Made]:
         """The check runs on a commit that carry `external_id`, oldest first."""
-        found = self._get(
-            f"/commits/{commit}/check-runs", filter="all", check_name=name, per_page=str(PAGE)
+        found = self._pages(
+            f"/commits/{commit}/check-runs", inside="check_runs", filter="all", check_name=name
         )
         return sorted(
             (
                 Made(check["id"], moment(check["started_at"]))
-                for check in found["check_runs"]
+                for check in found
                 if check["external_id"] == external_id
             ),
             key=lambda made: made.id,

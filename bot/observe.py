@@ -7,6 +7,7 @@ from typing import Any
 
 from bot import aside, heard, restore
 from bot.facts import (
+    Isolated,
     Question,
     Ran,
     Said,
@@ -43,7 +44,9 @@ class Observer:
         launcher: drive.Launcher,
         leases: LeaseWatch,
         turns: Turns | None = None,
+        isolation: Isolated = "",
     ) -> None:
+        self._isolation = isolation
         self._store = store
         self._github = github
         self._launcher = launcher
@@ -79,6 +82,7 @@ class Observer:
             url=self._github.url,
             now=self._github.now(),
             is_pull=is_pull,
+            isolation=self._isolation,
             news=heard.news(deliveries, restored),
             messages=heard.messages(
                 [it for it in deliveries if only is None or it.name in only], said, restored
@@ -157,7 +161,8 @@ class Observer:
         )
 
     def _ran(self, id: str) -> Ran:
-        life = drive.observe(self._store, self._launcher.look, self._leases, id)
+        now = self._github.now()
+        life = drive.observe(self._store, self._launcher.look, self._leases, id, now)
         runs = [
             record.read(self._store, f"runs/{id}.{run_name(arm, seed)}", Run)
             for arm, seed in (life.execution.plan.runs() if life.result else ())

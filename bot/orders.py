@@ -56,8 +56,8 @@ def _cancel(thread: Thread, message: Message, key: str, argument: str) -> Iterat
         and approve.place(life.execution.origin.approval) < approve.place(key)
     ]
     chosen = [x for x in live if argument in ("", x)]
-    allowed = policy.may_command(who, thread.role(who), "cancel runs")
-    if allowed and chosen:
+    refused = policy.forbidden(thread, "cancel", who)
+    if not refused and chosen:
         for execution in chosen:
             cancelled = Cancelled(at=thread.now, by=who, command=key)
             yield Write(f"executions/{execution}/cancelled", cancelled)
@@ -65,8 +65,8 @@ def _cancel(thread: Thread, message: Message, key: str, argument: str) -> Iterat
     if stopped:
         yield React(message.id, "rocket")
         return
-    if not allowed:
-        why = allowed.why
+    if refused:
+        why = refused
     elif not argument:
         why = "Nothing is running here."
     elif argument in mine:

@@ -2,14 +2,16 @@
 
 The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
 has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
-whose problems have changed since.
+whose problems have changed since, which is to be merged elsewhere than before, or of which the lab
+after an upgrade would make something else.
 """
 
 from collections.abc import Iterator
 
 from bot import words
-from bot.facts import Action, Check, Say, Thread, Write
-from runner.record import PlanRecord
+from bot.facts import Action, Check, Isolated, Say, Thread, Write
+from runner import allowance
+from runner.record import Plan, PlanRecord
 
 CHECK_NAME = "regatta / plan"
 
@@ -35,17 +37,23 @@ def _plan(thread: Thread) -> Iterator[Action]:
     if pull is None or not pull.open:
         return
     newest = thread.plans[-1] if thread.plans else None
-    if newest and newest.commit == pull.head and newest.plan:
+    same = (
+        newest
+        and (newest.commit, newest.base_ref) == (pull.head, pull.base_ref)
+        and newest.isolation == _isolation(thread, newest.plan)
+    )
+    if newest and same and newest.plan and thread.replan(newest.n) == newest.plan.fingerprint:
         return
     found = thread.finding(pull.base, pull.head)
     if found.experiment is None and not found.problems:
         return
-    if newest and newest.commit == pull.head and newest.problems == found.problems:
+    if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
         return
+    n, rules = _next(thread), thread.policy()
     record = PlanRecord(
         repository=thread.id.repository,
         pull=thread.id.number,
-        n=_next(thread),
+        n=n,
         commit=pull.head,
         at=thread.now,
         plan=found.plan,
@@ -53,6 +61,14 @@ def _plan(thread: Thread) -> Iterator[Action]:
         standings=dict(found.standings),
         drifted=found.drifted,
         source=found.source,
+        base_ref=pull.base_ref,
+        head_repository=pull.head_repository,
+        policy="" if rules.problems else rules.sha,
+        code=thread.code(n) if found.plan else "",
+        limit_seconds=None
+        if found.plan is None
+        else allowance.limit_seconds(found.plan, rules.hours_without_estimate),
+        isolation=_isolation(thread, found.plan),
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 
@@ -61,3 +77,12 @@ def _next(thread: Thread) -> int:
     """The next plan's ordinal. One that was shown is never used again, its record lost or not."""
     shown = [int(key[5:]) for key in thread.said if key[:5] == "plan." and key[5:].isdigit()]
     return max([plan.n for plan in thread.plans] + shown, default=0) + 1
+
+
+def _isolation(thread: Thread, plan: Plan | None) -> Isolated:
+    """How own code of the plan would be run here; empty where it has none."""
+    return thread.isolation if plan and words.own_code(plan) else ""
+
+
+def _alike(one: Plan | None, other: Plan | None) -> bool:
+    return (one and one.fingerprint) == (other and other.fingerprint)

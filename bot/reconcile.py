@@ -16,7 +16,7 @@ from bot import aside, follow, heard, notices, restore, sweep
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
-from bot.facts import Action, Drive, Question, Thread, ThreadId, Write
+from bot.facts import Action, Drive, Isolated, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later, Refused
 from bot.heard import Unheard
 from bot.observe import Observer
@@ -46,19 +46,22 @@ class Reconciler:
         launcher: drive.Launcher,
         *,
         cluster: Described | None = None,
+        isolation: Isolated = "",
         on_records: Callable[[], None] = lambda: None,
         sweep_every: timedelta | None = None,
         ray: restore.Jobs | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `cluster`, executions begin in their turn, as `runner.schedule` has it; without
-        one, all begin when they are approved, and Ray queues them. `on_records` is called when
-        facts were added, to redraw what is derived from them. With `sweep_every`, GitHub's lists
-        are looked through for what was missed; with `ray`, Ray's for what no record names."""
+        one, all begin when they are approved, and Ray queues them. `isolation` is what code of an
+        experiment's own runs in; without one it is refused. `on_records` is called when facts were
+        added, to redraw what is derived from them. With `sweep_every`, GitHub's lists are looked
+        through for what was missed; with `ray`, Ray's for what no record names."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
-        self._observer = Observer(store, github, launcher, LeaseWatch(store, monotonic), turns)
+        leases = LeaseWatch(store, monotonic)
+        self._observer = Observer(store, github, launcher, leases, turns, isolation)
         self._asked = Asked(store, github, turns)
         self._actor = Actor(store, github, launcher)
         self._leadership = Leadership(store, "bot", monotonic)

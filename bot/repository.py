@@ -82,13 +82,14 @@ class Repository:
     def _get(self, path: str, **query: str) -> Any:
         return self._ask("GET", path, query).found
 
-    def _pages(self, path: str, **query: str) -> Iterator[Any]:
+    def _pages(self, path: str, *, inside: str = "", **query: str) -> Iterator[Any]:
         asked: dict[str, str] | str = {"per_page": str(PAGE)} | query
         while True:
             answer = self._ask("GET", path, asked)
-            if not isinstance(answer.found, list):
-                raise Later(f"GET {path} answered {type(answer.found).__name__} instead of a list")
-            yield from answer.found
+            listed = answer.found[inside] if inside else answer.found
+            if not isinstance(listed, list):
+                raise Later(f"GET {path} answered {type(listed).__name__} instead of a list")
+            yield from listed
             if answer.next is None:
                 return
             asked = answer.next

@@ -12,10 +12,11 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from bot import sweep, webhook
+from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
-from runner import upload
+from runner import isolate, redact, upload
 from runner.cluster import Described
 from runner.launch import RayAddress, RayJobs
 from runner.store import Store
@@ -37,8 +38,19 @@ class Settings:
     bot: str = "regatta-lab[bot]"
     seconds_between_writes: float = 1.0
     cluster: Described | None = None  # without one, Ray queues what was approved
+    isolation: Isolated = ""  # of code of an experiment's own, which is refused without one
     host: str = "127.0.0.1"
     port: int = 8080
+
+
+def isolation(trust_approved_code: bool) -> Isolated:
+    """What code of an experiment's own runs in: what its operator trusts, or what works here."""
+    if trust_approved_code:
+        return "trusted"
+    if words := isolate.probe():
+        log.warning("%s Own code of experiments is refused.", words)
+        return ""
+    return "bubblewrap"
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -51,6 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
         bot=settings.bot,
         seconds_between_writes=settings.seconds_between_writes,
     )
+    redact.hold(settings.webhook_secret, settings.credentials(), _token(settings.ray))
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
@@ -68,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
         github,
         ray,
         cluster=settings.cluster,
+        isolation=settings.isolation,
         on_records=rebuild,
         sweep_every=sweep.EVERY,
         ray=ray,
@@ -94,3 +108,11 @@ def create_app(settings: Settings) -> FastAPI:
 def serve(settings: Settings) -> None:
     """Serve until the process is told to end."""
     uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning")
+
+
+def _token(ray: RayAddress) -> str:
+    """What its file holds, of which `RayJobs` says what is wrong."""
+    try:
+        return ray.token_file.read_text()
+    except OSError:
+        return ""

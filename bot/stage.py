@@ -3,6 +3,7 @@ do there through the REST API, and the story as it is told in the terminal."""
 
 import contextlib
 import os
+import re
 import secrets
 import sys
 import time
@@ -90,11 +91,20 @@ class Lab:
         """A page of the repository."""
         return f"{self.sandbox}/{NAME}{path}"
 
-    def ask(self, who: str, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """What a person asks of the REST API."""
+    def ask(
+        self,
+        who: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        repository: str = NAME,
+        **query: str,
+    ) -> Any:
+        """What a person asks of the REST API, of the lab's repository or of a fork."""
         answer = self.api.request(
             method,
-            f"{self.sandbox}/api/v3/repos/{NAME}{path}",
+            f"{self.sandbox}/api/v3/repos/{repository}{path}",
             json=body,
             params=query,
             headers={"Authorization": f"token {who}-token"},
@@ -104,10 +114,21 @@ class Lab:
 
     def said(self, number: int, words: str) -> str:
         """Where the bot said something with `words` on a thread; "" if it has not."""
-        for comment in self.ask("ada", "GET", f"/issues/{number}/comments", per_page="100"):
+        for comment in self._comments(number):
             if comment["user"]["type"] == "Bot" and words in comment["body"]:
                 return str(comment["html_url"])
         return ""
+
+    def line(self, number: int) -> str:
+        """The line that approves the newest plan of a pull request, as its comment shows it."""
+        for comment in reversed(self._comments(number)):
+            if comment["user"]["type"] == "Bot" and comment["body"].startswith("### Plan "):
+                found = re.findall(r"^/run \S+$", comment["body"], re.MULTILINE)
+                return str(found[-1]) if found else ""
+        return ""
+
+    def _comments(self, number: int) -> list[Any]:
+        return list(self.ask("ada", "GET", f"/issues/{number}/comments", per_page="100"))
 
     def label(self, number: int) -> str:
         """The lab's label on an issue."""

@@ -18,7 +18,7 @@ import yaml
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
 from bot.escape import code, one_line, prose, text
-from bot.facts import Ran, Thread
+from bot.facts import Isolated, Ran, Thread
 from runner import figures, steps_view
 from runner.analysis import verdicts
 from runner.hardware import KINDS
@@ -94,7 +94,7 @@ def sentence(prediction: Any) -> str:
 
 
 def plan(record: PlanRecord) -> str:
-    """What would run at a commit, or what is wrong there."""
+    """What would run at a commit, and in what code of its own would, or what is wrong there."""
     if record.plan is None:
         return _say("plan-problems", record=record)
     if record.plan.steps:
@@ -105,7 +105,8 @@ def plan(record: PlanRecord) -> str:
             steps=_steps(record),
             standings=Counter(standing.state for standing in record.standings.values()),
             drawing=_drawing(record.plan),
-            own_code=own_code(record.plan),
+            own_code="" if record.isolation else own_code(record.plan),
+            runs_in=runs_in(record.plan, record.isolation),
             sentence=sentence,
         )
     return _say(
@@ -131,10 +132,28 @@ def plan_title(record: PlanRecord) -> str:
     return f"{cost.runs} runs, {figures.flops(cost.model_flops)} model FLOPs"
 
 
+def runs_in(plan: Plan, isolation: Isolated) -> str:
+    """What the plan's own code would run in; empty where it has none, or cannot run."""
+    if not (isolation and own_code(plan)):
+        return ""
+    names = plan.own_code()
+    listed = ", ".join(f"`{code(name)}`" for name in names[:5]) or "its declaration"
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    if isolation == "trusted":
+        return (
+            f"Code of its own ({listed}{more}) would run isolated by nothing: this lab's "
+            "operator trusts what is approved. Read it before you approve it."
+        )
+    return (
+        f"Code of its own ({listed}{more}) would run isolated: without network, and with nothing "
+        "in reach but its inputs and its output."
+    )
+
+
 def own_code(plan: Plan) -> str:
-    """Why the lab does not run this plan; empty if it does."""
+    """Why a lab that cannot isolate code does not run this plan; empty if it does."""
     isolated = (
-        "the lab runs such code only where it is isolated, which it cannot do yet. "
+        "the lab runs such code only where it is isolated, which it cannot be here. "
         f"`regatta run {code(plan.experiment)}` runs it on your own machine."
     )
     if names := plan.own_code():
@@ -210,6 +229,11 @@ def _value(arm: Any, key: str) -> Any:
 def refused(approval: Approval) -> str:
     """Why a `/run` started nothing."""
     return cannot(approval.by.login, "/run", approval.why)
+
+
+def waits(approval: Approval) -> str:
+    """What a `/run` still waits for, which somebody permitted has written."""
+    return f"**Noted:** `/run` by {text(approval.by.login)}. {prose(approval.waits)}"
 
 
 def cannot(login: str, command: str, why: str) -> str:

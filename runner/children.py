@@ -3,7 +3,6 @@ shards each, side by side where there is a Ray and one after another where there
 make is the same. Nobody's code runs in this process: each child is forked by a `runner.step_server`
 and ends with whoever started it."""
 
-import json
 import secrets
 import shutil
 import signal
@@ -14,15 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from runner import outputs
+from runner import outputs, reports
 from runner.builtin.shards import groups, shards
 from runner.builtins import BUILT_IN, OverShards
 from runner.makers import MakerLost, MakingFailed
 from runner.outputs import BadOutput, FileDigest
-from runner.step_child import RECEIPT, WHY, Job
+from runner.step_child import RECEIPT, WHY, Job, receipts, why
 from runner.step_server import ServerGone, StepServer
 
 MADE, DIGESTS = "made", "digests.json"  # of a part: its files, and what they are
+MOST_DIGESTS = 64 << 20  # bytes
 FILES = TypeAdapter(dict[str, FileDigest])
 
 
@@ -58,9 +58,8 @@ def run(job: Job) -> Outcome:
         words = "; the system does so where memory is out" if name == "SIGKILL" else ""
         return Outcome("lost", f"its process was ended by {name}{words}")
     if code:
-        why = Path(job.scratch) / WHY
-        words = f"its process ended with {code}"
-        return Outcome("failed", why.read_text() if why.is_file() else words)
+        words = why(Path(job.scratch) / WHY) or f"its process ended with {code}"
+        return Outcome("failed", words)
     if not (Path(job.scratch) / RECEIPT).is_file():
         return Outcome("failed", "its process ended before the step did")
     return Outcome("made")
@@ -73,8 +72,10 @@ def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str
         job = _over_shards(over, job, child, one, many)
     for outcome in one(child, [job]):
         _check(outcome)
-    receipt: dict[str, str] = json.loads((Path(job.scratch) / RECEIPT).read_bytes())
-    return receipt
+    try:
+        return receipts(Path(job.scratch) / RECEIPT)
+    except reports.Refused as error:
+        raise MakingFailed(str(error)) from error
 
 
 def _check(outcome: Outcome) -> None:
@@ -155,8 +156,9 @@ def _earlier(job: Job) -> str:
     place = Path(job.scratch)
     for other in sorted(place.parents[2].glob(f"*/{place.parent.name}/{place.name}")):
         try:
-            outputs.verify(other / MADE, FILES.validate_json((other / DIGESTS).read_bytes()))
-        except (OSError, ValueError, BadOutput):
+            said = reports.read_regular(other / DIGESTS, MOST_DIGESTS) or b""
+            outputs.verify(other / MADE, FILES.validate_json(said))
+        except (reports.Refused, OSError, ValueError, BadOutput):
             continue  # it is made again
         return str(other / MADE)
     return ""

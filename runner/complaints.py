@@ -88,7 +88,7 @@ def told(
         message = f"must be text, not {quoted(given)}"
     elif kind == "tuple_type":
         message = f"must be a list, not {quoted(given)}"
-    elif kind == "bool_type":
+    elif kind in ("bool_type", "bool_parsing"):
         message = f"must be true or false, not {quoted(given)}"
     elif kind == "literal_error":
         known = detail["ctx"]["expected"].replace("'", "`")

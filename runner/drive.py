@@ -17,6 +17,7 @@ from runner import (
     lifecycle,
     provenance,
     record,
+    redact,
     reports,
     step_runs,
     usage,
@@ -26,7 +27,7 @@ from runner.leases import AttemptLease, LeaseWatch
 from runner.lifecycle import Attempt, Facts, Job
 from runner.progress import curve, thinned
 from runner.record import Checkpoint, Evaluated, RunEnd, run_name
-from runner.reports import AttemptSpec, Refused, ToEvaluate
+from runner.reports import AttemptSpec, Isolation, Refused, ToEvaluate
 from runner.store import Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
@@ -59,8 +60,15 @@ def begin(store: Store, execution: record.Execution) -> bool:
     return record.write(store, f"executions/{execution.id}/execution", execution)
 
 
-def observe(store: Store, look: Callable[[str], Job], leases: LeaseWatch, execution: str) -> Facts:
-    """The execution's records and, for an attempt that is open, its lease, report and job."""
+def observe(
+    store: Store,
+    look: Callable[[str], Job],
+    leases: LeaseWatch,
+    execution: str,
+    now: datetime | None = None,
+) -> Facts:
+    """The execution's records and, for an attempt that is open, its lease, report and job. Without
+    `now`, by the clock of who writes its records, nothing is said of its limit."""
     folder = f"executions/{execution}"
     events = record.names(store, folder)
     attempts = []
@@ -83,7 +91,19 @@ def observe(store: Store, look: Callable[[str], Job], leases: LeaseWatch, execut
         cancelled=record.read(store, f"{folder}/cancelled", record.Cancelled),
         voided=record.read(store, f"{folder}/voided", record.Voided),
         result=record.read(store, f"{folder}/result", record.Result),
+        spent=_spent(store, folder, attempts, now) if now else 0.0,
     )
+
+
+def _spent(store: Store, folder: str, attempts: list[Attempt], now: datetime) -> float:
+    """Seconds that attempts have run: each from when it was seen to begin, to its end or now."""
+    spans = []
+    for attempt in attempts:
+        started = record.read(store, f"{folder}/{attempt.name}.started", record.Started)
+        if started:
+            until = attempt.ended.at if attempt.ended else now
+            spans.append(max(0.0, (until - started.at).total_seconds()))
+    return sum(spans)
 
 
 def _open(
@@ -146,7 +166,7 @@ def act(
                 launcher.stop(attempt.folder)
         case lifecycle.End(name, how, why):
             ended = _ended(store, facts, _attempt(facts, name), how, why, now)
-            record.write(store, f"{folder}/{name}.ended", ended)
+            record.write(store, f"{folder}/{name}.ended", redact.cleaned(ended))
         case lifecycle.Conclude(state, why):
             _conclude(store, facts, state, why, now)
 
@@ -184,6 +204,8 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
         nonce=nonce,
         kind="evaluate" if evaluating else "train",
         plan=facts.execution.plan,
+        isolation=_isolation(facts.execution),
+        limit_seconds=facts.execution.limit_seconds,
         earlier=()
         if evaluating
         else tuple(attempt.folder for attempt in training if attempt.name != name),
@@ -193,6 +215,14 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
             if end.checkpoint
         },
     )
+
+
+def _isolation(execution: record.Execution) -> Isolation:
+    """How code of the experiment's own is kept apart. What somebody runs by hand on his own machine
+    is his; what a thread began says for itself, and if it does not, such code is refused."""
+    if not (execution.plan.own_code() or execution.plan.compiled):
+        return ""
+    return execution.isolation if execution.origin else "own machine"
 
 
 # ── Believing ────────────────────────────────────────────────────────────────────────────────
@@ -326,7 +356,8 @@ def _conclude(
         }
     if training:
         for (arm, seed), run in runs.items():
-            record.write(store, f"runs/{execution.id}.{run_name(arm, seed)}", run)
+            path = f"runs/{execution.id}.{run_name(arm, seed)}"
+            record.write(store, path, redact.cleaned(run))
     if state == "done" and not scores and not execution.plan.steps:
         state, why = "failed", "no run could be evaluated"
     figures = {key: run.evaluated.bpb if run.evaluated else None for key, run in runs.items()}
@@ -342,7 +373,7 @@ def _conclude(
         seconds=(now - training[0].claimed.at).total_seconds() if training else None,
         used=_used(store, facts),
     )
-    record.write(store, f"executions/{execution.id}/result", result)
+    record.write(store, f"executions/{execution.id}/result", redact.cleaned(result))
 
 
 def _used(store: Store, facts: Facts) -> tuple[record.Used, ...]:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from runner import checkpoints, children, graph, makers, planning
 from runner.builtins import BUILT_IN
 from runner.gc import SCRATCH
 from runner.hardware import KINDS, takes_gang
+from runner.isolate import USUAL, Limits
 from runner.leases import STALE_AFTER
 from runner.lifecycle import MOST_ATTEMPTS
 from runner.record import Plan, PlannedStep, Resources
+from runner.reports import Isolation
 from runner.step_child import Job
 from runner.store import Remote, Store, StoreError
 
@@ -44,7 +47,18 @@ class StepsLost(Exception):
     """Ray lost the workers or nodes of some steps, again and again; the message names each."""
 
 
-def run(store: Store, plan: Plan, code: str, execution: str) -> None:
+@dataclass(frozen=True)
+class Terms:
+    """On which terms code of the experiment's own runs: unless somebody says which, not at all."""
+
+    isolation: Isolation = ""
+    limits: Limits = USUAL
+
+
+OWN_MACHINE = Terms("own machine")
+
+
+def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Terms()) -> None:
     """Make every step of the plan, with the experiment's own modules in the store's folder `code`.
     Raises StepsFailed once all that does not need what failed has been made, and StepsLost where
     another attempt may make the rest."""
@@ -63,7 +77,7 @@ def run(store: Store, plan: Plan, code: str, execution: str) -> None:
         inputs = _needs(plan, names)
         needed = {one: plan.steps[one] for one in (*names, *inputs)}
         tasks[names] = task.options(name=names[0], **options).remote(
-            *(str(store.root), names, needed, code, execution),
+            *(str(store.root), names, needed, code, execution, terms),
             *dict.fromkeys(of[other] for other in inputs),
         )
         of |= dict.fromkeys(names, tasks[names])
@@ -173,6 +187,7 @@ def _make(
     steps: dict[str, PlannedStep],
     code: str,
     execution: str,
+    terms: Terms,
     *inputs: list[str],
 ) -> list[str]:
     """Why each of the steps could not be made, empty if it is there; `inputs` is the same of the
@@ -181,7 +196,7 @@ def _make(
         return [NO_INPUT] * len(names)
     store = Store(root, make=False)
     children.ready()  # from this thread, which outlives the others
-    made = partial(_made, store, steps, code, execution)
+    made = partial(_made, store, steps, code, execution, terms)
     if _spreads(steps[names[0]]):
         # Ray lends a task's cores to others only while the task's first thread waits for them.
         return [made(name) for name in names]
@@ -189,11 +204,18 @@ def _make(
         return list(pool.map(made, names))
 
 
-def _made(store: Store, steps: dict[str, PlannedStep], code: str, execution: str, name: str) -> str:
+def _made(
+    store: Store,
+    steps: dict[str, PlannedStep],
+    code: str,
+    execution: str,
+    terms: Terms,
+    name: str,
+) -> str:
     try:
         own = store.fetch(code) if steps[name].own else store.local(code)
         mapper = _on_ray(name, steps[name]) if _over_nodes(store, steps[name]) else map
-        make(store, name, steps, own, execution, mapper)
+        make(store, name, steps, own, execution, mapper, terms=terms)
     except makers.MakingFailed as error:
         return str(error.__cause__ or error)[:MOST_WORDS]
     except (makers.BadOutput, StoreError) as error:
@@ -277,6 +299,7 @@ def make(
     execution: str,
     mapper: children.Mapper = map,
     stale_after: float = STALE_AFTER,
+    terms: Terms = Terms(),
 ) -> makers.Made:
     """The output of one step, whose inputs are there. One that goes through many shards does so by
     `mapper`. A maker of this execution that is lost is followed by another one, MOST_ATTEMPTS in
@@ -298,6 +321,8 @@ def make(
             scratch=str(scratch),
             code=str(code) if step.own else "",
             resources=step.resources,
+            isolation=terms.isolation if step.own else "",
+            limits=terms.limits,
         )
         child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
         with _going_on(store, step, scratch), _nothing_left(scratch):

@@ -15,6 +15,8 @@ from runner.makers import MakingFailed
 from runner.record import PlannedStep, Resources
 from runner.step_child import Job
 
+SHARES_NETWORK = "none: its processes share the cluster's network, and run the lab's code alone"
+
 
 def gang_of(resources: Resources) -> Gang:
     """The processes that train on these: one a host, with the devices that a host has; of a TPU
@@ -43,7 +45,8 @@ def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
         raise MakingFailed(str(error)) from error
     lost = {"lost": "; ".join(outcome.lost)} if outcome.lost else {}
     receipt: dict[str, str] = outcome.result
-    return {**receipt, "processes": str(gang_of(step.resources).hosts), **lost}
+    processes = {"processes": str(gang_of(step.resources).hosts), "isolation": SHARES_NETWORK}
+    return {**receipt, **processes, **lost}
 
 
 def _host(place: Place, attempt: int, name: str, step: PlannedStep, job: Job) -> Any:

@@ -10,6 +10,9 @@ when Ray calls it terminal, or has forgotten it, is its end recorded. A worker e
 started before its last report; of one that was killed, a process may live on, and what it changes
 later is refused by digest. A lost attempt is followed by the next one, which goes on from its
 newest checkpoint (`engine.train`), at most three times; a failed one is not.
+
+An execution may have a limit: seconds by the clock that its attempts may take together, from each
+one's beginning to its end. What goes beyond it is stopped, from outside the job, and has failed.
 """
 
 from dataclasses import dataclass, field
@@ -53,6 +56,7 @@ class Facts:
     cancelled: record.Cancelled | None
     voided: record.Voided | None
     result: record.Result | None
+    spent: float = 0.0  # seconds that its attempts have run
 
     @property
     def state(self) -> record.State:
@@ -157,7 +161,15 @@ def _halt(facts: Facts) -> Conclude | None:
         return Conclude("voided", facts.voided.why)
     if facts.cancelled:
         return Conclude("cancelled", f"cancelled by {facts.cancelled.by}")
+    limit = facts.execution.limit_seconds
+    if limit is not None and facts.spent >= limit:
+        return Conclude("failed", f"stopped at its limit: {_clock(limit)} were set aside for it")
     return None
+
+
+def _clock(seconds: float) -> str:
+    hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {int(seconds % 60)} s"
 
 
 def _watch(attempt: Attempt, halt: Conclude | None) -> Action | None:
@@ -188,7 +200,7 @@ def _end(attempt: Attempt, halt: Conclude | None) -> End:
     if attempt.finished:
         return End(attempt.name, "finished")
     if halt:
-        return End(attempt.name, "cancelled", halt.why)
+        return End(attempt.name, "failed" if halt.state == "failed" else "cancelled", halt.why)
     words = {
         "unknown": f"no sign of life for {STALE_AFTER:.0f} s",
         "stopped": "its job was stopped",

@@ -19,6 +19,7 @@ from runner.launch import RayAddress, RayError, RayJobs
 
 START_MAY_TAKE = 120.0  # seconds until a local Ray answers; 5 on an idle machine
 PENDING_MAY_LAST = 90 * 24 * 3600  # seconds; Ray's default of 15 minutes is no queue
+STOP_MAY_TAKE = 5  # seconds between SIGTERM and SIGKILL for who is cancelled
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def _environment(scratch: Path, token: Path, ports: list[int]) -> dict[str, str]
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # one machine: addresses stay on loopback
         "RAY_JOB_START_TIMEOUT_SECONDS": str(PENDING_MAY_LAST),
+        "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_MAY_TAKE),
         "AUTOSCALER_METRIC_PORT": str(ports[9]),
         "DASHBOARD_METRIC_PORT": str(ports[10]),
     }

@@ -19,20 +19,24 @@ from pathlib import Path
 
 import yaml
 
-from runner import yaml12
+from runner import isolate, yaml12
 from runner.complaints import BadExperiment, Problem
 from runner.spec import LOCK_NAME, PYTHON_NAME, Declaration
 
 HEAD = f"# Made by `regatta compile` from {PYTHON_NAME}, and read in its place. Do not edit.\n"
 MAY_TAKE = 60.0  # seconds to declare an experiment
+MOST_LOCK = 16 << 20  # bytes
 
 
-def compiled(folder: Path) -> str:
+def compiled(folder: Path, *, isolated: bool = False) -> str:
     """The text of the lock of the experiment in `folder`, from running its `experiment.py` in a
-    process of its own. Raises BadExperiment."""
+    process of its own, which reaches nothing else where it is `isolated`. Raises BadExperiment, and
+    isolate.CannotIsolate."""
     python = folder / PYTHON_NAME
     if not python.is_file():
         raise _bad(python, "there is no such file, and so nothing to compile")
+    if isolated:
+        return _isolated(python)
     command = [sys.executable, "-m", "runner.lock", str(python.resolve())]
     try:
         ended = subprocess.run(
@@ -48,12 +52,27 @@ def compiled(folder: Path) -> str:
     return ended.stdout
 
 
-def check(folder: Path) -> None:
-    """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now."""
+def _isolated(python: Path) -> str:
+    said: list[bytes] = []
+    ended = isolate.run(
+        isolate.Box(reads=(python.parent.resolve(),)),
+        ["runner.lock", str(python.resolve())],
+        isolate.Limits(seconds=MAY_TAKE, file=MOST_LOCK, printed=MOST_LOCK),
+        keep=said.append,
+        stderr=False,  # it is not the lock, and nobody else reads it
+    )
+    if ended.why or ended.code:
+        raise _bad(python, ended.why or f"isolated, it ended with {ended.code} and made no lock")
+    return b"".join(said).decode(errors="replace")
+
+
+def check(folder: Path, *, isolated: bool = False) -> None:
+    """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now, and
+    isolate.CannotIsolate."""
     locked = folder / LOCK_NAME
     if not ((folder / PYTHON_NAME).is_file() and locked.is_file()):
         return  # reading the declaration says what is missing
-    if locked.read_text() != compiled(folder):
+    if locked.read_text() != compiled(folder, isolated=isolated):
         words = f"{PYTHON_NAME} says something else now; run `regatta compile {folder}` and look"
         raise _bad(locked, words)
 

@@ -39,12 +39,13 @@ class WrongDevice(Exception):
     """The machine is not what the plan asks for."""
 
 
-def settle(resources: Resources) -> None:
-    """Fix cores, threads and flags for this process. Raises WrongDevice."""
+def settle(resources: Resources, *, taken: bool = False) -> None:
+    """Fix cores, threads and flags for this process; `taken`: whoever started it has taken its
+    cores. Raises WrongDevice."""
     kind = KINDS[resources.kind]
+    if not taken:
+        take(resources)
     if kind.platform == "cpu":
-        cores = _take_cores(int(kind.ray_cpus) * resources.count)
-        os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
         os.environ["JAX_PLATFORMS"] = "cpu"
         return
     if kind.platform == "gpu":
@@ -54,6 +55,14 @@ def settle(resources: Resources) -> None:
 
     if jax.default_backend() == "cpu":
         raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
+
+
+def take(resources: Resources) -> None:
+    """Take the cores that a plan on CPUs asks for, for this process and all that it starts."""
+    kind = KINDS[resources.kind]
+    if kind.platform == "cpu":
+        cores = _take_cores(int(kind.ray_cpus) * resources.count)
+        os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
 
 
 def _take_cores(wanted: int) -> int:

@@ -14,6 +14,8 @@ from pydantic import Field
 from runner.record import Record, Sha256
 from runner.store import open_regular
 
+MOST_FILES = 1_000_000
+
 
 class BadOutput(Exception):
     """What lies in the store is not what it should be; the message is the whole sentence."""
@@ -61,13 +63,18 @@ def _sizes(folder: Path) -> dict[str, int]:
     """The bytes of each file in `folder`, by relative path. Raises BadOutput for anything else."""
     if os.path.realpath(folder) != str(folder) or not folder.is_dir():
         raise bad(folder, "it is not there, or behind a link")
-    sizes, folders = {}, [folder]
+    sizes: dict[str, int] = {}
+    folders = [folder]
     for inner in folders:  # which grows while we walk it
         with os.scandir(inner) as entries:
             for entry in entries:
                 path, found = Path(entry.path), entry.stat(follow_symlinks=False)
                 if os.fsencode(entry.name).decode(errors="ignore") != entry.name:
                     raise bad(folder, f"the name of its file {entry.name!r} is not in UTF-8")
+                if not entry.name.isprintable():
+                    raise bad(folder, f"the name of its file {entry.name!r} cannot be printed")
+                if len(sizes) + len(folders) > MOST_FILES:
+                    raise bad(folder, f"it holds more than {MOST_FILES:,} files and folders")
                 if stat.S_ISDIR(found.st_mode):
                     folders.append(path)
                 elif stat.S_ISREG(found.st_mode):

@@ -236,6 +236,8 @@ class PlanRecord(Record):
     head_repository: int | None = None
     policy: str = ""  # commit of the default branch whose policy was read
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
+    limit_seconds: float | None = None  # that its execution may take by the clock
+    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
 
 
 class Narrowing(Record):
@@ -247,7 +249,8 @@ class Narrowing(Record):
 
 
 class Approval(Record):
-    """What became of one `/run`: it approved a plan, or was refused and why."""
+    """What became of one `/run`, `/retry` or `/reproduce`: it approved a plan, or was refused and
+    why."""
 
     repository: int
     pull: int
@@ -255,8 +258,10 @@ class Approval(Record):
     by: Person
     role: str
     at: Instant
+    what: Literal["run", "retry", "reproduce"] = "run"
     approved: bool
     why: str = ""  # of a refusal
+    reproduces: str = ""  # an execution, to be compared with
     plan: int | None = None  # the ordinal of the plan it is about
     commit: str | None = None
     fingerprint: Sha256 | None = None
@@ -265,6 +270,7 @@ class Approval(Record):
     policy: str = ""  # commit of the default branch whose policy permitted it
     narrowing: Narrowing | None = None
     waits: str = ""  # for what, where it was permitted and one more person has to approve
+    besides: tuple[str, ...] = ()  # ids of approvals that waited for this one
 
     @property
     def id(self) -> str:
@@ -325,6 +331,7 @@ class Execution(Record):
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": there is none
     approvals: tuple[str, ...] = ()  # all that it rests on
     deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
+    reproduces: str = ""  # the execution that it is to be compared with
 
 
 def execution_id(cause: str) -> str:

@@ -30,6 +30,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    RootModel,
     StringConstraints,
     ValidationError,
     model_validator,
@@ -53,6 +54,7 @@ ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than i
 TOLD_TO_END = 77  # exit code of a worker that got SIGTERM: it has saved, and the attempt is lost
 PREEMPTED = 78  # exit code of a worker whose steps lost their machines; the attempt is lost too
 
+Isolation = Literal["", "bubblewrap", "trusted", "own machine"]  # "": nobody has said
 Word = Annotated[str, StringConstraints(max_length=500)]
 
 
@@ -113,6 +115,10 @@ class AttemptReport(Report):
     receipt: Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)] = {}
 
 
+class ReceiptReport(RootModel[Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)]]):
+    """What a step says that its figures rest on."""
+
+
 class ToEvaluate(BaseModel):
     """A checkpoint to score, by the digest that the lab recorded."""
 
@@ -132,6 +138,8 @@ class AttemptSpec(BaseModel):
     kind: Literal["train", "evaluate"]
     plan: Plan
     earlier: tuple[str, ...] = ()  # folders of earlier attempts, to take checkpoints from
+    isolation: Isolation = ""  # of code of the experiment's own
+    limit_seconds: float | None = None  # which own code may take at most; None: a day
     evaluate: dict[str, ToEvaluate] = {}  # by run
 
     @property
@@ -148,7 +156,7 @@ class AttemptSpec(BaseModel):
         return hashlib.sha256(self.canonical()).hexdigest()
 
 
-C = TypeVar("C", bound=Report)
+C = TypeVar("C", bound=BaseModel)
 
 
 def read_report(path: Path | Remote, kind: type[C], nonce: str | None = None) -> C | None:

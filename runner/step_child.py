@@ -1,6 +1,11 @@
 """Makes one step, in a process of its own (`runner.step_server` forks it). Its cores, threads and
 flags are set before anything is imported, and it ends with whoever started it. What the step prints
-is its log."""
+is its log. Code of the experiment's own runs in a child of this process that reaches nothing else
+(`runner.isolate`), unless the job says whose word it is that it need not.
+
+Of an isolated step, only the output, its checkpoints and its curve lie where others read them; what
+else it writes beside them lies in the scratch folder's `box`, and what the lab says of it (log.txt,
+why.txt, receipt.json) is out of its reach. All of it is read through `reports.read_regular`."""
 
 import importlib
 import os
@@ -8,15 +13,27 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import guard, machine
+from runner import guard, isolate, machine, reports
 from runner.builtin.blame import BadOwnCode, blamed
+from runner.hardware import KINDS
 from runner.record import Record, Resources
+from runner.reports import Isolation
 from runner.store import to_json
 
 WHY, RECEIPT = "why.txt", "receipt.json"  # what it leaves in its scratch folder
+BOX = "box"  # in the scratch folder: what an isolated step sees as its scratch folder
+SHARED = ("checkpoints", "curve")  # in the scratch folder: what the next maker goes on from
+MOST_WHY = 2_000  # characters
+
+NOT_ISOLATED = {
+    "": "nobody has said how code of the experiment's own is to be isolated; nothing was run",
+    "trusted": "none: the operator trusts approved code (--trust-approved-code)",
+    "own machine": "none: run by hand on one's own machine",
+}
 
 
 class Job(Record):
@@ -31,16 +48,36 @@ class Job(Record):
     code: str  # the folder of the experiment's own modules; empty for what needs none of them
     resources: Resources
     receipt: bool = True  # whether to say what figures rest on
+    isolation: Isolation = ""  # of code of the experiment's own
+    limits: isolate.Limits = isolate.USUAL
 
 
 def main(job: Job) -> int:
     """Make the step; returns the exit code."""
-    guard.die_with_parent(signal.SIGKILL)
     guard.adopt_orphans()
+    if job.code and job.isolation == "bubblewrap":
+        guard.die_with_parent(signal.SIGTERM)  # it has its own way to end
+        return _isolated(job)
+    guard.die_with_parent(signal.SIGKILL)
+    if not job.code:
+        return make(job)
+    if job.isolation == "":
+        Path(job.scratch, WHY).write_text(NOT_ISOLATED[""])
+        return 1
+    code, receipt = make(job), Path(job.scratch, RECEIPT)
+    if code == 0 and job.receipt:
+        said = receipts(receipt) | {"isolation": NOT_ISOLATED[job.isolation]}
+        receipt.write_bytes(to_json(said))
+    return code
+
+
+def make(job: Job, *, taken: bool = False) -> int:
+    """Make the step in this process; returns the exit code. `taken`: whoever started this process
+    has taken its cores."""
     scratch = Path(job.scratch)
     os.chdir(scratch)
     try:
-        machine.settle(job.resources)
+        machine.settle(job.resources, taken=taken)
         if job.code:
             sys.path.insert(0, job.code)
             sys.dont_write_bytecode = True  # that folder is the store's
@@ -58,6 +95,93 @@ def main(job: Job) -> int:
     finally:
         guard.end_descendants(signal.SIGKILL)
     return 0
+
+
+# ── Isolated ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _isolated(job: Job) -> int:
+    """Have the step made where it reaches nothing but what it is given."""
+    scratch = Path(job.scratch)
+    machine.take(job.resources)  # here, since its own network has all names to give away again
+    box = box_of(job)
+    for here, _ in box.writes:
+        here.mkdir(parents=True, exist_ok=True)
+    try:
+        ended = isolate.run(
+            box,
+            ["runner.step_child"],
+            job.limits,
+            given=job.canonical(),
+            keep=partial(os.write, sys.stdout.fileno()),  # its log
+        )
+    except isolate.CannotIsolate as error:
+        return _failed(scratch, str(error))
+    if ended.code or ended.why:
+        return _failed(scratch, _reason(scratch / BOX / WHY, ended))
+    try:
+        said = receipts(scratch / BOX / RECEIPT)
+    except reports.Refused as error:
+        return _failed(scratch, str(error))
+    if job.receipt:
+        said |= {"isolation": ended.held[: machine.MOST_WORDS]}
+    (scratch / RECEIPT).write_bytes(to_json(said))
+    return 0
+
+
+def box_of(job: Job) -> isolate.Box:
+    """What an isolated step sees: its code, its inputs and what earlier makers saved, to read; its
+    output and scratch folder, to write."""
+    scratch, out = Path(job.scratch), Path(job.out)
+    reads = [Path(job.code)]
+    for given in job.inputs.values():
+        reads += map(Path, given.values() if isinstance(given, dict) else [given])
+    earlier = [x / name for x in out.parent.glob("*.scratch") if x != scratch for name in SHARED]
+    return isolate.Box(
+        reads=(*reads, *(x for x in earlier if x.is_dir() and not x.is_symlink())),
+        writes=(
+            (scratch / BOX, scratch),
+            (out, out),
+            *((scratch / name, scratch / name) for name in SHARED),
+        ),
+        folder=scratch,
+        accelerator=KINDS[job.resources.kind].platform != "cpu",
+    )
+
+
+def receipts(path: Path) -> dict[str, str]:
+    """What a step said that its figures rest on. Raises reports.Refused."""
+    found = reports.read_report(path, reports.ReceiptReport)
+    if found is None:
+        raise reports.Refused("its process ended before the step did")
+    return dict(found.root)
+
+
+def why(path: Path) -> str:
+    """Why a step failed, as it said itself; empty if it said nothing that can be read."""
+    try:
+        words = reports.read_regular(path, MOST_WHY) or b""
+    except reports.Refused:
+        return ""
+    return " ".join(words.decode(errors="replace").split())
+
+
+def _reason(path: Path, ended: isolate.Ended) -> str:
+    if ended.why:
+        return f"{ended.why}; all of it was ended"
+    if ended.code > 128 and ended.code - 128 in set(signal.Signals):
+        name = signal.Signals(ended.code - 128).name
+        words = "; the system does so where memory is out" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{words}"
+    return why(path) or f"its process ended with {ended.code}"
+
+
+def _failed(scratch: Path, words: str) -> int:
+    (scratch / WHY).write_text(words)
+    return 1
+
+
+# ── Imports ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _imported(function: str) -> Callable[..., Any]:
@@ -81,3 +205,8 @@ def _paths(inputs: dict[str, str | dict[str, str]]) -> dict[str, Path | dict[str
         else Path(given)
         for key, given in inputs.items()
     }
+
+
+if __name__ == "__main__":  # inside of an isolated child
+    given = sys.stdin.buffer.read()
+    sys.exit(make(Job.model_validate_json(given), taken=True))

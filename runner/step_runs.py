@@ -2,18 +2,32 @@
 evaluation, so that predictions are judged and rows are ranked as those of arms and seeds are."""
 
 import hashlib
-import json
 from collections.abc import Mapping
+
+from pydantic import Field, TypeAdapter
 
 from runner import makers
 from runner.progress import thinned
 from runner.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
-from runner.reports import Refused, read_regular
+from runner.reports import Refused, Report, read_regular
 from runner.store import Store, StoreFault
 
 MOST_BYTES = 64 << 20  # of a file that a step has left
+MOST_LINE = 200  # bytes of a line of its curve
+MOST_POINTS = 10_000_000
 # But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
 UNBELIEVED = (Refused, StoreFault, makers.BadOutput, ValueError, KeyError, TypeError)
+
+
+class Point(Report):
+    """One line of a curve."""
+
+    step: int = Field(ge=1)
+    loss: float | None
+
+
+# A job's word, as `reports` has it: known keys, and figures that are finite.
+SCORES = TypeAdapter(dict[str, Evaluated])
 
 
 def runs(
@@ -66,11 +80,11 @@ def _scores(store: Store, plan: Plan, refused: list[str]) -> dict[str, Evaluated
 def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
     """{train step: its model's figures} as an `evaluate` step has left them; {} if it has not.
     Raises one of `UNBELIEVED`."""
-    found, scores = {}, json.loads(file_of(store, step, "scores.json") or b"{}")
+    found, scores = {}, SCORES.validate_json(file_of(store, step, "scores.json") or b"{}")
     for model in step.inputs["models"]:
         label = model.partition("/")[2]
         if label in scores:
-            found[model] = Evaluated.model_validate(scores[label])
+            found[model] = scores[label]
             if found[model].targets != step.config["tokens"]:
                 planned = step.config["tokens"]
                 raise Refused(f"it scored {found[model].targets} tokens instead of {planned}")
@@ -80,9 +94,21 @@ def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
 def losses_of(store: Store, step: PlannedStep) -> list[tuple[int, float]]:
     """A trained model's (step, training loss in nats a token); [] if it is not there. Raises one of
     `UNBELIEVED`."""
-    lines = (file_of(store, step, "curve.jsonl") or b"").splitlines()
-    points = [json.loads(line) for line in lines]
-    return [(point["step"], point["loss"]) for point in points if point["loss"] is not None]
+    data, most = file_of(store, step, "curve.jsonl") or b"", _most_points(step)
+    lines = data.splitlines()[: most + 1]
+    if len(lines) > most:
+        raise Refused(f"it has more than {most} lines, and as many steps were planned")
+    if long := next((number for number, line in enumerate(lines, 1) if len(line) > MOST_LINE), 0):
+        raise Refused(f"line {long} is longer than {MOST_LINE} bytes")
+    points = [Point.model_validate_json(line) for line in lines]
+    return [(point.step, point.loss) for point in points if point.loss is not None]
+
+
+def _most_points(step: PlannedStep) -> int:
+    """The steps that it trains, or what a figure of them would show."""
+    recipe = step.config.get("train")
+    steps = recipe.get("num_train_steps") if isinstance(recipe, dict) else None
+    return steps if isinstance(steps, int) else MOST_POINTS
 
 
 def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[tuple[int, float]]:

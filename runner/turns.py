@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 
 from runner import record
 from runner.admission import Refused, Request, admit, priority_of
+from runner.allowance import largest
 from runner.cluster import Described
-from runner.hardware import KINDS
 from runner.queues import Entry, Queue, Start
 from runner.record import (
     Approval,
@@ -27,7 +27,6 @@ from runner.record import (
     Execution,
     Plan,
     PlanRecord,
-    Resources,
     Result,
 )
 from runner.schedule import Cluster, Place, Policy, forecast, schedule
@@ -51,8 +50,7 @@ def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
 
     It is expected to take what it takes at poor utilisation.
     """
-    wanted = [plan.resources, *(step.resources for step in plan.steps.values())]
-    most = max(wanted, key=_speed)
+    most = largest(plan)
     longest = max((arm.model_flops for arm in plan.arms.values()), default=0)
     share = longest / plan.cost.model_flops if plan.cost.model_flops else 0.0
     slow = plan.cost.seconds[1]
@@ -65,11 +63,6 @@ def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
         seconds=math.ceil(slow) + OVERHEAD,
         submitted=_seconds(at),
     )
-
-
-def _speed(of: Resources) -> float:
-    # A kind that the table has no longer is still in old records.
-    return KINDS[of.kind].peak_flops * of.count if of.kind in KINDS else 0.0
 
 
 # ── The queue ────────────────────────────────────────────────────────────────────────────────

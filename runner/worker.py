@@ -7,8 +7,8 @@ one where it is told the digest; it talks to nobody, and leaves reports (`runner
 Its first act is to begin its lease: of two workers on one attempt, the second leaves at once.
 Before its last report it ends every process that it has started. On SIGTERM while it trains it
 finishes the step, saves and leaves without a report, so that the next attempt goes on from there;
-whoever sends it says how long that may take (Ray: 3 s, its RAY_JOB_STOP_WAIT_TIME_S), and what is
-not saved by then is done again.
+whoever sends it says how long that may take (Ray: its RAY_JOB_STOP_WAIT_TIME_S, 5 s in the Ray that
+the lab starts), and what is not saved by then is done again.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from engine.tokenize import BadText, Text, read_text
-from runner import checkpoints, guard, lock, machine, makers, reports
+from runner import checkpoints, guard, isolate, lock, machine, makers, reports
 from runner.complaints import BadExperiment
 from runner.hardware import KINDS
 from runner.leases import AttemptLease
@@ -46,6 +46,7 @@ from runner.reports import (
     RunReport,
     StepMetrics,
 )
+from runner.step_child import NOT_ISOLATED
 from runner.store import Remote, Store, StoreError, local, to_json
 
 if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
@@ -191,13 +192,20 @@ class Preempted(Exception):
 def _steps(store: Store, spec: AttemptSpec) -> None:
     from runner import execute
 
-    if spec.plan.compiled:
+    plan, isolation = spec.plan, spec.isolation
+    if (plan.own_code() or plan.compiled) and not isolation:
+        raise Refusal(NOT_ISOLATED[""])
+    if isolation == "bubblewrap" and (words := isolate.probe()):
+        raise Refusal(f"{words} Nothing of the experiment's own was run.")
+    if plan.compiled:
         try:
-            lock.check(store.fetch(code_folder(spec.plan)))
-        except BadExperiment as error:
+            lock.check(store.fetch(code_folder(plan)), isolated=isolation == "bubblewrap")
+        except (BadExperiment, isolate.CannotIsolate) as error:
             raise Refusal(str(error)) from error
+    limits = isolate.Limits(seconds=spec.limit_seconds or isolate.USUAL.seconds)
+    terms = execute.Terms(isolation, limits)
     try:
-        execute.run(store, spec.plan, code_folder(spec.plan), spec.attempt.rpartition(".")[0])
+        execute.run(store, plan, code_folder(plan), spec.attempt.rpartition(".")[0], terms)
     except execute.StepsFailed as error:
         raise Refusal(str(error)) from error
     except execute.StepsLost as error:

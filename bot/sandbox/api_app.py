@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from bot.sandbox import shapes
-from bot.sandbox.errors import Refused, not_found, unprocessable
+from bot.sandbox.errors import Redirect, Refused, not_found, unprocessable
 from bot.sandbox.rest import Answer, Sent, fields, number_asked
 from bot.sandbox.sandbox import Sandbox
 from bot.sandbox.state import World, stamp
@@ -61,7 +61,10 @@ def routes(sandbox: Sandbox) -> APIRouter:
 
     @router.get("/repos/{owner}/{repo}/installation")
     def get_installation(owner: str, repo: str) -> Response:
-        if f"{owner}/{repo}".lower() != world.full_name.lower():
+        name = f"{owner}/{repo}".lower()
+        if name in world.old_names:
+            raise Redirect(f"/repositories/{world.repository_id}/installation")
+        if name != world.full_name.lower():
             raise not_found()
         return Answer(shapes.installation(world))
 
@@ -71,8 +74,10 @@ def routes(sandbox: Sandbox) -> APIRouter:
             raise not_found()
         if world.suspended_at:
             raise Refused(403, "This installation has been suspended")
-        wanted = fields(sent or {}).get("repositories", [world.name])
-        if wanted != [world.name]:
+        asked = fields(sent or {})
+        names = asked.get("repositories", [world.name])
+        ids = asked.get("repository_ids", [world.repository_id])
+        if names != [world.name] or ids != [world.repository_id]:
             raise unprocessable("There is at least one repository that does not exist")
         token, until = f"ghs_{secrets.token_hex(18)}", world.clock.now() + TOKEN_LASTS
         with sandbox.changing():

@@ -68,7 +68,7 @@ def by_the_lab(experiment: Path, place: Path) -> float:
     store = Store(place)
     plan = planning.plan_folder(experiment, store)
     began = time.perf_counter()
-    execute.run(store, plan, planning.code_folder(plan), "x0")
+    execute.run(store, plan, planning.code_folder(plan), "x0", execute.OWN_MACHINE)
     seconds = time.perf_counter() - began
     for step in plan.steps.values():
         made = makers.find(store, step.store, step.fingerprint)

@@ -31,13 +31,14 @@ from bot.facts import (
     Write,
 )
 from bot.follow import EDIT_EVERY
+from bot.labfile import Policy
 from runner import lifecycle, record
 from tests import synthetic
 from tests.scenarios.lab import form_body
 
 NOW = synthetic.START
 HEAD, BASE = "a" * 40, "b" * 40
-PULL = Pull("Warm", synthetic.ADA, HEAD, BASE, open=True, draft=False)
+PULL = Pull("Warm", synthetic.ADA, HEAD, BASE, open=True, draft=False, head_repository=7)
 PLANNED = record.PlanRecord(
     repository=7,
     pull=2,
@@ -57,7 +58,11 @@ KNOWN = {
     asked("pull"): PULL,
     asked("role", "grace"): "maintain",
     asked("role", "sam"): "none",
-    asked("refusal", "grace", "1"): "",
+    asked("policy"): Policy(sha="f" * 40),
+    asked("refusal", "grace", "12", "1"): "",
+    asked("replan", "1"): PLANNED.plan.fingerprint if PLANNED.plan else "",
+    asked("code", "1"): "abcd-efgh-ijkl-mnop-qrst",
+    asked("code", "2"): "bbcd-efgh-ijkl-mnop-qrst",
     asked("finding", BASE, HEAD): Finding("experiments/warm", plan=PLANNED.plan),
 }
 
@@ -196,7 +201,7 @@ def test_nothing_is_done_before_everything_is_known() -> None:
     assert set(decide(thread).questions) == {asked("pull"), asked("role", "grace")}
     assert decide(thread).actions == ()
     thread = replace(thread, answers={asked("pull"): PULL})
-    assert decide(thread).questions == (asked("role", "grace"),)
+    assert set(decide(thread).questions) == {asked("replan", "1"), asked("role", "grace")}
 
 
 def test_a_thread_at_rest_asks_nothing() -> None:
@@ -269,9 +274,12 @@ def test_a_cancel_means_what_was_begun_before_it() -> None:
 
 def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not() -> None:
     due = pull(executions=(ran(),), answers={})
-    assert set(decide(due).questions) == {asked("pull")}
-    due = replace(due, answers={asked("pull"): PULL})
-    assert set(decide(due).questions) == {asked("role", "grace")}
+    looked_up: dict[Question, Any] = {}
+    while questions := decide(replace(due, answers=looked_up)).questions:
+        looked_up |= {question: KNOWN[question] for question in questions}
+    assert set(looked_up) == {
+        asked("pull"), asked("policy"), asked("role", "grace"), asked("replan", "1"),
+    }  # fmt: skip
     due = replace(due, answers=KNOWN)
     assert of_kind(Drive, due) == []  # its status comment comes first, and then a look of its own
     name = ran().execution.id
@@ -297,6 +305,8 @@ def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not
         {asked("pull"): None},
         {asked("role", "grace"): "write"},
         {asked("role", "grace"): "none"},
+        {asked("policy"): Policy(problems=("it is wrong",))},
+        {asked("replan", "1"): "0" * 64},
     ],
 )
 def test_an_approval_that_no_longer_holds_is_voided_and_not_launched(

@@ -198,6 +198,16 @@ def test_a_renamed_repository_is_followed_by_its_id(app: App) -> None:
     assert len(app.sandbox.requests) == asked + 1  # the new name is remembered
 
 
+def test_an_app_whose_repository_was_renamed_still_gets_its_token(app: App) -> None:
+    github = app.client()
+    app.sandbox.rename("regatta")
+    app.sandbox.world.clock.advance(2 * 3600)
+    assert github.issue(1) is not None  # a new token, by the old name that the operator gave
+    assert github.name == "regatta-lab/regatta"
+    app.sandbox.world.clock.advance(2 * 3600)
+    assert github.issue(1) is not None
+
+
 def test_a_name_that_somebody_else_took_is_not_believed(app: App) -> None:
     github = app.client()
     app.sandbox.world.repository_id += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bot.github import GitHub
+import pytest
+
+from bot.github import GitHub, Refused
 from bot.labfile import PATH
 from bot.sandbox.server import Sandbox
 
@@ -99,3 +101,22 @@ def test_the_policy_is_that_of_the_default_branch(github: GitHub, sandbox: Sandb
     assert github.policy_file() == (sha, None)
     later = sandbox.commit("grace", "main", {PATH: b"settle_seconds: 60\n"}, "A policy")
     assert github.policy_file() == (later, b"settle_seconds: 60\n")
+
+
+def test_more_files_than_github_lists_are_refused(github: GitHub, sandbox: Sandbox) -> None:
+    files: dict[str, bytes | None] = {f"notes/{n}.md": b"x" for n in range(299)}
+    head = sandbox.commit("ada", "many", files, "Many")
+    base = sandbox.world.git.resolve("main") or ""
+    assert len(github.changed(base, head)) == 299
+    more = sandbox.commit("ada", "many", {"experiments/hidden/experiment.yaml": b"x"}, "One more")
+    with pytest.raises(Refused, match="300 files or more"):
+        github.changed(base, more)
+
+
+def test_check_runs_are_found_on_every_page(github: GitHub, sandbox: Sandbox) -> None:
+    head = sandbox.world.git.resolve("main") or ""
+    for n in range(120):
+        external = "1.plan" if n in (3, 110) else f"{n}"
+        sandbox.create_check_run(sandbox.world.bot.login, name="x", head_sha=head,
+                                 external_id=external)  # fmt: skip
+    assert len(github.my_checks(head, "x", "1.plan")) == 2

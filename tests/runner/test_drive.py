@@ -22,13 +22,19 @@ EFFECT = [synthetic.prediction("< -0.05"), synthetic.prediction("> 0.5")]
 class Life:
     """One execution, and what turns it: `turn` is one look and at most one action."""
 
-    def __init__(self, root: Path, ray: StubRay, seeds: tuple[int, ...] = (0, 1, 2)) -> None:
+    def __init__(
+        self,
+        root: Path,
+        ray: StubRay,
+        seeds: tuple[int, ...] = (0, 1, 2),
+        limit: float | None = None,
+    ) -> None:
         self.store = Store(root / "store")
         self.ray = ray
         arm = synthetic.planned_arm
         arms = {"slow": arm(steps=4, rate=3e-4), "fast": arm(steps=4)}
         plan = synthetic.plan(arms=arms, seeds=seeds, predictions=EFFECT)
-        self.execution = synthetic.execution(plan)
+        self.execution = synthetic.execution(plan).model_copy(update={"limit_seconds": limit})
         drive.begin(self.store, self.execution)
         self.now = synthetic.START
         self.monotonic = 0.0
@@ -42,7 +48,7 @@ class Life:
     def turn(self) -> Facts:
         self.now += timedelta(seconds=1)
         self.monotonic += 1
-        facts = drive.observe(self.store, self.ray.look, self.leases, self.execution.id)
+        facts = drive.observe(self.store, self.ray.look, self.leases, self.execution.id, self.now)
         if action := lifecycle.decide(facts):
             drive.act(self.store, self.ray, facts, action, self.now)
         return facts
@@ -266,6 +272,37 @@ def test_a_cancelled_job_is_stopped_and_scores_nothing(tmp_path: Path) -> None:
     assert facts.result.verdicts == ()
     assert life.ray.of("t1").status == "stopped"
     assert not any(life.figures().values())
+
+
+def test_a_job_beyond_its_limit_is_stopped_from_outside(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1), limit=10.0)
+    facts = life.to_the_end()
+    assert facts.result
+    words = "stopped at its limit: 0 min 10 s were set aside for it"
+    assert (facts.result.state, facts.result.why) == ("failed", words)
+    assert life.ray.of("t1").status == "stopped"
+    assert 10 <= facts.spent < 15
+    life.turn()
+    assert life.events() == ["execution", "result", "t1.claimed", "t1.ended", "t1.started"]
+
+
+def test_attempts_spend_one_limit_together_and_waiting_for_devices_spends_nothing(
+    tmp_path: Path,
+) -> None:
+    life = Life(tmp_path, StubRay(pace=1), limit=10.0)
+    life.ray.busy = True
+    for _ in range(40):
+        life.turn()
+    life.ray.busy = False
+    life.until(lambda facts: facts.state == "running")
+    for _ in range(6):
+        life.turn()
+    life.ray.of("t1").status = "failed"
+    facts = life.to_the_end()
+    assert facts.result
+    assert "at its limit" in facts.result.why
+    assert "t2.ended" in life.events()
+    assert 10 <= facts.spent < 15
 
 
 def test_a_job_cancelled_in_the_queue_ends_at_once_and_never_begins(tmp_path: Path) -> None:

@@ -63,7 +63,10 @@ def planned(
 def made(store: Store, plan: Plan, execution: str = "x1") -> Mapping[str, makers.Made]:
     code = store.path(planning.code_folder(plan))
     names = graph.order({name: step.needs for name, step in plan.steps.items()})
-    return {name: execute.make(store, name, plan.steps, code, execution) for name in names}
+    return {
+        name: execute.make(store, name, plan.steps, code, execution, terms=execute.OWN_MACHINE)
+        for name in names
+    }
 
 
 def test_a_graph_is_made_and_the_next_execution_finds_all_of_it(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ from runner.store import Store
 root, plan, code, execution = sys.argv[1:]
 plan = record.Plan.model_validate_json(Path(plan).read_bytes())
 for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
-    execute.make(Store(Path(root)), name, plan.steps, Path(code), execution, stale_after=4.0)
+    terms = execute.OWN_MACHINE
+    where = Store(Path(root)), name, plan.steps, Path(code), execution
+    execute.make(*where, stale_after=4.0, terms=terms)
 """
 
 

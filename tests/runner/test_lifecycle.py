@@ -76,6 +76,29 @@ def test_a_voided_execution_is_not_concluded_while_a_late_job_of_it_lives() -> N
     assert decide(facts(ended, voided=void)) == Conclude("voided", "the branch moved")
 
 
+LIMIT = "stopped at its limit: 1 h 30 min were set aside for it"
+
+
+def test_beyond_its_limit_an_execution_is_stopped_and_has_failed() -> None:
+    limited = synthetic.execution(synthetic.plan(seeds=[0])).model_copy(
+        update={"limit_seconds": 5400.0}
+    )
+
+    def of(spent: float, *attempts: Attempt) -> Facts:
+        return Facts(limited, attempts, None, None, None, spent)
+
+    assert decide(of(5399.9, attempt())) is None
+    assert decide(of(5400.0, attempt())) == Stop("t1")
+    assert decide(of(5400.0, attempt(job="stopped"))) == End("t1", "failed", LIMIT)
+    lost = attempt(ended="lost")
+    assert decide(of(5400.0, lost)) == Conclude("failed", LIMIT), "and is not begun again"
+    assert decide(of(5399.9, lost)) == Claim("t2")
+    trained = attempt(ended="finished", runs=TRAINED)
+    assert decide(of(5400.0, trained)) == Conclude("failed", LIMIT), "nor scored"
+    finished = attempt(job="succeeded", finished=True)
+    assert decide(of(5400.0, finished)) == End("t1", "finished"), "who was done by then is done"
+
+
 WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
     # what is seen, the attempt, what is done, what is done once it was cancelled
     (

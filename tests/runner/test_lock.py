@@ -69,7 +69,7 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
     asked: list[str] = []
     monkeypatch.setattr(execute, "run", lambda *_: asked.append("run"))
     job = AttemptSpec(
-        attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, earlier=(), evaluate={}
+        attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, isolation="own machine"
     )
     worker._steps(store, job)
     assert asked == ["run"]

@@ -57,7 +57,10 @@ def made(store: Store, plan: Plan, last: str = "") -> dict[str, makers.Made]:
     code = store.fetch(planning.code_folder(plan))
     names = graph.order({name: step.needs for name, step in plan.steps.items()})
     names = names[: names.index(last) + 1] if last else names
-    return {name: execute.make(store, name, plan.steps, code, "x1") for name in names}
+    return {
+        name: execute.make(store, name, plan.steps, code, "x1", terms=execute.OWN_MACHINE)
+        for name in names
+    }
 
 
 def write(out: Path) -> None:

@@ -308,7 +308,10 @@ def test_an_arm_of_own_parts_alone_is_trained_and_scored(tmp_path: Path) -> None
     plan = planning.plan_folder(folder, store)
     code = store.path(planning.code_folder(plan))
     names = graph.order({name: step.needs for name, step in plan.steps.items()})
-    made = {name: execute.make(store, name, plan.steps, code, "x1") for name in names}
+    made = {
+        name: execute.make(store, name, plan.steps, code, "x1", terms=execute.OWN_MACHINE)
+        for name in names
+    }
     curve = (made["train/mine,seed=0"].folder / "curve.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in curve]
     assert losses[0] == pytest.approx(np.log(256), abs=1e-4), "cross-entropy of a table of zeros"

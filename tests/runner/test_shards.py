@@ -216,8 +216,8 @@ def made(tmp_path: Path, function: str, mapper: Mapper = map) -> makers.Made:
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store, DECLARED.replace("NAME", function), own=OWN)
     code = store.path(planning.code_folder(plan))
-    execute.make(store, "prepare", plan.steps, code, "x1")
-    return execute.make(store, "map", plan.steps, code, "x1", mapper)
+    execute.make(store, "prepare", plan.steps, code, "x1", terms=execute.OWN_MACHINE)
+    return execute.make(store, "map", plan.steps, code, "x1", mapper, terms=execute.OWN_MACHINE)
 
 
 def test_each_shard_has_a_process_of_its_own(tmp_path: Path) -> None:

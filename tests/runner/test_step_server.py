@@ -66,6 +66,7 @@ def job(folder: Path, function: str, n: int = 0) -> Job:
         scratch=str(scratch),
         code=str(folder),
         resources=Resources(kind="cpu"),
+        isolation="own machine",
     )
 
 

@@ -200,8 +200,10 @@ class Recorder:
 
             await app(scope, heard, keep)
             method, path = scope["method"], scope["path"].removeprefix(self.prefix)
-            who = dict(scope["headers"]).get(b"authorization", b"").decode()
-            if self.bot is not None and self.bot(who):
+            headers = dict(scope["headers"])
+            who = headers.get(b"authorization", b"").decode()
+            unread = int(headers.get(b"content-length", b"0")) > len(sent)  # a fault came before
+            if self.bot is not None and self.bot(who) and not unread:
                 self.requests += 1
                 query = scope["query_string"].decode()
                 wrong = known.request_complaint(method, path, query, bytes(sent))

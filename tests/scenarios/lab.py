@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bot import webhook
+from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.sandbox.sandbox import Sandbox, make_sandbox
@@ -26,6 +27,7 @@ from tests.stub_trainer import StubRay
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-of-the-tests"
+READING = 31  # seconds, that a plan must have stood for a bare `/run` to mean it
 TOKENS = {"ada": "ada-token", "sam": "sam-token", "grace": "grace-token"}
 
 HYPOTHESIS = "A tenfold warmer learning rate learns more in 16 steps."
@@ -70,9 +72,14 @@ class Lab:
     """Sandbox, bot and stub trainer."""
 
     def __init__(
-        self, root: Path, trainer: StubRay | None = None, cluster: Described | None = None
+        self,
+        root: Path,
+        trainer: StubRay | None = None,
+        cluster: Described | None = None,
+        isolation: Isolated = "",
     ) -> None:
         self.root = root
+        self.isolation: Isolated = isolation
         self.cluster = cluster
         self.clock = Clock(running=False)
         self.trainer = trainer or StubRay()
@@ -116,6 +123,7 @@ class Lab:
             github,
             self.trainer,
             cluster=self.cluster,
+            isolation=self.isolation,
             sweep_every=self.sweep_every,
             ray=self.trainer,
             monotonic=self.monotonic,
@@ -199,18 +207,24 @@ class Lab:
         return issue.number
 
     def propose(
-        self, declaration: str = EXPERIMENT, *, path: str = "experiments/warm/experiment.yaml"
+        self,
+        declaration: str = EXPERIMENT,
+        *,
+        path: str = "experiments/warm/experiment.yaml",
+        reading: float = READING,
     ) -> int:
-        """Ada opens a pull request with a declaration and its text."""
+        """Ada opens a pull request with a declaration and its text; then there is time to read."""
         files = {path: declaration.encode(), "experiments/warm/text.txt": TEXT.encode()}
         self.sandbox.commit("ada", "warm", files, "Declare an experiment")
         pull = self.sandbox.open_pull("ada", "Warmer learning rate", "Tests #1.", "warm")
         self.settle()
+        self.clock.advance(reading)
         return pull.number
 
     def say(self, who: str, number: int, body: str) -> None:
-        """Somebody comments, a second after what came before; the bot does what follows."""
-        self.clock.advance(1)
+        """Somebody comments when there was time to read what came before; the bot does what
+        follows."""
+        self.clock.advance(READING)
         self.sandbox.comment(who, number, body)
         self.settle()
 
@@ -221,13 +235,14 @@ def a_lab(
     trainer: StubRay | None = None,
     wrap: Callable[[Any], Any] = lambda app: app,
     cluster: Described | None = None,
+    isolation: Isolated = "",
 ) -> Iterator[Lab]:
     """A lab whose sandbox listens on loopback for the length of the block.
 
     Every request of the bot and every answer to it is held against GitHub's description."""
-    lab = Lab(root, trainer, cluster)
+    lab = Lab(root, trainer, cluster, isolation)
     recorder = Recorder(bot=lambda who: who.startswith("Bearer"))
     with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()
         yield lab
-    assert recorder.complaints == []
+    assert not recorder.complaints, "\n".join(recorder.complaints)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bot import labfile
 from bot.sandbox.sandbox import make_sandbox
 from bot.sandbox.server import running
 from runner.guard import PR_SET_CHILD_SUBREAPER, descendants
@@ -111,7 +112,7 @@ def test_a_bot_killed_in_the_middle_of_training_finishes_the_story_in_its_next_l
     form = ".github/ISSUE_TEMPLATE/experiment.yml"
     sandbox = make_sandbox(
         tmp_path / "sandbox",
-        files={form: (ROOT / form).read_bytes()},
+        files={name: (ROOT / name).read_bytes() for name in (form, labfile.PATH)},
         bot_token="installation-token",
         persona_tokens=TOKENS,
         webhook_secret=SECRET,
@@ -133,11 +134,11 @@ def test_a_bot_killed_in_the_middle_of_training_finishes_the_story_in_its_next_l
                 "experiments/warm/experiment.yaml": LONGER.encode(),
                 "experiments/warm/text.txt": TEXT.encode(),
             }
-            sandbox.commit("ada", "warm", files, "Declare")
+            head = sandbox.commit("ada", "warm", files, "Declare")
             pull = sandbox.open_pull("ada", "Warmer", "Tests #1.", "warm").number
             wait_for("the plan", lambda: said(pull, "### Plan 1"))
             time.sleep(1.1)  # a tie in time refuses
-            sandbox.comment("grace", pull, "/run")
+            sandbox.comment("grace", pull, f"/run {head}")
             wait_for("training", lambda: list(store.glob("work/*.t1-*/out/metrics/*/*.jsonl")))
             bot.send_signal(signal.SIGKILL)
             bot.wait(10)

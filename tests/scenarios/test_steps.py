@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bot.facts import Isolated
 from bot.site import pages
-from runner import charts
-from tests.scenarios.lab import Lab, a_lab, form_body
+from runner import charts, execute, graph, isolate, lock, planning, redact
+from runner.reports import AttemptReport
+from runner.store import Store
+from tests.scenarios.lab import READING, Lab, a_lab, form_body
 from tests.scenarios.test_story import PIXEL, bpb, executions, look, tell
-from tests.stub_trainer import StubRay
+from tests.stub_trainer import StubJob, StubRay, put_report
 
 FOLDER = "experiments/wide-or-deep"
 BUILT_IN = """\
@@ -64,6 +67,7 @@ def proposed(lab: Lab, files: dict[str, str], branch: str = "steps") -> int:
     lab.sandbox.commit("ada", branch, content, "Declare steps")
     pull = lab.sandbox.open_pull("ada", "Steps", "Tests #1.", branch)
     lab.settle()
+    lab.clock.advance(READING)
     return pull.number
 
 
@@ -80,7 +84,7 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     assert "**6 steps** (6 new)" in plan
     assert "| `train/fast,seed=0` | `train` | tokens | new |" in plan
     assert 's0["tokens<br>tokenize"]' in plan
-    assert "comments `/run`" in plan
+    assert "\n/run " in plan
     lab.say("grace", pull, "/run")
     result = lab.last(pull)
     assert "✅ 1 confirmed" in result
@@ -166,6 +170,83 @@ def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab
     assert "**Not done:**" in refusal
     assert "`regatta run experiments/wide-or-deep` runs it on your own machine" in refusal
     assert not lab.records("executions")
+
+
+def really_made(job: StubJob) -> None:
+    """Make the steps as `runner.execute` does, but one after another and without a Ray."""
+    store, spec = Store(job.root), job.spec
+    execution = spec.attempt.rpartition(".")[0]
+    code = store.path(planning.code_folder(spec.plan))
+    if spec.plan.compiled:
+        lock.check(code, isolated=spec.isolation == "bubblewrap")
+    for name in graph.order({name: step.needs for name, step in spec.plan.steps.items()}):
+        terms = execute.Terms(spec.isolation)
+        execute.make(store, name, spec.plan.steps, code, execution, terms=terms)
+
+
+OWN_STEP = "title: T\nresources: {kind: cpu}\nsteps:\n  a: {do: own:step}\n"
+OWN = "def step(config, inputs, out): (out / 'a.txt').write_text('a')\n"
+
+
+@pytest.mark.parametrize(
+    ("isolation", "said", "receipt"),
+    [
+        ("bubblewrap", "(`a`) would run isolated: without network", "bubblewrap "),
+        ("trusted", "(`a`) would run isolated by nothing", "none: the operator trusts"),
+    ],
+)
+def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
+    tmp_path: Path, isolation: Isolated, said: str, receipt: str
+) -> None:
+    if isolation == "bubblewrap" and (words := isolate.probe()):
+        pytest.skip(f"nothing was isolated, and so not tested: {words}")
+    with a_lab(tmp_path, trainer := StubRay(), isolation=isolation) as lab:
+        trainer.make_steps = really_made
+        pull = proposed(lab, {"experiment.yaml": OWN_STEP, "own.py": OWN})
+        assert said in lab.last(pull)
+        assert "\n/run " in lab.last(pull)
+        assert not lab.records("executions")
+        lab.say("grace", pull, "/run")
+        assert "| `a` | made |" in lab.last(pull)
+        found = lab.records("executions")
+        begun = next(one for path, one in found.items() if path.endswith("/execution.json"))
+        assert begun["isolation"] == isolation
+        ended = next(one for path, one in found.items() if path.endswith("ended.json"))
+        assert ended["steps"]["a"]["receipt"]["isolation"].startswith(receipt)
+
+
+def test_a_held_secret_that_a_job_quotes_is_on_no_page_and_in_no_record(tmp_path: Path) -> None:
+    def tell(job: StubJob) -> None:
+        why = f"KeyError: {secret}, or {secret.encode().hex()}"
+        put_report(job.out / "failed.json", AttemptReport(nonce=job.spec.nonce, why=why))
+
+    redact.hold(secret := "ghs_of-a-held-installation")
+    try:
+        with a_lab(tmp_path, trainer := StubRay(), isolation="trusted") as lab:
+            trainer.make_steps = tell
+            pull = proposed(lab, {"experiment.yaml": OWN_STEP, "own.py": OWN})
+            lab.say("grace", pull, "/run")
+            assert "KeyError: " in lab.last(pull)
+            shown = [*lab.comments(pull), *map(str, lab.records("executions").values())]
+            assert not [page for page in shown if secret in page or secret.encode().hex() in page]
+    finally:
+        redact.forget()
+
+
+def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) -> None:
+    if words := isolate.probe():
+        pytest.skip(f"nothing was isolated, and so not tested: {words}")
+    trap = Path(__file__).parents[1] / "traps" / "compiled"
+    files = {path.name: path.read_text() for path in trap.iterdir() if path.is_file()}
+    (tmp_path / "here").mkdir()
+    for name, text in files.items():
+        (tmp_path / "here" / name).write_text(text)
+    files["experiment.lock.yaml"] = lock.compiled(tmp_path / "here", isolated=True)
+    with a_lab(tmp_path, trainer := StubRay(), isolation="bubblewrap") as lab:
+        trainer.make_steps = really_made
+        pull = proposed(lab, files)
+        lab.say("grace", pull, "/run")
+        assert "| `a` | made |" in lab.last(pull)
 
 
 def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab) -> None:

@@ -11,7 +11,7 @@ import pytest
 from bot.sandbox.faults import Fault
 from runner import charts
 from tests import stub_trainer
-from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
+from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab, form_body
 from tests.stub_trainer import StubJob, StubRay
 
 PIXEL = bytes.fromhex(
@@ -122,7 +122,7 @@ def executions(lab: Lab) -> list[str]:
         for path, fact in lab.records("executions").items()
         if path.endswith("/execution.json")
     }
-    keys = sorted(approvals, key=lambda fact: int(fact["command"].partition("-")[0]))
+    keys = sorted(approvals, key=lambda fact: int(fact["command"].lstrip("rb").partition("-")[0]))
     return [by_approval[f"{fact['repository']}/{fact['command']}"] for fact in keys]
 
 
@@ -304,7 +304,7 @@ def test_a_push_between_approval_and_launch_voids_it_visibly(slow_lab: Lab) -> N
     assert lab.trainer.submissions == []
     assert results(lab)[0]["state"] == "voided"
     (told,) = [c for c in lab.comments(pull) if c.startswith("## 🛑 Not started")]
-    assert "the branch moved from" in told
+    assert "the branch has moved on" in told
     run = next(r for r in lab.sandbox.world.checks.values() if execution in r.name)
     assert (run.status, run.conclusion) == ("completed", "cancelled")
     assert lab.labels(1) == ["experiment: planned"]
@@ -341,9 +341,9 @@ def test_a_pull_request_closed_before_the_launch_is_not_launched(slow_lab: Lab) 
     lab.trainer.reachable = True
     lab.settle()
     assert lab.trainer.submissions == []
-    assert "Because the pull request was closed before the launch" in lab.last(pull)
+    assert "Because the pull request is closed" in lab.last(pull)
     lab.say("grace", pull, "/run")
-    assert "This pull request is closed" in lab.last(pull)
+    assert "The pull request is closed" in lab.last(pull)
 
 
 def test_the_role_counts_at_the_moment_of_the_command(lab: Lab) -> None:
@@ -361,7 +361,7 @@ def test_the_role_counts_at_the_moment_of_the_command(lab: Lab) -> None:
 
 def test_a_command_in_the_same_second_as_the_plan_is_refused(lab: Lab) -> None:
     lab.preregister()
-    pull = lab.propose()
+    pull = lab.propose(reading=0)
     lab.sandbox.comment("grace", pull, "/run")
     lab.settle()
     assert "There was no plan yet when this was written" in lab.last(pull)
@@ -462,7 +462,8 @@ def test_a_stranger_cannot_cancel(slow_lab: Lab) -> None:
     lab = slow_lab
     pull = begun(lab)
     tell(lab, "sam", pull, "/cancel")
-    assert lab.last(pull).startswith("**Not done:** `/cancel` by sam. sam has no role")
+    assert lab.last(pull).startswith("**Not done:** `/cancel` by sam. Only people with the role")
+    assert "sam has no role in this repository" in lab.last(pull)
     finish(lab)
     assert results(lab)[0]["state"] == "done"
 
@@ -646,6 +647,7 @@ def test_a_cancelled_second_execution_gives_the_label_of_the_first_back(slow_lab
     assert lab.labels(1) == ["experiment: done"]
     push(lab, EXPERIMENT.replace("0.003,", "0.004,"))
     lab.trainer.pace = 0
+    lab.clock.advance(READING)
     tell(lab, "grace", pull, "/run")
     look(lab)
     assert lab.labels(1) == ["experiment: running"]

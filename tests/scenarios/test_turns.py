@@ -7,7 +7,7 @@ import pytest
 
 from runner import charts
 from runner.cluster import Described, parse
-from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab
+from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.scenarios.test_story import PIXEL, executions, finish, look, tell
 from tests.stub_trainer import StubRay
 
@@ -44,6 +44,7 @@ def propose(lab: Lab, name: str, declaration: str = EXPERIMENT) -> int:
     )
     number = lab.sandbox.open_pull("ada", name, "Tests #1.", name).number
     look(lab)
+    lab.clock.advance(READING)
     return number
 
 
@@ -135,6 +136,7 @@ def test_two_of_one_pull_request_do_not_take_the_same_device(
     changed = EXPERIMENT.replace("0.0003", "0.0004")
     lab.sandbox.commit("ada", "one", {"experiments/one/experiment.yaml": changed.encode()}, "two")
     look(lab)
+    lab.clock.advance(READING)
     tell(lab, "grace", pull, "/run")
     assert states(lab) == ["begun", "queued"]
 

@@ -1,0 +1,110 @@
+"""Files of a stranger's commit, fetched by SHA through the base repository. Each is what the
+commit's tree says it is: its bytes are compared with its git blob hash. They are counted while they
+come, and links, submodules, pointers to Git LFS and odd modes or names are refused in words. What
+is fetched is read, and never run."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from bot.github import Entry, GitHub
+
+MOST_FILES = 200  # that are fetched of one commit
+MOST_BYTES = 5_000_000  # of one file
+MOST_ENTRIES = 10_000  # in the experiment's folder
+LFS = b"version https://git-lfs.github.com/spec/"
+KINDS = {
+    "120000": "a link; add the file itself",
+    "160000": "a submodule; add its files themselves",
+    "040000": "a folder",
+}
+PLAIN = re.compile(r"[^\x00-\x1f\x7f\\]{1,400}")
+
+
+class Unfit(Exception):
+    """A file that the lab does not take; the message is the whole sentence."""
+
+
+class Tree(Mapping[str, Entry]):
+    """The files of one folder of a commit, by their names in it."""
+
+    def __init__(self, github: GitHub, commit: str, folder: str) -> None:
+        """List the folder. Raises `bot.github.Later` and `Refused`."""
+        self.folder = folder
+        self._github = github
+        self._files = {
+            entry.path.removeprefix(f"{folder}/"): entry
+            for entry in github.tree(commit)
+            if entry.path.startswith(f"{folder}/")
+        }
+        self._fetched: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._files[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def check(self) -> None:
+        """Raises Unfit where anything in the folder is no regular file with a plain name."""
+        if len(self._files) > MOST_ENTRIES:
+            raise Unfit(f"{self.folder} has {len(self._files):,} files; {MOST_ENTRIES:,} is most")
+        for name, entry in sorted(self._files.items()):
+            self._fit(name, entry)
+
+    def fetch(self, name: str) -> bytes:
+        """The bytes of a file. Raises Unfit."""
+        entry = self._files[name]
+        self._fit(name, entry)
+        if entry.size > MOST_BYTES:
+            raise Unfit(f"{entry.path} is larger than {MOST_BYTES:,} bytes")
+        if name not in self._fetched:
+            if len(self._fetched) >= MOST_FILES:
+                raise Unfit(f"more than {MOST_FILES} files of {self.folder} would be read")
+            self._fetched[name] = self._checked(entry)
+        return self._fetched[name]
+
+    def lay(self, folder: Path, names: Iterable[str]) -> None:
+        """Write files below `folder`. Raises Unfit."""
+        for name in names:
+            content, target = self.fetch(name), folder / name
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            except (OSError, ValueError) as error:
+                raise Unfit(_name(name)) from error
+
+    def _checked(self, entry: Entry) -> bytes:
+        content = self._github.blob(entry.sha)
+        if blob_sha(content, entry.sha) != entry.sha:
+            raise Unfit(f"{entry.path} came with other bytes than its commit names; push it again")
+        if len(content) > MOST_BYTES:
+            raise Unfit(f"{entry.path} is larger than {MOST_BYTES:,} bytes")
+        if content.startswith(LFS):
+            raise Unfit(f"{entry.path} is a pointer to Git LFS; add the file itself")
+        return content
+
+    @staticmethod
+    def _fit(name: str, entry: Entry) -> None:
+        parts = name.split("/")
+        if not PLAIN.fullmatch(name) or {"", ".", "..", ".git"} & {part.lower() for part in parts}:
+            raise Unfit(_name(name))
+        if entry.mode not in ("100644", "100755"):
+            kind = KINDS.get(entry.mode, f"of the odd mode {entry.mode}; write 100644")
+            raise Unfit(f"{entry.path} is {kind}")
+
+
+def _name(name: str) -> str:
+    return f"no file can have this name: {name[:100]!r}"
+
+
+def blob_sha(content: bytes, like: str) -> str:
+    """Git's id of a blob, in SHA-1 or, as `like` is, SHA-256."""
+    digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
+    digest.update(b"blob %d\0" % len(content))
+    digest.update(content)
+    return digest.hexdigest()

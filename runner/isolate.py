@@ -1,0 +1,418 @@
+"""Runs somebody's code where it reaches nothing: a child under bubblewrap, with namespaces of its
+own, no network, no capabilities and an empty environment. It reads the interpreter, the libraries,
+`engine` and `runner`, and what its box names; it writes to the folders that its box names and to a
+/tmp of its own. Of what was there before it sees no process, no token, no record and no other run.
+
+Some limits are the kernel's: a file's size; the number of processes where we are not root, whom it
+does not count; both that and memory where control groups can be made (`runner.cgroups`). All of
+them, time and written bytes are watched from outside as well, four times a second: what goes beyond
+is ended, all of it at once. No limit is on address space, which says nothing of what JAX uses. What
+it prints comes through a pipe, of which a part is kept.
+
+The kernel itself is shared: bubblewrap narrows what is in reach, and filters no system calls.
+"""
+
+import contextlib
+import os
+import resource
+import runpy
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from pydantic import Field
+
+from runner import cgroups, guard
+from runner.record import Record
+
+LAB = Path(__file__).parents[1]  # where the lab's packages lie
+ROOMS = ("engine", "runner")  # the lab's packages that a job runs; the bot's is none of them
+LIBRARIES = ("site-packages", "dist-packages")
+SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr")  # below /
+OF_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+# Root without a capability is still their owner: without this, it could write core_pattern, which
+# names a program that the kernel runs outside.
+OF_PROC = ("sys", "sysrq-trigger", "mtrr", "pressure", "acpi", "scsi", "asound", "fs")
+DEVICES = ("nvidia*", "accel*", "vfio")  # below /dev, for what computes on accelerators
+KEPT = ("CUDA_", "NVIDIA_", "XLA_", "JAX_", "NCCL_", "LIBTPU_", "TPU_", "CUDNN_", "CUBLAS_")
+KEPT_WHOLE = ("NPROC", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
+NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns")
+NOBODY = ("--uid", "65534", "--gid", "65534")
+LOOK_EVERY = 0.25  # seconds
+TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
+SMALL = 1 << 30  # bytes of what is kept in memory: /tmp, /dev/shm
+MOST_ENTRIES = 200_000  # files and folders of what it writes
+BLOCK = 1 << 16
+
+MISSING = (
+    "bubblewrap is not there, and without it code of an experiment's own is not isolated. Install "
+    "it (Debian: apt-get install bubblewrap)."
+)
+
+
+class CannotIsolate(Exception):
+    """Bubblewrap does not work here; the message says why and what to do."""
+
+
+class Limits(Record):
+    """What code of an experiment's own may take, in bytes and seconds."""
+
+    memory: int = Field(
+        default=0, ge=0
+    )  # of all its processes together; 0: nine tenths of the machine's
+    tasks: int = Field(default=4096, ge=1)  # processes and threads
+    file: int = Field(default=64 << 30, ge=1)  # one file
+    written: int = Field(default=256 << 30, ge=1)  # all that lies in its folders
+    seconds: float = Field(default=24 * 3600.0, gt=0)
+    printed: int = Field(
+        default=16 << 20, ge=0
+    )  # of what is kept; the rest is counted and thrown away
+
+    def most_memory(self) -> int:
+        """`memory`, or nine tenths of this machine's."""
+        return self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10
+
+
+USUAL = Limits()
+
+
+@dataclass(frozen=True)
+class Box:
+    """What the child may see besides the lab's code. `writes` are (here, as it sees it)."""
+
+    reads: tuple[Path, ...] = ()
+    writes: tuple[tuple[Path, Path], ...] = ()
+    folder: Path = Path("/tmp")  # in which it begins
+    accelerator: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Ended(NamedTuple):
+    """How the child ended: its exit code (128 + n: by signal n), and the limit that it broke."""
+
+    code: int
+    why: str = ""
+    held: str = ""  # which isolation and limits it had, and who held them
+
+
+# ── What it sees ─────────────────────────────────────────────────────────────────────────────
+
+
+def command(box: Box, argv: Iterable[str]) -> list[str]:
+    """The whole command line. Raises CannotIsolate where there is no bubblewrap."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise CannotIsolate(MISSING)
+    words = [bwrap, *NAMESPACES, *NOBODY, "--hostname", "isolated"]
+    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    for name, value in sorted(_environment(box).items()):
+        words += ["--setenv", name, value]
+    for name in SYSTEM:
+        words += _system(Path("/", name))
+    for name in OF_ETC:
+        words += _bind("--ro-bind-try", Path("/etc", name))
+    words += ["--proc", "/proc"]
+    for name in OF_PROC:
+        words += _bind("--ro-bind-try", Path("/proc", name))
+    words += ["--dev", "/dev", "--size", str(SMALL), "--tmpfs", "/dev/shm"]
+    if box.accelerator:
+        words += _bind("--ro-bind-try", Path("/sys"))
+        for pattern in DEVICES:
+            for device in sorted(Path("/dev").glob(pattern)):
+                words += _bind("--dev-bind-try", device)
+    words += ["--size", str(SMALL), "--tmpfs", "/tmp"]
+    for path in _code():
+        words += _bind("--ro-bind", path)
+    for here, there in box.writes:
+        words += ["--bind", str(here), str(there)]
+    for path in sorted(set(box.reads)):  # a folder before what lies in it
+        words += _bind("--ro-bind", path)
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(box.folder)]
+    return [*words, "--", *argv]
+
+
+def _bind(how: str, path: Path) -> list[str]:
+    return [how, str(path), str(path)]
+
+
+def _system(path: Path) -> list[str]:
+    if path.is_symlink():
+        return ["--symlink", str(path.readlink()), str(path)]
+    return _bind("--ro-bind", path) if path.is_dir() else []
+
+
+@cache
+def _code() -> list[Path]:
+    """The interpreter, the libraries and the lab's code, but not the folder around it: a store may
+    lie there."""
+    found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
+    found |= {Path(place) for place in sys.path if Path(place).name in LIBRARIES}
+    found |= {LAB / room for room in ROOMS}
+    # A folder before what lies in it, which is bound again: it may be a link's other end.
+    return sorted(x for x in found if x.is_dir() and not x.is_relative_to("/usr"))
+
+
+def _environment(box: Box) -> dict[str, str]:
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT_WHOLE or (name.startswith(KEPT) and "/" not in value)
+    }
+    return {
+        **given,
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "USER": "nobody",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(LAB),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **box.environment,
+    }
+
+
+# ── Whether it works ─────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def probe() -> str:
+    """Why bubblewrap does not work on this machine, in a sentence; empty if it does."""
+    try:
+        said = subprocess.run(
+            command(Box(), ["/usr/bin/env", "true"]),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            check=False,
+            env={},
+        )
+    except CannotIsolate as error:
+        return str(error)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not start here ({error})."
+    if said.returncode == 0:
+        return ""
+    words = " ".join(said.stderr.split())[-300:] or f"it ended with {said.returncode}"
+    return (
+        f"bubblewrap does not work here ({words}). In a container it needs user namespaces: allow "
+        "them, and unmask /proc."
+    )
+
+
+@cache
+def version() -> str:
+    """Which bubblewrap it is."""
+    said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=False)
+    return said.stdout.strip()
+
+
+def _held(limits: Limits, controllers: Iterable[str]) -> str:
+    """Which limits hold, and by what, for a receipt."""
+    grouped = "by a control group"
+    memory = grouped if "memory" in controllers else "watched"
+    tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
+    return (
+        f"{version()}, no network; memory {limits.most_memory()} B {memory}, tasks {limits.tasks} "
+        f"{tasks}, file {limits.file} B by the kernel, written {limits.written} B watched, "
+        f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
+    )
+
+
+# ── Running ──────────────────────────────────────────────────────────────────────────────────
+
+
+def run(
+    box: Box,
+    module: Iterable[str],
+    limits: Limits,
+    *,
+    given: bytes = b"",
+    keep: Callable[[bytes], object],
+    stderr: bool = True,
+) -> Ended:
+    """Run `python -m <module> …` in the box until it ends, goes beyond a limit or we are told to
+    end (SIGTERM, which it then gets as well, with 5 s to obey). `given` is its standard input;
+    `keep` gets what it prints, with its errors where `stderr`. Call it from a process's main
+    thread. Raises CannotIsolate."""
+    argv = [sys.executable, "-P", "-m", "runner.isolate", str(limits.tasks), *module]
+    most = {"pids": limits.tasks, "memory": limits.most_memory()}
+    with (
+        tempfile.TemporaryFile() as question,
+        guard.noting(signal.SIGTERM) as told,
+        cgroups.held(most) as groups,
+    ):
+        question.write(given)
+        question.seek(0)
+        process = subprocess.Popen(
+            command(box, argv),
+            stdin=question,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if stderr else subprocess.DEVNULL,
+            env={},  # its first process lives inside, and others can read what it was given
+            preexec_fn=partial(_limit, limits, groups),
+        )
+        try:
+            ended = _watch(process, box, limits, keep, told)
+            return ended._replace(held=_held(limits, groups.controllers))
+        finally:
+            process.kill()  # and with it all that runs inside
+            process.wait()
+
+
+def _limit(limits: Limits, groups: cgroups.Held) -> None:
+    guard.die_with_parent(signal.SIGKILL)
+    groups.enter()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file, limits.file))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _watch(
+    process: "subprocess.Popen[bytes]",
+    box: Box,
+    limits: Limits,
+    keep: Callable[[bytes], object],
+    told: Callable[[], bool],
+) -> Ended:
+    assert process.stdout
+    began = looked = look_at_files = time.monotonic()
+    asked: float | None = None  # when it was asked to end
+    printed, reading = 0, True
+    while process.poll() is None:
+        if reading and _readable(process.stdout):
+            block = os.read(process.stdout.fileno(), BLOCK)
+            reading, printed = bool(block), printed + len(block)
+            _keep(keep, block, printed, limits.printed)
+        elif not reading:
+            time.sleep(LOOK_EVERY / 5)
+        now = time.monotonic()
+        if asked is not None and now - asked > TERM_MAY_TAKE:
+            return Ended(128 + signal.SIGKILL, "it was told to end")
+        if now - looked < LOOK_EVERY:
+            continue
+        if told() and asked is None:
+            asked = now
+            _terminate(process.pid)
+        looked = now
+        why = _beyond(process.pid, limits, now - began)
+        if not why and now > look_at_files:
+            why = _written(box, limits)
+            # Where there is much to look at, a tenth of the time is spent on looking.
+            look_at_files = now + 10 * (time.monotonic() - now)
+        if why:
+            return Ended(128 + signal.SIGKILL, why)
+    while reading and _readable(process.stdout, 0.1):
+        block = os.read(process.stdout.fileno(), BLOCK)
+        reading, printed = bool(block), printed + len(block)
+        _keep(keep, block, printed, limits.printed)
+    return Ended(process.returncode, "it was told to end" if asked is not None else "")
+
+
+def _readable(file: IO[bytes], wait: float = LOOK_EVERY) -> bool:
+    return bool(select.select([file], [], [], wait)[0])
+
+
+def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int) -> None:
+    """Keep what of a block is within the limit; `printed` is with this block."""
+    before = printed - len(block)
+    if before < most:
+        keep(block[: most - before])
+    if before <= most < printed:
+        keep(b"\n(more was printed, and is not kept)\n")
+
+
+def _beyond(process: int, limits: Limits, seconds: float) -> str:
+    """The limit of time, processes and memory that it is beyond; empty if none."""
+    if seconds > limits.seconds:
+        return f"it took longer than {limits.seconds:g} s"
+    tasks, memory, processes = _usage(process)
+    if tasks > limits.tasks:
+        return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
+    most = limits.most_memory()
+    # What processes share was counted for each: where that is too much, look closer.
+    if memory > most and (memory := sum(map(_share, processes))) > most:
+        return f"it took {memory:,} bytes of memory, and {most:,} is the most"
+    return ""
+
+
+def _written(box: Box, limits: Limits) -> str:
+    """How it wrote more than it may; empty if it did not."""
+    written, entries = 0, 0
+    for here, _ in box.writes:
+        for size in _sizes(here):
+            written, entries = written + size, entries + 1
+            if entries > MOST_ENTRIES:
+                return f"it wrote more than {MOST_ENTRIES:,} files"
+    if written > limits.written:
+        return f"it wrote {written:,} bytes, and {limits.written:,} is the most"
+    return ""
+
+
+def _usage(of: int) -> tuple[int, int, list[int]]:
+    """(processes and threads, bytes of memory) of a process and all its descendants, and those."""
+    children: dict[int, list[int]] = {}
+    known: dict[int, tuple[int, int]] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{entry.name}/stat", "rb") as file:  # noqa: PTH123  thousands of them
+                words = file.read().rpartition(b")")[2].split()
+            children.setdefault(int(words[1]), []).append(int(entry.name))
+            known[int(entry.name)] = int(words[17]), int(words[21])
+    found = [of]
+    for one in found:  # which grows while we walk it
+        found.extend(children.get(one, []))
+    tasks = sum(known.get(one, (0, 0))[0] for one in found)
+    pages = sum(known.get(one, (0, 0))[1] for one in found)
+    return tasks, pages * os.sysconf("SC_PAGE_SIZE"), found
+
+
+def _share(process: int) -> int:
+    """The bytes of memory of one process, of what it shares its share; 0 if it has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    return 0
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """What each entry below a folder takes on disk; no link is followed."""
+    folders = [str(folder)]
+    for inner in folders:  # which grows while we walk it
+        with contextlib.suppress(OSError), os.scandir(inner) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    yield found.st_blocks * 512
+
+
+def _terminate(bwrap: int) -> None:
+    """Ask all that runs inside to end, but not the two of bubblewrap's own, which would end it."""
+    inside = guard.descendants(bwrap)
+    for process in inside[1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
+
+
+def main(tasks: int, module: list[str]) -> None:
+    """Inside: count processes from here on, where the kernel does, and run the module."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+    sys.argv = module
+    runpy.run_module(module[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,69 @@
+"""What executions that were approved on GitHub have taken of people's budgets, or set aside: read
+from records, so that nothing is lost when the bot is restarted. See `runner.allowance`."""
+
+from collections.abc import Iterator
+
+from runner import allowance, record
+from runner.allowance import Spending
+from runner.record import Approval, Claimed, Execution, PlanRecord, Result
+from runner.store import Store
+
+
+class Ledger:
+    """Reads a store's records. Changes nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._closed: dict[str, Spending | None] = {}  # of executions, None: nothing was taken
+
+    def spendings(self) -> Iterator[Spending]:
+        """Of every execution, what it took; while it has not ended, what its approval set aside."""
+        known = record.names(self._store, "executions")
+        for id in known:
+            if id not in self._closed:
+                found, closed = self._of(id)
+                if not closed:
+                    if found:
+                        yield found
+                    continue
+                self._closed[id] = found
+            if spent := self._closed[id]:
+                yield spent
+        yield from self._about_to_be(set(known))
+
+    def _of(self, id: str) -> tuple[Spending | None, bool]:
+        """What an execution takes or took, and whether that will not change any more."""
+        folder = f"executions/{id}"
+        execution = record.read(self._store, f"{folder}/execution", Execution)
+        if execution is None:
+            return None, False
+        if execution.origin is None:  # started by hand
+            return None, True
+        by, plan = execution.origin.approved_by.id, execution.plan
+        claimed = record.read(self._store, f"{folder}/t1.claimed", Claimed)
+        result = record.read(self._store, f"{folder}/result", Result)
+        kind = allowance.largest(plan).kind
+        if result is None:
+            limit = execution.limit_seconds or allowance.LEAST
+            return Spending(by, kind, allowance.device_hours(plan, limit)), False
+        seconds = (result.at - claimed.at).total_seconds() if claimed else 0.0
+        hours = allowance.device_hours(plan, max(0.0, seconds))
+        return (Spending(by, kind, hours, result.at) if claimed else None), True
+
+    def _about_to_be(self, known: set[str]) -> Iterator[Spending]:
+        """Approvals on record whose executions are not, because the bot died between the two."""
+        for place in (
+            f"{repository}/{pull}"
+            for repository in record.names(self._store, "approvals")
+            for pull in record.names(self._store, f"approvals/{repository}")
+        ):
+            for name in record.names(self._store, f"approvals/{place}"):
+                approval = record.require(self._store, f"approvals/{place}/{name}", Approval)
+                if not approval.approved or approval.execution in known:
+                    continue
+                found = record.require(self._store, f"plans/{place}/{approval.plan}", PlanRecord)
+                if found.plan:
+                    hours = allowance.device_hours(
+                        found.plan, found.limit_seconds or allowance.LEAST
+                    )
+                    yield Spending(approval.by.id, allowance.largest(found.plan).kind, hours)

@@ -1,0 +1,576 @@
+"""Each condition of an approval and of a launch: a case in which it alone does not hold.
+
+The protocol's tests take conditions out one by one; then the test of that name must fail.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Literal
+
+import pytest
+
+from bot import approve, policy
+from bot.facts import Message, Pull, Push, Question, Ran, Review, Said, Thread, ThreadId, Write
+from bot.labfile import Permitted, Policy
+from bot.policy import Act, Case
+from runner import lifecycle, record
+from runner.record import Approval, Person, PlanRecord
+from tests import synthetic
+
+START = synthetic.START
+HEAD, OTHER, BASE = "a" * 40, "c" * 40, "b" * 40
+CODE = "k3f2-abcd-efgh-ijkl-mnop"
+SECOND = "z7z2-abcd-efgh-ijkl-mnop"
+ADA, GRACE = synthetic.ADA, synthetic.GRACE
+HUGO = Person(login="hugo", id=13)
+PLANNED = synthetic.plan()
+PULL = Pull(
+    "Warm", ADA, HEAD, BASE, open=True, draft=False, base_ref="main", head_repository=7
+)  # fmt: skip
+PLAN = PlanRecord(
+    repository=7,
+    pull=2,
+    n=1,
+    commit=HEAD,
+    at=START,
+    plan=PLANNED,
+    base_ref="main",
+    head_repository=7,
+    policy="f" * 40,
+    code=CODE,
+    limit_seconds=7200.0,
+)
+POLICY = Policy(sha="f" * 40)
+
+
+def after(seconds: float) -> Any:
+    return START + timedelta(seconds=seconds)
+
+
+def ask(what: str, *about: str) -> Question:
+    return Question(what, about)
+
+
+KNOWN: Mapping[Question, Any] = {
+    ask("pull"): PULL,
+    ask("policy"): POLICY,
+    ask("role", "grace"): "maintain",
+    ask("role", "hugo"): "maintain",
+    ask("role", "ada"): "maintain",
+    ask("role", "sam"): "none",
+    ask("role", "robo[bot]"): "maintain",
+    ask("role", "ghost"): "maintain",
+    ask("committers"): frozenset({ADA.id}),
+    ask("replan", "1"): PLANNED.fingerprint,
+    ask("replan", "2"): PLANNED.fingerprint,
+    **{ask("refusal", p.login, str(p.id), n): "" for p in (ADA, GRACE, HUGO) for n in "12"},
+    ask("refusal", "robo[bot]", "99", "1"): "",
+    ask("refusal", "ghost", "0", "1"): "",
+}
+
+
+def thread(known: Mapping[Question, Any] | None = None, **changes: Any) -> Thread:
+    """A pull request whose plan was posted a second after it was made, an hour ago."""
+    made = Thread(
+        ThreadId(7, 2),
+        "r/l",
+        "https://github.com/r/l",
+        after(3600),
+        is_pull=True,
+        plans=(PLAN,),
+        said={"plan.1": Said("comment", 100, after(1))},
+        answers={**KNOWN, **(known or {})},
+    )
+    return replace(made, **changes)
+
+
+def said_by(
+    who: Person = GRACE,
+    seconds: float = 60,
+    *,
+    via: Literal["comment", "review", "button"] = "comment",
+    commit: str | None = None,
+) -> Message:
+    return Message(50, who, after(seconds), "/run", via=via, commit=commit)
+
+
+def asked(
+    of: Thread, argument: str = CODE, message: Message | None = None, **options: Any
+) -> Approval:
+    """What becomes of a `/run`."""
+    message = message or said_by()
+    (written,) = approve.run(of, message, message.key(0), argument, **options)
+    assert isinstance(written, Write)
+    assert isinstance(written.record, Approval)
+    return written.record
+
+
+def refused(of: Thread, argument: str = CODE, message: Message | None = None) -> str:
+    """Why a `/run` was refused; the empty string says that it was not."""
+    found = asked(of, argument, message)
+    assert found.approved == (not found.why)
+    return found.why
+
+
+def launched(of: Thread, *acts: Act) -> tuple[str, str] | None:
+    """Name and clause of what keeps an approved execution from its launch."""
+    case = Case(of, policy.Wanted("plan", "1"), PLAN, acts or (Act(GRACE, after(60)),))
+    return policy.failing(policy.AT_LAUNCH, case)
+
+
+def void(of: Thread, *acts: Act) -> str:
+    return (launched(of, *acts) or ("", ""))[0]
+
+
+def now(**changes: Any) -> dict[Question, Any]:
+    """The pull request as it is now, with these changes."""
+    return {ask("pull"): replace(PULL, **changes)}
+
+
+def lab(**changes: Any) -> dict[Question, Any]:
+    """The lab's policy, with these changes."""
+    return {ask("policy"): POLICY.model_copy(update=changes)}
+
+
+# ── What is approved ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("argument", ["", CODE, CODE.upper(), HEAD, HEAD.upper()])
+def test_a_run_approves_the_plan_that_it_names_and_says_what_that_rests_on(argument: str) -> None:
+    found = asked(thread(), argument)
+    assert found.approved
+    assert (found.plan, found.commit, found.fingerprint) == (1, HEAD, PLANNED.fingerprint)
+    assert (found.policy, found.asked_at, found.by, found.role) == (
+        "f" * 40, after(60), GRACE, "maintain",
+    )  # fmt: skip
+
+
+def test_every_condition_holds_of_a_plain_approval_and_has_a_name_of_its_own() -> None:
+    assert refused(thread()) == ""
+    assert launched(thread()) is None
+    for conditions in (policy.AT_APPROVAL, policy.AT_LAUNCH):
+        names = [condition.name for condition in conditions]
+        assert len(set(names)) == len(names)
+    assert policy.AT_APPROVAL[-1].name == "enough_approvers"
+
+
+def test_each_condition_has_a_test_of_its_name() -> None:
+    tests = set(globals())
+    for condition in (*policy.AT_APPROVAL, *policy.AT_LAUNCH):
+        assert f"test_{condition.name}" in tests, condition.name
+
+
+def test_a_code_names_its_own_plan_also_where_a_newer_one_stands() -> None:
+    newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(100)})
+    both = thread(plans=(PLAN, newer))
+    assert asked(both, CODE).plan == 1
+    assert asked(both, SECOND).plan == 2
+
+
+def test_an_approving_review_approves_the_commit_that_it_is_of() -> None:
+    message = said_by(via="review", commit=HEAD)
+    known = {ask("review", "50"): Review(50, GRACE, "APPROVED", HEAD, after(60), "/run")}
+    found = asked(thread(known), "", message)
+    assert found.approved
+    assert found.command == "r50-0"
+    elsewhere = replace(message, commit=OTHER)
+    assert "There was no plan for `cccccccccccc`" in refused(thread(known), "", elsewhere)
+
+
+# ── Who ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_known_person() -> None:
+    ghost = said_by(Person(login="ghost", id=0))
+    assert "nobody knows who wrote this" in refused(thread(), CODE, ghost).lower()
+
+
+def test_not_bot() -> None:
+    robo = said_by(Person(login="robo[bot]", id=99))
+    assert "is an app that the lab's policy does not name" in refused(thread(), CODE, robo)
+    assert refused(thread(lab(apps=("robo",))), CODE, robo) == ""
+
+
+def test_policy_readable() -> None:
+    broken = lab(problems=(".github/regatta.yml, line 3: it is wrong",))
+    assert refused(thread(broken)) == (
+        "Nobody may command runs until .github/regatta.yml is mended: "
+        ".github/regatta.yml, line 3: it is wrong."
+    )
+    assert void(thread(broken)) == "policy_readable"
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [
+        ("none", False),
+        ("", False),
+        ("read", False),
+        ("triage", False),
+        ("write", False),
+        ("maintain", True),
+        ("admin", True),
+        ("Admin", False),
+        ("maintainers", False),
+        ("a custom role", False),
+    ],
+)
+def test_by_default_only_maintain_and_admin_may_approve(role: str, may: bool) -> None:
+    why = refused(thread({ask("role", "grace"): role}))
+    assert (why == "") is may
+    assert ("`maintain` or `admin` may say `/run` here, and grace has" in why) is not may
+
+
+def test_role_allowed() -> None:
+    assert "grace has the role `write`" in refused(thread({ask("role", "grace"): "write"}))
+    by_name = lab(commands={"run": Permitted(roles=(), people=("Grace",))})
+    assert refused(thread({ask("role", "grace"): "write"} | by_name)) == ""
+    assert "Only people with the role" not in refused(thread(by_name), CODE, said_by(HUGO))
+    assert "Only Grace may say `/run`" in refused(thread(by_name), CODE, said_by(HUGO))
+
+
+def test_still_permitted() -> None:
+    assert launched(thread({ask("role", "grace"): "write"})) == (
+        "still_permitted", "grace may no longer approve (role `write`)",
+    )  # fmt: skip
+    both = Act(HUGO, after(60)), Act(GRACE, after(70))
+    assert void(thread({ask("role", "hugo"): "none"}), *both) == "still_permitted"
+
+
+def test_own_allowed() -> None:
+    alone = lab(own=False)
+    assert refused(thread(), CODE, said_by(ADA)) == ""
+    assert "Nobody may approve their own here" in refused(thread(alone), CODE, said_by(ADA))
+    assert refused(thread(alone)) == ""
+    wrote = alone | {ask("committers"): frozenset({ADA.id, GRACE.id})}
+    assert "grace has a part in this" in refused(thread(wrote))
+    assert void(thread(alone), Act(ADA, after(60))) == "own_allowed"
+
+
+def waiting(who: Person, at: float = 60, **changes: Any) -> dict[str, Approval]:
+    """Somebody's approval that waits for another one."""
+    made = Approval(
+        repository=7,
+        pull=2,
+        command="40-0",
+        by=who,
+        role="maintain",
+        at=after(at),
+        asked_at=after(at),
+        approved=False,
+        plan=1,
+        commit=HEAD,
+        waits="One more.",
+    )
+    return {"40-0": made.model_copy(update=changes)}
+
+
+LARGE = lab(two_approvers_from=2.0)  # what the plan sets aside: two hours of one device
+
+
+def test_enough_approvers() -> None:
+    first = asked(thread(LARGE))
+    assert not first.approved
+    assert not first.why
+    assert "one more has to comment `/run k3f2-" in first.waits
+    second = asked(thread(LARGE, approvals=waiting(HUGO)))
+    assert second.approved
+    assert second.besides == ("7/40-0",)
+    again = asked(thread(LARGE, approvals=waiting(GRACE)))
+    assert again.waits
+    renamed = waiting(Person(login="grace-2", id=GRACE.id))
+    assert asked(thread(LARGE, approvals=renamed)).waits
+    assert asked(thread(lab(two_approvers_from=2.1))).approved
+    assert void(thread(LARGE)) == "enough_approvers"
+    assert void(thread(LARGE), Act(HUGO, after(50)), Act(GRACE, after(60))) == ""
+
+
+@pytest.mark.parametrize(
+    ("known", "approvals"),
+    [
+        ({ask("role", "hugo"): "write"}, waiting(HUGO)),  # who may not any more
+        ({}, waiting(HUGO, -24 * 3600)),
+        ({}, waiting(HUGO, plan=3)),
+        ({}, waiting(HUGO, waits="", why="No.")),
+    ],
+)
+def test_an_approval_that_no_longer_counts_is_not_the_second(
+    known: dict[Question, Any], approvals: dict[str, Approval]
+) -> None:
+    assert asked(thread(LARGE | known, approvals=approvals)).waits
+
+
+def test_an_execution_rests_on_both_approvals() -> None:
+    first = waiting(HUGO)
+    second = asked(thread(LARGE, approvals=first))
+    done = thread(LARGE, approvals=first | {second.command: second})
+    (written,) = [action for action in approve.follow(done) if isinstance(action, Write)]
+    assert isinstance(written.record, record.Execution)
+    assert written.record.approvals == ("7/40-0", "7/50-0")
+    assert written.record.limit_seconds == 7200
+    assert [act.by for act in approve.acts(done, written.record)] == [HUGO, GRACE]
+
+
+def test_not_author_or_committer() -> None:
+    assert "is none of them, as ada" in refused(thread(LARGE), CODE, said_by(ADA))
+    wrote = LARGE | {ask("committers"): frozenset({ADA.id, GRACE.id})}
+    assert "is none of them, as grace" in refused(thread(wrote))
+    both = Act(HUGO, after(50)), Act(GRACE, after(60))
+    assert void(thread(wrote), *both) == "not_author_or_committer"
+    assert refused(thread(), CODE, said_by(ADA)) == ""
+
+
+# ── Which plan ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_on_pull_request() -> None:
+    assert "belongs on the pull request" in refused(thread(is_pull=False))
+
+
+def test_not_restored() -> None:
+    assert "has lost what it knew" in refused(thread(restored=after(60)))
+    assert refused(thread(restored=after(59))) == ""
+    assert void(thread(restored=after(60))) == "not_restored"
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        (HEAD[:7], "is a shortened SHA"),
+        (HEAD[:39], "is a shortened SHA"),
+        ("please", "is neither a plan's code nor"),
+        (HEAD + "a", "is neither a plan's code nor"),
+        (CODE[:-1], "is neither a plan's code nor"),
+        (f"--plan {CODE}", "is neither a plan's code nor"),
+    ],
+)
+def test_code_or_sha(argument: str, words: str) -> None:
+    why = refused(thread(), argument)
+    assert words in why
+    assert f"comment `/run {CODE}`" in why
+
+
+def test_narrow_only() -> None:
+    for words, why in (
+        ("learning_rate=3", "`learning_rate=3` is none of"),
+        ("arms=fast,faster", "The plan has no arm `faster`"),
+        ("seeds=7", "The plan has no seed `7`"),
+        ("kind=h100", "The plan priced `cpu`"),
+    ):
+        for first in (f"{CODE} ", ""):
+            refusal = refused(thread(), f"{first}{words}")
+            assert why in refusal
+            assert "push what you want to run" in refusal
+
+
+def execution_of(of: Thread, approval: Approval) -> record.Execution:
+    done = replace(of, approvals={**of.approvals, approval.command: approval})
+    (written,) = [action for action in approve.follow(done) if isinstance(action, Write)]
+    assert isinstance(written.record, record.Execution)
+    return written.record
+
+
+def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
+    slow = PLANNED.cost.model_copy(update={"seconds": (400.0, 1000.0)})
+    plan = PLAN.model_copy(update={"plan": PLANNED.model_copy(update={"cost": slow})})
+    known = {ask("replan", "1"): PLANNED.fingerprint}
+    of = thread(known, plans=(plan.model_copy(update={"limit_seconds": 9000.0}),))
+    approval = asked(of, f"{CODE} arms=fast seeds=0, 1")
+    assert approval.narrowing == record.Narrowing(arms=("fast",), seeds=(0, 1))
+    assert approval.fingerprint == PLANNED.fingerprint
+    execution = execution_of(of, approval)
+    assert execution.plan.runs() == [("fast", 0), ("fast", 1)]
+    assert execution.plan.fingerprint != PLANNED.fingerprint
+    assert execution.limit_seconds == 3600
+    assert execution.deviations == (
+        "Of the plan's 2 arms it leaves out `slow`.",
+        "Of the plan's 3 seeds it leaves out 2.",
+    )
+
+    # What runs once more is the same part of the plan.
+    failed = record.Result(at=after(65), state="failed")
+    ran = Ran(lifecycle.Facts(execution, (), None, None, failed), None)
+    ended = replace(of, approvals={approval.command: approval}, executions=(ran,))
+    message = replace(said_by(seconds=70), id=51)
+    again = asked(ended, "", message, what="retry", before=execution)
+    assert again.approved
+    assert again.narrowing == approval.narrowing
+
+
+def test_two_people_approve_the_same_part_of_a_plan() -> None:
+    part = record.Narrowing(seeds=(0,))
+    of = thread(LARGE, approvals=waiting(HUGO, narrowing=part))
+    assert asked(of, CODE).waits
+    assert asked(of, f"{CODE} seeds=0").approved
+
+
+@pytest.mark.parametrize(
+    ("of", "argument", "seconds"),
+    [
+        (thread(plans=(), said={}), "", 60),
+        (thread(said={}), "", 60),
+        (thread(said={}), HEAD, 60),
+        (thread(), "", 1),  # in the same second as the plan's comment
+        (thread(), HEAD, 1),
+        (thread(), "z" * 4 + CODE[4:], 60),
+        (thread(), OTHER, 60),
+        # A comment from before the plan, which somebody has edited to bear its mark.
+        (thread(said={"plan.1": Said("comment", 9, after(-60))}), "", 60),
+    ],
+)
+def test_plan_there(of: Thread, argument: str, seconds: float) -> None:
+    assert "o plan" in refused(of, argument, said_by(seconds=seconds))
+
+
+def test_plan_whole() -> None:
+    wrong = PLAN.model_copy(update={"plan": None, "problems": ("it is wrong",)})
+    assert "names problems" in refused(thread(plans=(wrong,)), HEAD)
+
+
+def test_younger_than_24h() -> None:
+    day = 24 * 3600
+    late = thread(now=after(60 + day))
+    assert "more than 24 hours old" in refused(late)
+    assert void(late) == "younger_than_24h"
+    early = thread(now=after(60 + day - 1))
+    assert refused(early) == ""
+    assert void(early) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (None, "was dismissed"),
+        (Review(50, GRACE, "DISMISSED", HEAD, after(60), "/run"), "was dismissed"),
+        (Review(50, GRACE, "COMMENTED", HEAD, after(60), "/run"), "does not approve"),
+        (Review(50, GRACE, "CHANGES_REQUESTED", HEAD, after(60), ""), "does not approve"),
+        (Review(50, GRACE, "APPROVED", OTHER, after(60), "/run"), "is of another commit"),
+    ],
+)
+def test_review_stands(now: Review | None, words: str) -> None:
+    known = {ask("review", "50"): now}
+    message = said_by(via="review", commit=HEAD)
+    assert words in refused(thread(known), "", message)
+    assert void(thread(known), Act(GRACE, after(60), review=50)) == "review_stands"
+
+
+def test_same_repository() -> None:
+    for elsewhere in (8, None):
+        fork = thread(now(head_repository=elsewhere))
+        why = refused(fork, "")
+        assert "has to name its plan" in why
+        assert f"comment `/run {CODE}`" in why
+        assert refused(fork, CODE) == ""
+        assert refused(fork, HEAD) == ""
+
+
+def test_settled() -> None:
+    assert "less than 30 seconds before" in refused(thread(), "", said_by(seconds=30.5))
+    assert refused(thread(), "", said_by(seconds=31)) == ""
+    assert refused(thread(), CODE, said_by(seconds=2)) == ""
+    quick = lab(settle_seconds=5)
+    assert refused(thread(quick), "", said_by(seconds=6)) == ""
+    assert "less than 5 seconds" in refused(thread(quick), "", said_by(seconds=5))
+
+
+@pytest.mark.parametrize(
+    "pushes",
+    [
+        (Push(after(20), OTHER), Push(after(21), HEAD)),  # A → B → A
+        (Push(after(20), HEAD),),
+        (Push(after(0), OTHER), Push(after(0), HEAD)),  # all in the second of the plan
+    ],
+)
+def test_no_push_between(pushes: tuple[Push, ...]) -> None:
+    why = refused(thread(pushes=pushes), "")
+    assert "even if it is back where it was" in why
+    assert f"comment `/run {CODE}`" in why
+    assert refused(thread(pushes=pushes), CODE) == ""
+
+
+def test_a_newer_plan_of_the_same_commit_is_a_change_in_between() -> None:
+    newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(100)})
+    both = thread(plans=(PLAN, newer))
+    assert f"comment `/run {SECOND}`" in refused(both, "")
+
+
+def test_what_the_plan_was_made_of_is_no_push_in_between() -> None:
+    pushes = (Push(after(-30), OTHER), Push(after(0), HEAD))
+    assert refused(thread(pushes=pushes), "") == ""
+
+
+# ── The pull request now ─────────────────────────────────────────────────────────────────────
+
+
+def test_open() -> None:
+    for gone in (now(open=False), {ask("pull"): None}):
+        assert "The pull request is closed" in refused(thread(gone))
+        assert void(thread(gone)) == "open"
+
+
+def test_not_draft() -> None:
+    assert "is a draft" in refused(thread(now(draft=True)))
+    assert void(thread(now(draft=True))) == "not_draft"
+
+
+def test_same_head() -> None:
+    for argument in ("", CODE, HEAD):
+        why = refused(thread(now(head=OTHER)), argument)
+        assert "The branch has moved on" in why
+        assert "`aaaaaaaaaaaa`, and the branch is at `cccccccccccc`" in why
+    assert void(thread(now(head=OTHER))) == "same_head"
+
+
+def test_same_base_ref() -> None:
+    elsewhere = thread(now(base_ref="release"))
+    assert "into `main` when plan 1 was made, and now into `release`" in refused(elsewhere)
+    assert void(elsewhere) == "same_base_ref"
+
+
+def test_a_base_branch_that_moves_forward_voids_nothing() -> None:
+    forward = thread(now(base="d" * 40))
+    assert refused(forward) == ""
+    assert void(forward) == ""
+
+
+def test_same_fingerprint() -> None:
+    for other in ("0" * 64, ""):
+        upgraded = thread({ask("replan", "1"): other})
+        assert "The lab's own code has changed since plan 1" in refused(upgraded)
+        assert void(upgraded) == "same_fingerprint"
+
+
+def test_kind_allowed() -> None:
+    assert "does not allow `cpu`" in refused(thread(lab(kinds=("h100",))))
+    assert refused(thread(lab(kinds=("h100", "cpu")))) == ""
+    assert void(thread(lab(kinds=()))) == "kind_allowed"
+
+
+def test_isolation() -> None:
+    own = PLANNED.model_copy(update={"compiled": True})
+    plan = PLAN.model_copy(update={"plan": own})
+    bare = thread(plans=(plan,))
+    assert "It is declared by code of its own" in refused(bare)
+    case = Case(bare, policy.Wanted("plan", "1"), plan, (Act(GRACE, after(60)),))
+    assert (policy.failing(policy.AT_LAUNCH, case) or [""])[0] == "isolation"
+    isolated = thread(plans=(plan,), isolation="bubblewrap")
+    assert "runs not at all, and now it would run under bubblewrap" in refused(isolated)
+    read = plan.model_copy(update={"isolation": "bubblewrap"})
+    isolated = replace(isolated, plans=(read,))
+    assert refused(isolated) == ""
+    case = replace(case, plan=read, thread=isolated)
+    assert policy.failing(policy.AT_LAUNCH, case) is None
+    trusted = replace(isolated, isolation="trusted")
+    assert "now it would run without isolation" in refused(trusted)
+    assert (policy.failing(policy.AT_LAUNCH, replace(case, thread=trusted)) or [""])[0]
+
+
+def test_not_running() -> None:
+    earlier = waiting(HUGO, approved=True, waits="")
+    assert "has its execution already" in refused(thread(approvals=earlier))
+
+
+def test_budget() -> None:
+    full = {ask("refusal", "grace", str(GRACE.id), "1"): "There is nothing left."}
+    assert refused(thread(full)) == "There is nothing left."

@@ -1,0 +1,126 @@
+"""What the cassettes hold: the client's operations on one repository, and what came of each."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bot.facts import Button
+from bot.github import GitHub, Refused
+
+Step = tuple[str, Callable[[], Any]]
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQAY3Y2wAAAAAElFTkSuQmCC"
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A repository to ask about, an issue and a pull request there, and somebody."""
+
+    repository: str
+    issue: int
+    pull: int
+    login: str
+    since: str  # what changed before is not asked for
+
+
+def reading(github: GitHub, subject: Subject) -> Iterator[Step]:
+    """Every question."""
+    issue, number = subject.issue, subject.pull
+    since = datetime.fromisoformat(subject.since)
+    yield "repository", lambda: [github.id, github.name, github.url]
+    yield "issue", lambda: github.issue(issue)
+    yield "pull", lambda: github.pull(number)
+    pull = github.pull(number)
+    assert pull is not None
+    yield "role", lambda: github.role(subject.login)
+    yield "changed", lambda: github.changed(pull.base, pull.head)
+    yield "committers", lambda: github.committers(number)
+    yield "pushes", lambda: github.pushes(number)
+    yield "reviews", lambda: github.reviews(number)
+    yield "policy", lambda: github.policy_file()
+    yield "file", lambda: github.file("README.md")
+    tree = github.tree(pull.head)
+    yield "tree", lambda: tree
+    yield "blob", lambda: github.blob(tree[0].sha)
+    yield "labels", lambda: github.labels(issue)
+    yield "my comments", lambda: github.my_comments(issue, "<!-- regatta: sealed -->")
+    yield "marked", lambda: github.my_marked(issue)
+    yield "my checks", lambda: github.my_checks(pull.head, "regatta / plan", "1.check")
+    yield "comments since", lambda: list(github.comments_since(since))
+    yield "threads since", lambda: list(github.threads_since(since, state="open"))
+    yield "now", lambda: github.now()
+
+
+def writing(github: GitHub, subject: Subject) -> Iterator[Step]:
+    """Every write. What can be undone is undone."""
+    pull = github.pull(subject.pull)
+    assert pull is not None
+    labels = github.labels(subject.issue)
+    yield "labels", lambda: github.set_labels(subject.issue, [*labels, "experiment: wishlist"])
+    yield "labels as before", lambda: github.set_labels(subject.issue, labels)
+    made = github.create_comment(subject.issue, "A comment of a recording. <!-- regatta: x -->")
+    yield "comment", lambda: made
+    yield "edit", lambda: github.edit_comment(made.id, "Edited. <!-- regatta: x -->")
+    yield "react", lambda: github.react(made.id, "eyes")
+    yield "delete", lambda: github.delete_comment(made.id)
+    output = {"title": "Recorded", "summary": "Nothing was run."}
+    button = Button("Cancel", "cancel", "Stop it; its record is kept")
+
+    def check() -> Any:
+        run = github.create_check("regatta / x", pull.head, "x", None, output, (button,))
+        github.update_check(run.id, "success", output)
+        github.conclude_check(run.id)
+        return run
+
+    yield "check", check
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    yield "picture", lambda: github.keep_picture("recorded.png", PNG, at)
+
+
+def app(github: GitHub, _: Subject) -> Iterator[Step]:
+    """As a GitHub App: a token, and what was delivered."""
+    yield "repository", lambda: [github.id, github.name]
+    attempts, cursor = github.app_deliveries()
+    yield "deliveries", lambda: [attempts, cursor]
+    yield "delivery", lambda: github.app_delivery(attempts[0].id)[:2]
+    yield "redeliver", lambda: github.redeliver(attempts[0].id)
+
+
+TAPES = {"reading": reading, "writing": writing, "app": app}
+
+
+def play(steps: Iterator[Step]) -> dict[str, Any]:
+    """Do each and tell what came of it; a refusal is an answer too."""
+    told = {}
+    for name, step in steps:
+        try:
+            told[name] = _plain(step())
+        except Refused as refused:
+            told[name] = f"refused with {refused.status}"
+    return told
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can say it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: _plain(each) for key, each in asdict(value).items()}
+    match value:
+        case None | str() | int() | float():
+            return value
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case set() | frozenset():
+            return sorted(_plain(each) for each in value)
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case datetime() | timedelta():
+            return str(value)
+        case _:
+            return _plain(value.model_dump(mode="json"))

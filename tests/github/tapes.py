@@ -1,0 +1,102 @@
+"""The cassettes: where they are, how strictly they are replayed, and `make record`.
+
+    REGATTA_RECORD_TOKEN=… make record REPOSITORY=owner/name ISSUE=1 PULL=2 LOGIN=somebody
+
+records them anew against github.com. It writes: a comment, labels, a check run and a picture, of
+which the check run and the picture's reference stay. Check runs and deliveries need an App:
+REGATTA_RECORD_APP (its client id) and REGATTA_RECORD_KEY_FILE; without them the App's cassette is
+left as it is, and checks are recorded as refused. No token is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import vcr
+
+from bot.app_auth import AppAuth
+from bot.github import GitHub
+from tests.github.operations import TAPES, Subject, play
+
+HERE = Path(__file__).parent / "cassettes"
+STRICTLY = ("method", "scheme", "host", "port", "path", "query", "body")
+KEPT = ("content-type", "date", "link", "location")  # headers of an answer
+
+
+def subject() -> Subject:
+    """What the cassettes are about."""
+    return Subject(**json.loads((HERE / "subject.json").read_text()))
+
+
+def expected(name: str) -> Any:
+    """What the client made of the recorded answers when they were recorded."""
+    return json.loads((HERE / f"{name}.json").read_text())
+
+
+def tape(mode: str) -> vcr.VCR:
+    """A recorder; `none` replays and lets nothing else through."""
+    return vcr.VCR(
+        cassette_library_dir=str(HERE),
+        record_mode=mode,
+        match_on=STRICTLY,
+        filter_headers=["authorization", "user-agent", "connection", "accept-encoding"],
+        before_record_response=without_secrets,
+        decode_compressed_response=True,
+    )
+
+
+def client(credentials: Callable[[], str], about: Subject, sleep: bool = False) -> GitHub:
+    """The client on github.com; without waits where nothing is written there."""
+    more: dict[str, Any] = {} if sleep else {"monotonic": lambda: 0.0, "sleep": lambda _: None}
+    return GitHub(about.repository, credentials, **more)
+
+
+def without_secrets(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer as it is kept."""
+    answer["headers"] = {k: v for k, v in answer["headers"].items() if k.lower() in KEPT}
+    body = answer["body"]["string"]
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return answer
+    if isinstance(found, dict) and "token" in found:
+        body = json.dumps(found | {"token": "not-kept"}).encode()
+    answer["body"]["string"] = body
+    return answer
+
+
+def _record(about: Subject) -> None:
+    token = os.environ.get("REGATTA_RECORD_TOKEN", "")
+    app, key = (os.environ.get(f"REGATTA_RECORD_{name}") for name in ("APP", "KEY_FILE"))
+    if not token and not app:
+        sys.exit("Say who records: REGATTA_RECORD_TOKEN, or REGATTA_RECORD_APP with its key.")
+    for name, steps in TAPES.items():
+        credentials: Callable[[], str] = lambda: token  # noqa: E731
+        if app and key:
+            credentials = AppAuth(app, Path(key).read_text(), about.repository)
+        elif name == "app":
+            continue
+        (HERE / f"{name}.yaml").unlink(missing_ok=True)
+        with tape("all").use_cassette(f"{name}.yaml"):
+            # A clock that stands still, so that replaying gives the same times.
+            told = play(steps(client(credentials, about), about))
+        write(HERE / f"{name}.json", told)
+    write(HERE / "subject.json", asdict(about))
+
+
+def write(path: Path, told: Any) -> None:
+    """JSON for people to read."""
+    path.write_text(json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    repository, issue, pull, login = sys.argv[1:]
+    since = (datetime.now(UTC) - timedelta(days=7)).isoformat(timespec="seconds")
+    _record(Subject(repository, int(issue), int(pull), login, since))

@@ -1,0 +1,112 @@
+"""What an approved plan may take by the clock, and what that takes of a person's budget."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from runner import allowance, record
+from runner.allowance import Spending
+from runner.ledger import Ledger
+from runner.record import Approval, Claimed, Person, PlanRecord, Resources, Result
+from runner.store import Store
+from tests import synthetic
+
+NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
+GRACE = 12
+
+
+def taking(hours: float, **changes: object) -> Spending:
+    made = {"person": GRACE, "kind": "cpu", "device_hours": hours, "ended": None}
+    return Spending(**(made | changes))  # type: ignore[arg-type]
+
+
+def test_the_limit_is_generous_and_an_hour_at_least() -> None:
+    plan = synthetic.plan()
+    assert allowance.limit_seconds(plan, 4.0) == 3600
+    slow = plan.cost.model_copy(update={"seconds": (4000.0, 10_000.0)})
+    assert allowance.limit_seconds(plan.model_copy(update={"cost": slow}), 4.0) == 40_000
+
+
+def test_what_nobody_can_estimate_has_the_limit_of_the_policy_on_top() -> None:
+    plan = synthetic.plan()
+    unknown = plan.cost.model_copy(update={"uncounted": 1})
+    assert allowance.limit_seconds(plan.model_copy(update={"cost": unknown}), 4.0) == 5 * 3600
+
+
+def test_device_hours_count_every_device_that_is_held() -> None:
+    plan = synthetic.plan().model_copy(update={"resources": Resources(kind="h100", count=8)})
+    assert allowance.device_hours(plan, 1800) == 4
+
+
+@pytest.mark.parametrize(
+    ("others", "budgets", "why"),
+    [
+        ([], {}, ""),
+        ([], {"*": 2}, ""),
+        ([], {"*": 1.9}, "sets aside 2 device-hours, and of the 1.9 that"),
+        ([taking(3)], {"*": 4}, "3 are used or set aside"),
+        ([taking(3)], {"h100": 1}, ""),
+        ([taking(3)], {"cpu": 4}, "sets aside 2 device-hours of `cpu`"),
+        ([taking(3, kind="h100")], {"cpu": 4}, ""),
+        ([taking(3, kind="h100")], {"*": 4}, "3 are used or set aside"),
+        ([taking(3, person=13)], {"*": 4}, ""),
+        ([taking(3, ended=NOW - timedelta(days=1))], {"*": 4}, "3 are used"),
+        ([taking(3, ended=datetime(2026, 2, 28, 23, tzinfo=UTC))], {"*": 4}, ""),
+        ([taking(1), taking(1)], {"*": 4, "cpu": 4}, ""),
+    ],
+)  # fmt: skip
+def test_a_budget_counts_what_a_person_has_set_aside_or_used_this_month(
+    others: list[Spending], budgets: dict[str, float], why: str
+) -> None:
+    found = allowance.over_budget(taking(2), others, budgets, NOW)
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+def test_the_ledger_knows_what_is_set_aside_and_what_was_used(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path), synthetic.plan()
+    ledger = Ledger(store)
+    who = Person(login="grace-renamed", id=GRACE)
+    approval = Approval(
+        repository=7, pull=2, command="50-0", by=who, role="maintain", at=NOW, approved=True, plan=1
+    )
+    proposed = PlanRecord(
+        repository=7, pull=2, n=1, commit="a" * 40, at=NOW, plan=plan, limit_seconds=7200.0
+    )
+    record.write(store, "plans/7/2/1", proposed)
+    record.write(store, "approvals/7/2/50-0", approval)
+    assert list(ledger.spendings()) == [taking(2)]  # the bot died before it wrote the execution
+    made = synthetic.execution(plan, approval.id)
+    assert made.origin
+    execution = made.model_copy(
+        update={
+            "limit_seconds": 7200.0,
+            "origin": made.origin.model_copy(update={"approved_by": who}),
+        }
+    )
+    folder = f"executions/{execution.id}"
+    record.write(store, f"{folder}/execution", execution)
+    assert list(ledger.spendings()) == [taking(2)]
+    claimed = Claimed(at=NOW, nonce="0" * 16, spec_sha256="0" * 64)
+    record.write(store, f"{folder}/t1.claimed", claimed)
+    assert list(ledger.spendings()) == [taking(2)]
+    ended = NOW + timedelta(minutes=30)
+    record.write(store, f"{folder}/result", Result(at=ended, state="done"))
+    assert list(ledger.spendings()) == [taking(0.5, ended=ended)] == list(Ledger(store).spendings())
+
+
+def test_what_was_voided_before_it_began_has_taken_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    execution = synthetic.execution(synthetic.plan(), "x0")
+    record.write(store, "executions/x0/execution", execution)
+    record.write(store, "executions/x0/result", Result(at=NOW, state="voided"))
+    assert list(Ledger(store).spendings()) == []
+
+
+def test_what_was_started_by_hand_counts_for_nobody(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    record.write(
+        store, "executions/x0/execution", synthetic.execution(synthetic.plan(), "x0", pull=None)
+    )
+    assert list(Ledger(store).spendings()) == []

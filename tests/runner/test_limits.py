@@ -1,0 +1,151 @@
+"""Isolated code is told to end, has a while to do so, and ends with whoever started it."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import guard, isolate, step_child
+from runner.isolate import Box
+from runner.record import Resources
+
+pytestmark = pytest.mark.skipif(
+    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+)
+POLITE = """
+import pathlib, signal, sys, time
+def end(*_):
+    pathlib.Path("ended.txt").write_text("ended")
+    sys.exit(3)
+signal.signal(signal.SIGTERM, end if "deaf" not in sys.argv else signal.SIG_IGN)
+pathlib.Path("begun.txt").write_text("begun")
+time.sleep(60)
+"""
+OUTSIDE = """
+import sys
+from pathlib import Path
+from runner import isolate
+isolate.TERM_MAY_TAKE = 1.0
+here = Path(sys.argv[1])
+box = isolate.Box(writes=((here, here),), folder=here,
+                  environment={"PYTHONPATH": f"{isolate.LAB}:{here}"})
+print(isolate.run(box, ["polite", *sys.argv[2:]], isolate.USUAL, keep=len))
+"""
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[Any]:
+    """Starts what starts the child, and returns it once the child runs."""
+    (tmp_path / "polite.py").write_text(POLITE)
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> "subprocess.Popen[str]":
+        argv = [sys.executable, "-c", OUTSIDE, str(tmp_path), *words]
+        begun.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
+        until = time.monotonic() + 30
+        while not (tmp_path / "begun.txt").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        return begun[0]
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def test_who_is_told_to_end_may_end_by_himself(outside: Any, tmp_path: Path) -> None:
+    process = outside()
+    process.send_signal(signal.SIGTERM)
+    assert "code=3" in process.communicate(timeout=30)[0]
+    assert (tmp_path / "ended.txt").exists()
+
+
+def test_who_does_not_listen_is_killed(outside: Any, tmp_path: Path) -> None:
+    process = outside("deaf")
+    process.send_signal(signal.SIGTERM)
+    assert "code=137, why='it was told to end'" in process.communicate(timeout=30)[0]
+    assert not (tmp_path / "ended.txt").exists()
+
+
+def test_it_ends_with_whoever_started_it(outside: Any) -> None:
+    process = outside("deaf")
+    before = isolate._usage(process.pid)[0]
+    inside = guard.descendants(process.pid)
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while any(Path(f"/proc/{one}").exists() for one in inside) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert before > 2
+    assert not [one for one in inside if Path(f"/proc/{one}").exists()]
+
+
+STEPS = """
+import sys
+from runner.step_child import Job
+from runner.step_server import StepServer
+StepServer().make(Job.model_validate_json(sys.argv[1]))
+"""
+LAST_WORDS = """
+import signal, sys, time
+def step(config, inputs, out):
+    def end(*_):
+        (out / "ended.txt").write_text("ended")
+        sys.exit(3)
+    signal.signal(signal.SIGTERM, end)
+    (out / "begun.txt").write_text("begun")
+    time.sleep(60)
+"""
+
+
+def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: Path) -> None:
+    for name in ("out", "out.scratch", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "code" / "own.py").write_text(LAST_WORDS)
+    job = step_child.Job(
+        function="own:step",
+        config={},
+        inputs={},
+        out=str(tmp_path / "out"),
+        scratch=str(tmp_path / "out.scratch"),
+        code=str(tmp_path / "code"),
+        resources=Resources(kind="cpu"),
+        isolation="bubblewrap",
+    )
+    with subprocess.Popen([sys.executable, "-c", STEPS, job.canonical().decode()]) as worker:
+        wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
+        family = guard.descendants(worker.pid)
+        worker.kill()
+    wait_for(lambda: not [one for one in family if Path(f"/proc/{one}").exists()])
+    assert len(family) > 3
+    assert (tmp_path / "out" / "ended.txt").exists()
+
+
+def wait_for(there: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not there() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert there()
+
+
+# ── The kernel's limit ──
+
+
+def test_a_file_is_no_larger_than_the_kernel_lets_it_be(tmp_path: Path) -> None:
+    script = "open('x', 'wb').write(b'x' * (2 << 20))"
+    (tmp_path / "big.py").write_text(script)
+    box = Box(
+        writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
+    )
+    limits = isolate.USUAL.model_copy(update={"file": 1 << 20})
+    assert isolate.run(box, ["big"], limits, keep=len).code
+    assert (tmp_path / "x").stat().st_size <= 1 << 20
+
+
+def path(folder: Path) -> str:
+    return f"{isolate.LAB}:{folder}"

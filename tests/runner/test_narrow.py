@@ -1,0 +1,90 @@
+"""Leaving out arms and seeds of a plan: what is left is what a smaller plan would have been."""
+
+import pytest
+
+from runner import narrow, planning, spec
+from runner.record import Narrowing, Plan
+from tests import synthetic
+from tests.scenarios.lab import EXPERIMENT, TEXT
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return planned(tmp_path_factory.mktemp("whole"), EXPERIMENT)
+
+
+def planned(folder, declaration: str) -> Plan:  # type: ignore[no-untyped-def]
+    (folder / "text.txt").write_text(TEXT)
+    experiment = spec.parse(declaration.replace("preregistration: 1\n", ""), "experiment.yaml")
+    return planning.make_plan(
+        experiment, "experiments/warm", planning.the_text(experiment, folder), None
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("arms=fast", Narrowing(arms=("fast",))),
+        ("seeds=2,0", Narrowing(seeds=(0, 2))),
+        ("seeds=0, 1 arms=slow,fast", Narrowing(arms=("fast", "slow"), seeds=(0, 1))),
+        ("kind=cpu", Narrowing(kind="cpu")),
+        ("", Narrowing()),
+    ],
+)
+def test_words_leave_out_arms_and_seeds(plan: Plan, words: str, left: Narrowing) -> None:
+    assert narrow.read(words, plan) == left
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("arms=fest", "the plan has no arm `fest`; did you mean `fast`?"),
+        ("arms=", "the plan has no arm ``"),
+        ("seeds=3", "the plan has no seed `3`"),
+        ("seeds=00", "the plan has no seed `00`"),
+        ("kind=h100", "the plan priced `cpu`, and not `h100`"),
+        ("arm=fast", "`arm=fast` is none of `arms=`, `seeds=` and `kind=`; did you mean `arms`?"),
+        ("arms=fast arms=slow", "`arms=` stands twice"),
+        ("learning_rate=3", "`learning_rate=3` is none of"),
+        ("faster", "`faster` is none of"),
+    ],
+)
+def test_what_does_not_narrow_is_refused(plan: Plan, words: str, why: str) -> None:
+    found = narrow.read(words, plan)
+    assert isinstance(found, str)
+    assert found.startswith(why)
+
+
+def test_an_arm_that_was_predicted_about_stays() -> None:
+    plan = synthetic.plan(predictions=[synthetic.prediction()])
+    assert "predicts something of the arm `slow`" in str(narrow.read("arms=fast", plan))
+    assert isinstance(narrow.read("seeds=0", plan), Narrowing)
+
+
+def test_a_plan_of_steps_is_not_narrowed(plan: Plan) -> None:
+    step = plan.model_copy(update={"steps": {"one": None}})
+    assert narrow.read("seeds=0", step) == "a plan of steps is approved as a whole"
+
+
+def test_what_is_left_is_what_the_smaller_declaration_would_have_been(
+    plan: Plan, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    smaller = EXPERIMENT.replace("seeds: [0, 1, 2]", "seeds: [0, 2]").replace(
+        "  slow: {train: {learning_rate: 0.0003}}\n", ""
+    )
+    expected = planned(tmp_path_factory.mktemp("part"), smaller)
+    found = narrow.narrowed(plan, Narrowing(arms=("fast",), seeds=(0, 2)))
+    assert found.fingerprint == expected.fingerprint != plan.fingerprint
+    assert found.runs() == [("fast", 0), ("fast", 2)]
+    assert found.cost.seconds == pytest.approx(expected.cost.seconds)
+    assert found.cost.model_flops == expected.cost.model_flops
+    assert found.cost.tokens == expected.cost.tokens
+    assert narrow.deviations(plan, Narrowing(arms=("fast",), seeds=(0, 2))) == (
+        "Of the plan's 2 arms it leaves out `slow`.",
+        "Of the plan's 3 seeds it leaves out 1.",
+    )
+
+
+def test_nothing_left_out_is_the_same_plan(plan: Plan) -> None:
+    assert narrow.narrowed(plan, Narrowing(arms=("fast", "slow"), kind="cpu")) is plan
+    assert narrow.deviations(plan, Narrowing(arms=("fast", "slow"), kind="cpu")) == ()

@@ -1,0 +1,89 @@
+"""Held secrets are taken out of what is quoted, however they are written there."""
+
+import base64
+import html
+import json
+import urllib.parse
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import record, redact
+from tests import synthetic
+
+SECRET = 'ghs_16C7e42F292c6912E7710c838347Ae178B4a/+"&<é'
+
+
+@pytest.fixture(autouse=True)
+def held() -> Iterator[None]:
+    redact.forget()
+    redact.hold(SECRET)
+    yield
+    redact.forget()
+
+
+WAYS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "a URL": urllib.parse.quote,
+    "a whole URL": lambda x: urllib.parse.quote(x, safe=""),
+    "a form": urllib.parse.quote_plus,
+    "JSON": lambda x: json.dumps(x)[1:-1],
+    "JSON of JSON's letters": lambda x: json.dumps(x, ensure_ascii=False)[1:-1],
+    "HTML": html.escape,
+    "hex": lambda x: x.encode().hex(),
+    "HEX": lambda x: x.encode().hex().upper(),
+    "he:x": lambda x: x.encode().hex(":"),
+    "base64": lambda x: base64.b64encode(x.encode()).decode().rstrip("="),
+    "base64 in a URL": lambda x: base64.urlsafe_b64encode(x.encode()).decode().rstrip("="),
+    "each character as HTML": lambda x: "".join(f"&#{ord(one)};" for one in x),
+    "each character as C": lambda x: "".join(f"\\u{ord(one):04x}" for one in x),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_secret_is_found_however_it_is_written(way: str) -> None:
+    written = WAYS[way](SECRET)
+    said = redact.clean(f"before {written} after")
+    assert said.startswith("before [secret]")
+    assert said.endswith(" after")
+    assert len(said) <= len("before [secret]xx after"), "a last character of base64 may be left"
+
+
+@given(st.binary(max_size=7), st.binary(max_size=7), st.booleans())
+def test_a_secret_is_found_within_base64_of_more(
+    before: bytes, after: bytes, wrapped: bool
+) -> None:
+    whole = before + SECRET.encode() + after
+    encode = base64.encodebytes if wrapped else base64.b64encode
+    said = redact.clean(encode(whole).decode())
+    assert "[secret]" in said
+    assert len(said.replace("[secret]", "").strip()) <= 2 * 12 + 4
+
+
+@given(st.text())
+def test_words_without_a_secret_stay_as_they_are(words: str) -> None:
+    assert redact.clean(words) == words
+
+
+def test_of_a_key_each_line_is_found() -> None:
+    lines = ["MIIEowIBAAKCAQEAx3tq", "9fK2mB7uQz1yWc4vTn0p"]
+    redact.hold("\n".join(["-----BEGIN KEY-----", *lines, "-----END KEY-----"]))
+    assert redact.clean(f"it says {lines[1]}") == "it says [secret]"
+    assert redact.clean("-----BEGIN KEY-----") == "-----BEGIN KEY-----"
+
+
+def test_what_is_too_short_to_be_one_is_not_held() -> None:
+    redact.hold("", "abc")
+    assert redact.clean("abc") == "abc"
+
+
+def test_what_a_job_says_is_recorded_without_them() -> None:
+    ended = record.Ended(
+        at=synthetic.START, how="failed", why=f"KeyError: {SECRET}", receipt={"jax": SECRET}
+    )
+    said = redact.cleaned(ended)
+    assert (said.why, said.receipt) == ("KeyError: [secret]", {"jax": "[secret]"})
+    plain = ended.model_copy(update={"why": "KeyError", "receipt": {}})
+    assert redact.cleaned(plain) is plain

@@ -1,0 +1,76 @@
+"""What steps leave is a job's word: read to its form and no further."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from runner import step_runs
+from runner.record import PlannedStep
+from runner.store import Store
+
+LEFT = Callable[[str], None]
+
+
+class Step:
+    config: dict[str, Any] = {"tokens": 64, "train": {"num_train_steps": 2}}  # noqa: RUF012
+    inputs: dict[str, Any] = {"models": {"train/a": "f"}}  # noqa: RUF012
+
+
+STEP = cast(PlannedStep, Step)
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> LEFT:
+    def leave(text: str) -> None:
+        monkeypatch.setattr(step_runs, "file_of", lambda *_: text.encode())
+
+    return leave
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_a_curve_is_read_as_it_was_written(store: Store, left: LEFT) -> None:
+    left('{"loss": 1.5, "step": 1}\n{"loss": null, "step": 2}\n')
+    assert step_runs.losses_of(store, STEP) == [(1, 1.5)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"loss": NaN, "step": 1}',
+        '{"loss": Infinity, "step": 1}',
+        '{"loss": 1e999, "step": 1}',
+        '{"loss": 1.0, "step": 1, "more": 2}',
+        '{"loss": "1.0", "step": 1}',
+        '{"loss": 1.0, "step": 0}',
+        '{"loss": 1.0, "step": true}',
+        "[" * 1000,
+        '{"loss": 1.0, "step": 1}\n' * 3,
+        '{"loss": 1.0, "step": 1' + " " * 300 + "}",
+        "1",
+    ],
+)
+def test_a_curve_that_is_none_is_not_believed(store: Store, left: LEFT, text: str) -> None:
+    left(text)
+    with pytest.raises(step_runs.UNBELIEVED):
+        step_runs.losses_of(store, STEP)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        '{"bpb": NaN, "loss": 1.0, "targets": 64, "params_sha256": "%s"}' % ("a" * 64),
+        '{"bpb": 1.0, "loss": 1.0, "targets": 65, "params_sha256": "%s"}' % ("a" * 64),
+        '{"bpb": 1.0, "loss": 1.0, "targets": 64, "params_sha256": "a"}',
+        '{"bpb": 1.0, "loss": 1.0, "targets": 64, "params_sha256": "%s", "x": 1}' % ("a" * 64),
+    ],
+)
+def test_a_score_that_is_none_is_not_believed(store: Store, left: LEFT, score: str) -> None:
+    left(f'{{"a": {score}}}')
+    with pytest.raises(step_runs.UNBELIEVED):
+        step_runs.scores_of(store, STEP)
