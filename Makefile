@@ -4,7 +4,7 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow bubblewrap record bench lint lock clean
+.PHONY: demo test test-slow bubblewrap soak record bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -14,6 +14,10 @@ test: .venv/ready-for-tests bubblewrap
 
 test-slow: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
+
+# Ten thousand deliveries, and the bot's process ends at every 25th effect. Takes an hour or two.
+soak: .venv/ready-for-tests
+	$(BIN)/python -m tests.scenarios.soak
 
 # Code of an experiment's own runs under it; where it is missing, its tests say that they did not run.
 APT := apt-get install --quiet --quiet --yes bubblewrap
@@ -27,12 +31,13 @@ record: .venv/ready-for-tests
 	$(BIN)/python -m tests.github.tapes $(REPOSITORY) $(ISSUE) $(PULL) $(LOGIN)
 
 # On a machine where nothing else runs. SHAKESPEARE=path/to/tinyshakespeare.txt for the known task.
-bench: .venv-bench/ready .venv-snake/ready
+bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BENCH)/python -m tests.bench.cpu
 	$(BENCH)/python -m tests.bench.profile_step
 	$(BENCH)/python -m tests.bench.planning
 	$(BENCH)/python -m tests.bench.steps --snakemake .venv-snake/bin/snakemake
 	$(BENCH)/python -m tests.bench.tokenizing
+	$(BIN)/python -m tests.bench.bot
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
 	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
 

@@ -15,6 +15,7 @@ from typing import Any
 import jwt
 
 from bot.wire import Answer, Later, Moved, Refused, Unauthorized, Wire
+from runner import redact
 
 LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
 BACKDATED = timedelta(seconds=60)  # as GitHub advises
@@ -78,6 +79,7 @@ class AppAuth:
         if self._id is None and len(made.get("repositories") or ()) == 1:
             self._id = int(made["repositories"][0]["id"])
         self._token = str(made["token"])
+        redact.hold(self._token)
         self._until = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00"))
 
     def _installation(self) -> Any:

@@ -9,22 +9,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bot.facts import LABELS
+from bot import init
+from bot.cli_doctor import command as doctor_command
+from bot.cli_handle import command as handle_command
+from bot.cli_init import command as init_command
+from bot.cli_serve import command as serve_command
 from runner.cli import app
 from runner.cli_place import TheJobs, TheStore
 
 ROOT = Path(__file__).parents[1]
 
-LABEL_COLORS = {
-    "wishlist": "c5def5",
-    "planned": "d4c5f9",
-    "running": "fbca04",
-    "done": "0e8a16",
-    "failed": "d73a4a",
-}
-
 site_app = typer.Typer(help="The static site.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
+app.command("doctor")(doctor_command)
+app.command("handle")(handle_command)
+app.command("init")(init_command)
+app.command("serve")(serve_command)
 errors = Console(stderr=True)
 
 
@@ -40,71 +40,6 @@ def demo(
     from bot.demo import play
 
     sys.exit(play(ROOT, once=once, report=report, port=port))
-
-
-@app.command()
-def serve(
-    repository: Annotated[str, typer.Option(envvar="REGATTA_REPOSITORY", help="owner/name")],
-    ray_address: Annotated[str, typer.Option(envvar="REGATTA_RAY_ADDRESS", help="Its dashboard.")],
-    ray_token_file: Annotated[Path, typer.Option(envvar="REGATTA_RAY_TOKEN_FILE")],
-    store: TheStore = "store",
-    jobs: TheJobs = None,
-    github_api: Annotated[
-        str, typer.Option(envvar="REGATTA_GITHUB_API")
-    ] = "https://api.github.com",
-    bot: Annotated[
-        str, typer.Option(envvar="REGATTA_BOT", help="The login the bot speaks with.")
-    ] = "regatta-lab[bot]",
-    seconds_between_writes: Annotated[
-        float, typer.Option(envvar="REGATTA_SECONDS_BETWEEN_WRITES")
-    ] = 1.0,
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="REGATTA_CLUSTER",
-            help="The lab's devices and rules, as examples/cluster.yaml describes some. "
-            "Without it, everything starts when it is approved and Ray queues it.",
-        ),
-    ] = None,
-    trust_approved_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-approved-code",
-            envvar="REGATTA_TRUST_APPROVED_CODE",
-            help="Run approved code of experiments as it is, isolated by nothing. Without it, such "
-            "code runs under bubblewrap, and is refused where that does not work.",
-        ),
-    ] = False,
-    host: str = "127.0.0.1",
-    port: int = 8080,
-) -> None:
-    """Run the bot. Secrets come from REGATTA_GITHUB_TOKEN and REGATTA_WEBHOOK_SECRET alone."""
-    from bot import serve as server
-    from runner.cluster import BadCluster, load
-    from runner.launch import RayAddress
-
-    try:
-        described = load(cluster) if cluster else None
-    except BadCluster as error:
-        _stop(str(error))
-    secret = _secret("REGATTA_WEBHOOK_SECRET")
-    server.serve(
-        server.Settings(
-            store=store,
-            jobs=jobs,
-            repository=repository,
-            webhook_secret=secret,
-            credentials=lambda: _secret("REGATTA_GITHUB_TOKEN"),
-            ray=RayAddress(ray_address, ray_token_file),
-            github_api=github_api,
-            bot=bot,
-            seconds_between_writes=seconds_between_writes,
-            cluster=described,
-            isolation=server.isolation(trust_approved_code),
-            host=host,
-            port=port,
-        )
-    )
 
 
 @app.command()
@@ -127,8 +62,8 @@ def sandbox(
         webhook_url=webhook_url or None,
         leaderboard_url=leaderboard_url or None,
     )
-    for state, color in LABEL_COLORS.items():
-        made.create_label(made.world.owner.login, LABELS[state], color)
+    for label, color in init.labels().items():
+        made.create_label(made.world.owner.login, label, color)
     serve_sandbox(made, port=port, ready=lambda url: print(url, flush=True))
 
 
@@ -167,13 +102,6 @@ def seed_files(root: Path) -> dict[str, bytes]:
     return {
         path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()
     }
-
-
-def _secret(name: str) -> str:
-    value = os.environ.get(name, "").strip()
-    if not value:
-        _stop(f"{name} is not set; the bot does not start without it.")
-    return value
 
 
 def _stop(words: str) -> None:

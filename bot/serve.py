@@ -1,17 +1,18 @@
 """The bot as a server: webhooks in, the reconciler in a thread beside them, the site out."""
 
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from bot import sweep, webhook
+from bot import logs, operate, sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
@@ -36,11 +37,17 @@ class Settings:
     jobs: str | None = None  # another place for all that jobs read and write
     github_api: str = "https://api.github.com"
     bot: str = "regatta-lab[bot]"
+    # Where people reach the lab's pages, for the links in comments; without it there are none.
+    site: str = field(default_factory=lambda: os.environ.get("REGATTA_SITE", "").rstrip("/"))
     seconds_between_writes: float = 1.0
     cluster: Described | None = None  # without one, Ray queues what was approved
     isolation: Isolated = ""  # of code of an experiment's own, which is refused without one
     host: str = "127.0.0.1"
     port: int = 8080
+    old_secret: str = ""  # accepted too, while the webhook's secret is being changed
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None  # without one, nothing serves figures
+    log_form: logs.Form = "text"
 
 
 def isolation(trust_approved_code: bool) -> Isolated:
@@ -63,7 +70,8 @@ def create_app(settings: Settings) -> FastAPI:
         bot=settings.bot,
         seconds_between_writes=settings.seconds_between_writes,
     )
-    redact.hold(settings.webhook_secret, settings.credentials(), _token(settings.ray))
+    secrets = (settings.webhook_secret, settings.old_secret, settings.credentials())
+    redact.hold(*secrets, _token(settings.ray))
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
@@ -82,6 +90,7 @@ def create_app(settings: Settings) -> FastAPI:
         ray,
         cluster=settings.cluster,
         isolation=settings.isolation,
+        site=settings.site,
         on_records=rebuild,
         sweep_every=sweep.EVERY,
         ray=ray,
@@ -99,15 +108,38 @@ def create_app(settings: Settings) -> FastAPI:
         loop.join(timeout=30)
 
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
-    gate = webhook.Gate(store, settings.webhook_secret, github.id, reconciler.wake)
+    gate = webhook.Gate(
+        store,
+        settings.webhook_secret,
+        github.id,
+        reconciler.wake,
+        old_secret=settings.old_secret,
+        lab=lambda _: reconciler.look_around(),
+    )
     app.include_router(webhook.routes(gate))
+    state = operate.Loop(loop.is_alive, lambda: reconciler.came_around, lambda: reconciler.leads)
+    app.include_router(operate.routes(store, state))
     app.mount("/", StaticFiles(directory=pages, html=True))
     return app
 
 
 def serve(settings: Settings) -> None:
-    """Serve until the process is told to end."""
-    uvicorn.run(create_app(settings), host=settings.host, port=settings.port, log_level="warning")
+    """Serve until the process is told to end. Secrets never stand in a log."""
+    logs.set_up(settings.log_form, redact=redact.clean)
+    end = None
+    if settings.metrics_port is not None:
+        end = operate.serve_metrics(settings.metrics_host, settings.metrics_port)
+    try:
+        uvicorn.run(
+            create_app(settings),
+            host=settings.host,
+            port=settings.port,
+            log_config=None,
+            access_log=False,
+        )
+    finally:
+        if end:
+            end()
 
 
 def _token(ray: RayAddress) -> str:

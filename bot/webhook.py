@@ -10,13 +10,14 @@ import hmac
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from bot import heard, intake
+from bot import heard, intake, logs, metrics
 from bot.facts import ThreadId
 from bot.intake import Delivery
 from runner.store import Store, StoreError
@@ -45,6 +46,15 @@ class Gate:
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Judge and keep one delivery; the status and words of the answer."""
+        began = time.perf_counter()
+        event = headers.get("X-GitHub-Event", "")
+        with logs.about(delivery=headers.get("X-GitHub-Delivery", "")[:80]):
+            status, words = self._receive(headers, body)
+            log.info("%s is answered %s: %s", event[:40], status, words)
+        metrics.answered(event, status, time.perf_counter() - began)
+        return status, words
+
+    def _receive(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         signature = headers.get("X-Hub-Signature-256", "")
         secrets = filter(None, (self.secret, self.old_secret))
         if not any(verify(secret, body, signature) for secret in secrets):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bot import webhook
+from bot import handle, sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
@@ -24,6 +24,8 @@ from runner.cluster import Described
 from runner.store import Store
 from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
+
+Mode = Literal["server", "actions"]
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-of-the-tests"
@@ -76,9 +78,11 @@ class Lab:
         root: Path,
         trainer: StubRay | None = None,
         cluster: Described | None = None,
+        mode: Mode = "server",
         isolation: Isolated = "",
     ) -> None:
         self.root = root
+        self.mode = mode
         self.isolation: Isolated = isolation
         self.cluster = cluster
         self.clock = Clock(running=False)
@@ -99,15 +103,27 @@ class Lab:
             clock=self.clock,
             deliver=self.deliver,
         )
-        self.sweep_every: timedelta | None = None
+        self.sweep_every: timedelta | None = sweep.EVERY if mode == "actions" else None
         self.credentials: Callable[[], str] = lambda: "installation-token"
-        self.bot: Reconciler | None = None
-        self.gate: webhook.Gate | None = None
+        self.bot: Reconciler | Jobs | None = None
+        self.gate: webhook.Gate | Jobs | None = None
 
     # ── The bot's life ──
 
     def start(self) -> None:
         """Begin a life of the bot; GitHub then redelivers what nobody took."""
+        if self.mode == "actions":
+            self.bot = self.gate = Jobs(self)
+            return
+        bot = self.bot = self.reconciler()
+        repository = self.sandbox.world.repository_id
+        self.gate = webhook.Gate(self.store, SECRET, repository, bot.wake)
+        again, self.undelivered = self.undelivered, []
+        for headers, body in again:
+            self.deliver(headers, body)
+
+    def reconciler(self) -> Reconciler:
+        """The bot's inside, as a process that has just begun has it."""
         store = Store(self.root / "store")
         github = GitHub(
             "regatta-lab/lab",
@@ -118,7 +134,7 @@ class Lab:
             sleep=self.sleep,
         )
         self.store = store
-        self.bot = Reconciler(
+        return Reconciler(
             store,
             github,
             self.trainer,
@@ -128,10 +144,6 @@ class Lab:
             ray=self.trainer,
             monotonic=self.monotonic,
         )
-        self.gate = webhook.Gate(store, SECRET, github.id, self.bot.wake)
-        again, self.undelivered = self.undelivered, []
-        for headers, body in again:
-            self.deliver(headers, body)
 
     def die(self) -> None:
         """The process is gone; nothing is cleaned up."""
@@ -160,7 +172,7 @@ class Lab:
                 if self.bot is None:
                     self.start()
                     continue
-                wait = self.bot.work()
+                wait = self.bot.run(300) if isinstance(self.bot, Jobs) else self.bot.work()
             except faults.Ended:
                 self.die()
                 continue
@@ -229,18 +241,67 @@ class Lab:
         self.settle()
 
 
+class Jobs:
+    """The bot in Actions mode, in the places of a reconciler and of a gate: each event is a job
+    that begins with nothing but the store, and so is each time that the clock starts one."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._events: list[tuple[Mapping[str, str], bytes]] = []
+        self._n = 0
+
+    def receive(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        """GitHub queues a job for an event that the workflow names."""
+        if headers["X-GitHub-Event"] in ("issues", "issue_comment", "pull_request"):
+            self._events.append((headers, body))
+        return 202, "Queued."
+
+    def work(self) -> float | None:
+        """Run the jobs that wait, or the clock's if none does; when something is due next."""
+        return self.run(may_take=0.0)
+
+    def run(self, may_take: float) -> float | None:
+        """Run the next job, for so many seconds. GitHub keeps the newest of those that wait."""
+        events, self._events = self._events[-1:], []
+        for headers, body in events or [({"X-GitHub-Event": "schedule"}, b"{}")]:
+            self._keep(headers, body)
+        ended = handle.work(
+            self._lab.reconciler(),
+            may_take=may_take,
+            monotonic=self._lab.monotonic,
+            sleep=self._lab.sleep,
+        )
+        return None if ended == "done" else 2.0
+
+    def _keep(self, headers: Mapping[str, str], body: bytes) -> None:
+        self._n += 1
+        file = self._lab.root / "event.json"
+        file.write_bytes(body)
+        run = headers.get("X-GitHub-Delivery", f"clock{self._n}").replace("-", "")
+        event = handle.event_of(
+            {
+                "GITHUB_EVENT_NAME": headers["X-GitHub-Event"],
+                "GITHUB_EVENT_PATH": str(file),
+                "GITHUB_RUN_ID": run,
+            }
+        )
+        store = Store(self._lab.root / "store")
+        handle.keep(store, event, self._lab.sandbox.world.repository_id)
+
+
 @contextmanager
 def a_lab(
     root: Path,
     trainer: StubRay | None = None,
     wrap: Callable[[Any], Any] = lambda app: app,
     cluster: Described | None = None,
+    mode: Mode = "server",
     isolation: Isolated = "",
 ) -> Iterator[Lab]:
     """A lab whose sandbox listens on loopback for the length of the block.
 
     Every request of the bot and every answer to it is held against GitHub's description."""
-    lab = Lab(root, trainer, cluster, isolation)
+    lab = Lab(root, trainer, cluster, mode, isolation)
     recorder = Recorder(bot=lambda who: who.startswith("Bearer"))
     with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()

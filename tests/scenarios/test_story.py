@@ -11,7 +11,7 @@ import pytest
 from bot.sandbox.faults import Fault
 from runner import charts
 from tests import stub_trainer
-from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab, form_body
+from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, Mode, a_lab, form_body
 from tests.stub_trainer import StubJob, StubRay
 
 PIXEL = bytes.fromhex(
@@ -27,27 +27,37 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "png", lambda _: PIXEL)
 
 
+@pytest.fixture(params=["server", "actions"])
+def mode(request: pytest.FixtureRequest) -> Mode:
+    """How the bot runs: every story is told in both ways."""
+    return request.param
+
+
 @pytest.fixture
-def lab(tmp_path: Path, drawn: None) -> Iterator[Lab]:  # noqa: ARG001
+def lab(tmp_path: Path, drawn: None, mode: Mode) -> Iterator[Lab]:  # noqa: ARG001
     """A lab whose trainer is done at once."""
-    with a_lab(tmp_path) as lab:
+    with a_lab(tmp_path, mode=mode) as lab:
         yield lab
 
 
 @pytest.fixture
-def slow_lab(tmp_path: Path, drawn: None) -> Iterator[Lab]:  # noqa: ARG001
+def slow_lab(tmp_path: Path, drawn: None, mode: Mode) -> Iterator[Lab]:  # noqa: ARG001
     """A lab whose trainer takes steps only when it is told to."""
-    with a_lab(tmp_path, StubRay(pace=0)) as lab:
+    with a_lab(tmp_path, StubRay(pace=0), mode=mode) as lab:
         yield lab
 
 
 @pytest.fixture
-def lab_with(tmp_path: Path, drawn: None) -> Iterator[Callable[[StubRay], Lab]]:  # noqa: ARG001
+def lab_with(
+    tmp_path: Path,
+    drawn: None,  # noqa: ARG001
+    mode: Mode,
+) -> Iterator[Callable[[StubRay], Lab]]:
     """Makes a lab with a trainer of one's own."""
     opened = []
 
     def make(trainer: StubRay) -> Lab:
-        context = a_lab(tmp_path, trainer)
+        context = a_lab(tmp_path, trainer, mode=mode)
         opened.append(context)
         return context.__enter__()
 

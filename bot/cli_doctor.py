@@ -1,0 +1,58 @@
+"""`regatta doctor`: looks at a deployment, and says how to mend what is wrong with it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from bot import deployment
+from bot.deployment import TheApi, TheApp, TheCluster, TheRay, TheRayToken, TheRepository
+from runner.cli_place import TheJobs, TheStore
+
+
+def command(
+    repository: TheRepository,
+    ray_address: TheRay,
+    ray_token_file: TheRayToken = None,
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    github_api: TheApi = deployment.GITHUB,
+    app_id: TheApp = "",
+    url: Annotated[
+        str, typer.Option(envvar="REGATTA_URL", help="Where the bot answers, https://…")
+    ] = "",
+    cluster: TheCluster = None,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="Look at Actions mode: no webhook, no App.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Look at a deployment from where it runs. Exit codes: 0 all is well, 1 something is not."""
+    from bot import doctor
+
+    console = Console(highlight=False, soft_wrap=True)
+    token_file: Path | None = ray_token_file
+    if token_file is not None and not token_file.name:
+        token_file = None  # as Actions have it where a variable is not set
+    looked_at = doctor.Deployment(
+        repository=repository,
+        store=store,
+        jobs=jobs or None,
+        ray_address=ray_address.rstrip("/"),
+        ray_token_file=token_file,
+        api=github_api,
+        app="" if actions else app_id,
+        url="" if actions else url,
+        cluster=cluster,
+        actions=actions,
+    )
+    found = {check.name: check.run() for check in doctor.checks(looked_at)}
+    if as_json:
+        print(doctor.as_json(found))
+    else:
+        for line in doctor.told(found):
+            console.print(Text(line))
+    sys.exit(0 if all(one.ok for one in found.values()) else 1)

@@ -1,0 +1,82 @@
+"""`regatta handle`: the bot as a job of GitHub Actions."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from bot import deployment
+from bot.deployment import TheApi, TheCluster, TheRay, TheRayToken, TheRepository
+from runner.cli_place import TheJobs, TheStore
+
+errors = Console(stderr=True)
+
+
+def command(
+    repository: TheRepository,
+    ray_address: TheRay,
+    ray_token_file: TheRayToken = None,
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    github_api: TheApi = deployment.GITHUB,
+    bot: Annotated[
+        str, typer.Option(envvar="REGATTA_BOT", help="The login that the token speaks with.")
+    ] = "github-actions[bot]",
+    seconds_between_writes: Annotated[
+        float, typer.Option(envvar="REGATTA_SECONDS_BETWEEN_WRITES")
+    ] = 1.0,
+    cluster: TheCluster = None,
+    trust_approved_code: Annotated[
+        bool, typer.Option("--trust-approved-code", envvar="REGATTA_TRUST_APPROVED_CODE")
+    ] = False,
+    minutes: Annotated[
+        float, typer.Option(help="Work for so long at most; the next invocation goes on.")
+    ] = 5.0,
+) -> None:
+    """Do whatever is due, as a job of GitHub Actions, and end. Exit codes: 0 done, or another
+    bot leads, or time is over; 2 something is missing."""
+    from bot import handle, logs, sweep
+    from bot.github import GitHub, Later
+    from bot.reconcile import Reconciler
+    from bot.serve import isolation
+    from runner import redact
+    from runner.cluster import BadCluster, load
+    from runner.launch import RayAddress, RayError, RayJobs
+    from runner.store import Store
+
+    redact.hold(*deployment.all_secrets())
+    logs.set_up("text", redact=redact.clean)
+    try:
+        event = handle.event_of(os.environ)
+        described = load(cluster) if cluster else None
+        opened = Store(store, jobs=jobs)
+        github = GitHub(
+            repository,
+            deployment.credentials("", repository, github_api),
+            api=github_api,
+            bot=bot,
+            seconds_between_writes=seconds_between_writes,
+        )
+        handle.keep(opened, event, github.id)
+        address = RayAddress(ray_address, deployment.ray_token_file(ray_token_file))
+        ray = RayJobs(address, opened.id)
+        reconciler = Reconciler(
+            opened,
+            github,
+            ray,
+            cluster=described,
+            isolation=isolation(trust_approved_code),
+            sweep_every=sweep.EVERY,
+            ray=ray,
+        )
+        ended = handle.work(reconciler, may_take=minutes * 60)
+    except (BadCluster, deployment.Unset, handle.NoEvent, RayError) as error:
+        errors.print(Text(str(error), style="red"))
+        sys.exit(2)
+    except Later as error:
+        errors.print(Text(f"GitHub says later: {logs.escaped(str(error))}", style="red"))
+        sys.exit(1)
+    print(ended)

@@ -1,0 +1,89 @@
+"""`regatta serve`: the bot as a server."""
+
+import sys
+from typing import Annotated, Literal, NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from bot import deployment
+from bot.deployment import TheApi, TheApp, TheCluster, TheRay, TheRayToken, TheRepository
+from runner.cli_place import TheJobs, TheStore
+
+errors = Console(stderr=True)
+
+
+def command(
+    repository: TheRepository,
+    ray_address: TheRay,
+    ray_token_file: TheRayToken = None,
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    github_api: TheApi = deployment.GITHUB,
+    app_id: TheApp = "",
+    bot: Annotated[
+        str, typer.Option(envvar="REGATTA_BOT", help="The login the bot speaks with.")
+    ] = "regatta-lab[bot]",
+    seconds_between_writes: Annotated[
+        float, typer.Option(envvar="REGATTA_SECONDS_BETWEEN_WRITES")
+    ] = 1.0,
+    cluster: TheCluster = None,
+    trust_approved_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-approved-code",
+            envvar="REGATTA_TRUST_APPROVED_CODE",
+            help="Run approved code of experiments as it is, isolated by nothing. Without it, such "
+            "code runs under bubblewrap, and is refused where that does not work.",
+        ),
+    ] = False,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(envvar="REGATTA_METRICS_PORT", help="Answer Prometheus there; not public."),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(envvar="REGATTA_METRICS_HOST")] = "127.0.0.1",
+    logs: Annotated[
+        Literal["json", "text"] | None,
+        typer.Option(envvar="REGATTA_LOGS", help="json, unless a terminal reads along."),
+    ] = None,
+) -> None:
+    """Run the bot. Secrets come from the environment, or from files that it names."""
+    from bot import serve as server
+    from runner import redact
+    from runner.cluster import BadCluster, load
+    from runner.launch import RayAddress, RayError
+
+    redact.hold(*deployment.all_secrets())
+    try:
+        described = load(cluster) if cluster else None
+        server.serve(
+            server.Settings(
+                store=store,
+                jobs=jobs,
+                repository=repository,
+                webhook_secret=deployment.secret(deployment.SECRET),
+                old_secret=deployment.optional(deployment.OLD_SECRET),
+                credentials=deployment.credentials(app_id, repository, github_api),
+                ray=RayAddress(ray_address, deployment.ray_token_file(ray_token_file)),
+                github_api=github_api,
+                bot=bot,
+                seconds_between_writes=seconds_between_writes,
+                cluster=described,
+                isolation=server.isolation(trust_approved_code),
+                host=host,
+                port=port,
+                metrics_host=metrics_host,
+                metrics_port=metrics_port,
+                log_form=logs or ("text" if sys.stderr.isatty() else "json"),
+            )
+        )
+    except (BadCluster, deployment.Unset, RayError) as error:
+        _stop(str(error))
+
+
+def _stop(words: str) -> NoReturn:
+    errors.print(Text(words, style="red"))
+    sys.exit(2)

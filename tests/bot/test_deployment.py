@@ -1,0 +1,59 @@
+"""How secrets reach a deployment."""
+
+from pathlib import Path
+
+import pytest
+
+from bot import deployment
+from bot.deployment import SECRET, Unset
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (SECRET, deployment.OLD_SECRET, deployment.TOKEN, deployment.RAY_TOKEN):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"{name}_FILE", raising=False)
+
+
+def test_a_secret_comes_from_the_environment_or_a_file_without_its_line_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("of the file\n")
+    monkeypatch.setenv(f"{SECRET}_FILE", str(tmp_path / "secret"))
+    assert deployment.secret(SECRET) == "of the file"
+    monkeypatch.setenv(SECRET, "of the environment")
+    assert deployment.secret(SECRET) == "of the environment"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe"])
+def test_a_secret_that_is_not_there_is_said_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    monkeypatch.setenv(f"{SECRET}_FILE", str(tmp_path / "secret"))
+    with pytest.raises(Unset, match=f"{SECRET}_FILE names"):
+        deployment.secret(SECRET)
+
+
+def test_without_a_secret_it_is_said_how_to_say_one() -> None:
+    with pytest.raises(Unset, match=f"Set it, or let {SECRET}_FILE name a file"):
+        deployment.secret(SECRET)
+
+
+def test_rays_token_out_of_the_environment_lies_in_a_file_of_ours_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(deployment.RAY_TOKEN, "a-token")
+    file = deployment.ray_token_file(None)
+    assert file.read_text() == "a-token"
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_an_empty_variable_of_actions_names_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(deployment.RAY_TOKEN, "a-token")
+    assert deployment.ray_token_file(Path()).read_text() == "a-token"
+    monkeypatch.delenv(deployment.RAY_TOKEN)
+    with pytest.raises(Unset, match="REGATTA_RAY_TOKEN_FILE"):
+        deployment.ray_token_file(Path())

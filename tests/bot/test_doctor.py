@@ -1,0 +1,336 @@
+"""`regatta doctor`: planted faults are found, and its advice, followed by the letter, mends them.
+
+GitHub, Ray and the bot's address are played here; secrets, keys, file modes, the store and the
+checkout are real. `follow` reads nothing but the advice.
+"""
+
+import base64
+import dataclasses
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from typer.testing import CliRunner
+
+from bot import app_manifest, deployment, doctor, init
+from bot.cli import app
+
+RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.example.org"
+TOKEN = "r" * 32
+
+
+class World:
+    """A deployment where all is well, and what a fault or advice can change about it."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self._set = root, monkeypatch.setenv
+        self.checkout = root / "checkout"
+        self.checkout.mkdir()
+        self.init()
+        self.labels = set(init.labels())
+        self.permissions = {k: level for k, (level, _) in app_manifest.PERMISSIONS.items()}
+        self.suspended: str | None = None
+        self.events = set(app_manifest.EVENTS)
+        self.hook: dict[str, Any] = {
+            "url": f"{URL}/webhook",
+            "content_type": "json",
+            "insecure_ssl": "0",
+            "secret": "********",
+        }
+        self.deliveries = [{"status_code": 202, "status": "OK"}]
+        self.skew = timedelta(0)
+        self.serves = self.ray_runs = self.ray_has_auth = True
+        self.bubblewrap = ""
+        self.say("REGATTA_WEBHOOK_SECRET_FILE", self.private("secret", "0123456789abcdef" * 4))
+        self.ray_token = self.private("ray-token", TOKEN)
+        self.new_key()
+        (root / "store").mkdir(mode=0o700)
+        self.deployment = doctor.Deployment(
+            repository="lab/lab",
+            store=str(root / "store"),
+            ray_address=RAY,
+            ray_token_file=self.ray_token,
+            app="Iv1.lab",
+            api=API,
+            url=URL,
+            http=httpx.Client(transport=httpx.MockTransport(self._answer)),
+            probe=lambda: self.bubblewrap,
+        )
+
+    def say(self, name: str, value: object) -> None:
+        self._set(name, str(value))
+
+    def change(self, **what: Any) -> None:
+        self.deployment = dataclasses.replace(self.deployment, **what)
+
+    def private(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.write_text(text)
+        path.chmod(0o600)
+        return path
+
+    def private_folder(self) -> str:
+        (self.root / "new").mkdir(mode=0o700)
+        return str(self.root / "new")
+
+    def new_key(self) -> None:
+        made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem = made.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+        self.public = made.public_key()
+        self.say("REGATTA_APP_KEY_FILE", self.private("key.pem", pem.decode()))
+
+    def init(self) -> None:
+        """`regatta init` in the checkout, then a commit and a push."""
+        told = CliRunner().invoke(app, ["init", str(self.checkout), "--yes", "--replace"])
+        assert told.exit_code == 0, told.output
+
+    def failing(self) -> dict[str, doctor.Finding]:
+        found = {check.name: check.run() for check in doctor.checks(self.deployment)}
+        return {name: finding for name, finding in found.items() if not finding.ok}
+
+    # ── Those who are asked ──
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if request.url.host == "ray.test":
+            if not self.ray_runs:
+                raise httpx.ConnectError("nobody listens")
+            return httpx.Response(200 if token == TOKEN or not self.ray_has_auth else 401, json=[])
+        if request.url.host == "lab.example.org":
+            if not self.serves:
+                raise httpx.ConnectError("nobody listens")
+            return httpx.Response(200, text="ok\n")
+        status, body = self._github(request.method, request.url.path, token)
+        date = format_datetime(datetime.now(UTC) - self.skew, usegmt=True)
+        return httpx.Response(status, json=body, headers={"date": date})
+
+    def _github(self, verb: str, path: str, token: str) -> tuple[int, Any]:
+        if path == "/":
+            return 200, {}
+        if path.startswith("/app") or path.endswith("/installation"):
+            try:
+                jwt.decode(token, self.public, algorithms=["RS256"], issuer="Iv1.lab", leeway=1)
+            except jwt.PyJWTError:
+                return 401, {"message": "A JSON web token could not be decoded"}
+            return 200 if verb == "GET" else 201, self._app(path)
+        if token != "ghs_of-the-installation":
+            return 401, {"message": "Bad credentials"}
+        rest = path.removeprefix("/repos/lab/lab")
+        if rest == "/labels":
+            return 200, [{"name": name} for name in sorted(self.labels)]
+        file = self.checkout / rest.removeprefix("/contents/")
+        if rest.startswith("/contents/") and file.is_file():
+            return 200, {"content": base64.b64encode(file.read_bytes()).decode()}
+        return (200, {"full_name": "lab/lab"}) if not rest else (404, {"message": "Not Found"})
+
+    def _app(self, path: str) -> Any:
+        found: dict[str, Any] = {
+            "/app": {"slug": "lab", "events": sorted(self.events)},
+            "/app/hook/config": self.hook,
+            "/app/hook/deliveries": self.deliveries,
+            "/repos/lab/lab/installation": {
+                "id": 7,
+                "permissions": self.permissions,
+                "suspended_at": self.suspended,
+            },
+            "/app/installations/7/access_tokens": {"token": "ghs_of-the-installation"},
+        }
+        return found[path]
+
+    # ── Somebody who does what the advice says, and nothing else ──
+
+    def follow(self, advice: str) -> None:
+        for pattern, do in self._known():
+            if found := re.search(pattern, advice):
+                do(found)
+                return
+        raise AssertionError(f"nobody would know what to do: {advice}")
+
+    def _known(self) -> Iterator[tuple[str, Callable[[re.Match[str]], object]]]:
+        yield (
+            r"`((?:chmod|umask 077;) [^`]+)`",
+            lambda m: subprocess.run(m[1], shell=True, check=True),
+        )
+        yield r"Repository permissions, set ([^.;]+)", lambda m: self._set_permissions(m[1])
+        yield (
+            r"Subscribe to events, tick ([^.]+)\.",
+            lambda m: self.events.update(
+                name.lower().replace(" ", "_") for name in m[1].split(", ")
+            ),
+        )
+        yield r"Webhook, set the URL to (\S+)\.", lambda m: self.hook.update(url=m[1])
+        yield (
+            r"Webhook, set the secret to",
+            lambda _: (
+                self.hook.update(secret="********"),
+                self.deliveries.insert(0, {"status_code": 202, "status": "OK"}),
+            ),
+        )
+        yield r"SSL verification", lambda _: self.hook.update(insecure_ssl="0")
+        yield (
+            r"RAY_TOKEN_FILE name the file that Ray was started with",
+            lambda _: self.change(ray_token_file=self.ray_token),
+        )
+        yield r"Start Ray there", lambda _: setattr(self, "ray_runs", True)
+        yield r"RAY_AUTH_MODE=token", lambda _: setattr(self, "ray_has_auth", True)
+        yield r"`timedatectl set-ntp true`", lambda _: setattr(self, "skew", timedelta(0))
+        yield r"`apt-get install --yes bubblewrap`", lambda _: setattr(self, "bubblewrap", "")
+        yield r"Generate a private key", lambda _: self.new_key()
+        yield r"`regatta init --repository lab/lab`", lambda _: self.labels.update(init.labels())
+        yield r"`regatta init`", lambda _: self.init()
+        yield r"REGATTA_STORE name a folder", lambda _: self.change(store=self.private_folder())
+        yield r"Start `regatta serve`", lambda _: setattr(self, "serves", True)
+        yield r"Unsuspend it", lambda _: setattr(self, "suspended", None)
+
+    def _set_permissions(self, words: str) -> None:
+        levels = {"Read-only": "read", "Read and write": "write"}
+        for one in words.split(", "):
+            name, _, level = one.partition(": ")
+            key = name.lower().replace(" ", "_")
+            self.permissions.pop(key, None)
+            if level != "No access":
+                self.permissions[key] = levels[level]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    for name in ("REGATTA_WEBHOOK_SECRET", "REGATTA_GITHUB_TOKEN", "REGATTA_APP_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return World(tmp_path, monkeypatch)
+
+
+def a_file(world: World) -> str:
+    (world.root / "a-file").write_text("")
+    return str(world.root / "a-file")
+
+
+# What is planted, and the check that must find it.
+FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
+    "a secret of eight letters": (
+        lambda w: w.private("secret", "password"),
+        "webhook secret",
+    ),
+    "no secret": (lambda w: (w.root / "secret").write_text(""), "webhook secret"),
+    "a key that everybody reads": (lambda w: (w.root / "key.pem").chmod(0o644), "secret files"),
+    "a Ray token that the group reads": (lambda w: w.ray_token.chmod(0o640), "secret files"),
+    "another App's key": (
+        lambda w: w.private("key.pem", (w.root / "key.pem").read_text()[:-300]),
+        "App's key",
+    ),
+    "a permission that lacks": (lambda w: w.permissions.update(checks="read"), "permissions"),
+    "a permission too many": (
+        lambda w: w.permissions.update(administration="write"),
+        "permissions",
+    ),
+    "a suspended installation": (
+        lambda w: setattr(w, "suspended", "2026-11-01T00:00:00Z"),
+        "permissions",
+    ),
+    "an event that is not heard": (lambda w: w.events.remove("pull_request_review"), "events"),
+    "a webhook that goes elsewhere": (
+        lambda w: w.hook.update(url="https://old.example.org/webhook"),
+        "webhook",
+    ),
+    "unsigned deliveries": (lambda w: w.hook.pop("secret"), "webhook"),
+    "a secret that GitHub does not share": (
+        lambda w: w.deliveries.insert(0, {"status_code": 401, "status": "Unauthorized"}),
+        "deliveries",
+    ),
+    "a bot that does not run": (lambda w: setattr(w, "serves", False), "reachable"),
+    "a Ray that does not run": (lambda w: setattr(w, "ray_runs", False), "Ray"),
+    "another Ray's token": (
+        lambda w: w.change(ray_token_file=w.private("other-token", "o" * 32)),
+        "Ray",
+    ),
+    "a Ray that takes jobs from anybody": (
+        lambda w: setattr(w, "ray_has_auth", False),
+        "Ray's token",
+    ),
+    "a store that is no folder": (lambda w: w.change(store=a_file(w)), "store"),
+    "a store that everybody reads": (lambda w: (w.root / "store").chmod(0o755), "store"),
+    "a clock ten minutes ahead": (lambda w: setattr(w, "skew", timedelta(minutes=10)), "clock"),
+    "no bubblewrap": (lambda w: setattr(w, "bubblewrap", "it is not there"), "bubblewrap"),
+    "no policy": (lambda w: (w.checkout / ".github/regatta.yml").unlink(), "policy"),
+    "a policy with a slip": (
+        lambda w: (w.checkout / ".github/regatta.yml").write_text("comands: {}\n"),
+        "policy",
+    ),
+    "no form": (
+        lambda w: (w.checkout / ".github/ISSUE_TEMPLATE/experiment.yml").unlink(),
+        "form",
+    ),
+    "a label that lacks": (lambda w: w.labels.remove("experiment: done"), "labels"),
+}
+
+
+def test_a_deployment_where_all_is_well_passes(world: World) -> None:
+    assert world.failing() == {}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_and_the_advice_mends_it(world: World, fault: str) -> None:
+    plant, name = FAULTS[fault]
+    plant(world)
+    failing = world.failing()
+    assert name in failing, failing
+    world.follow(failing[name].mend)
+    assert world.failing() == {}
+
+
+def test_no_finding_holds_a_secret(world: World) -> None:
+    held = [*deployment.all_secrets(), TOKEN, "ghs_of-the-installation"]
+    assert len(held) == 4
+    for plant, _ in FAULTS.values():
+        plant(world)
+    found = {check.name: check.run() for check in doctor.checks(world.deployment)}
+    told = doctor.as_json(found) + "\n".join(doctor.told(found))
+    assert not [secret for secret in held if secret in told]
+
+
+def test_the_doctor_leaves_nothing_in_the_store(world: World) -> None:
+    world.failing()
+    assert [p.name for p in (world.root / "store").iterdir()] == ["store.json"]
+
+
+def test_where_github_is_away_the_rest_is_looked_at(world: World) -> None:
+    world.change(api="https://ray.test")
+    world.ray_runs = False
+    failing = world.failing()
+    assert "cannot be reached" in failing["clock"].words
+    assert "store" not in failing
+
+
+def test_actions_mode_needs_no_app_and_no_webhook(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGATTA_GITHUB_TOKEN", "ghs_of-the-installation")
+    world.change(app="", url="", actions=True)
+    names = [check.name for check in doctor.checks(world.deployment)]
+    assert "token" in names
+    assert not {"webhook secret", "App's key", "webhook"} & set(names)
+    assert world.failing() == {}
+
+
+def test_the_command_names_what_fails_and_exits_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGATTA_WEBHOOK_SECRET", "short")
+    options = ["--repository", "lab/lab", "--store", str(tmp_path / "store")]
+    nowhere = ["--ray-address", "http://127.0.0.1:9", "--github-api", "http://127.0.0.1:9"]
+    told = CliRunner().invoke(app, ["doctor", *options, *nowhere])
+    assert told.exit_code == 1, told.output
+    assert "✗ webhook secret" in told.output
+    assert "→ Make one:" in told.output

@@ -1,0 +1,89 @@
+"""Health, readiness and figures."""
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bot import metrics, operate
+from bot.operate import Loop
+from runner.local_ray import free_ports
+from runner.store import Store
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def served(store: Store, loop: Loop) -> TestClient:
+    app = FastAPI()
+    app.include_router(operate.routes(store, loop))
+    return TestClient(app)
+
+
+def a_loop(clock: Clock, *, alive: bool = True, leads: bool = True) -> Loop:
+    return Loop(lambda: alive, lambda: 1_000.0, lambda: leads, clock)
+
+
+def test_a_loop_that_comes_around_is_healthy(tmp_path: Path) -> None:
+    answer = served(Store(tmp_path), a_loop(Clock())).get("/healthz")
+    assert (answer.status_code, answer.text) == (200, "ok\n")
+
+
+def test_a_loop_that_ended_is_not(tmp_path: Path) -> None:
+    answer = served(Store(tmp_path), a_loop(Clock(), alive=False)).get("/healthz")
+    assert (answer.status_code, answer.text) == (503, "The loop has ended.\n")
+
+
+def test_a_loop_that_stands_still_for_long_is_not(tmp_path: Path) -> None:
+    clock = Clock()
+    client = served(Store(tmp_path), a_loop(clock))
+    clock.now += operate.STANDS_STILL
+    assert client.get("/healthz").status_code == 200
+    clock.now += 1
+    assert client.get("/healthz").status_code == 503
+
+
+@pytest.mark.parametrize(("leads", "word"), [(True, "leads"), (False, "follows")])
+def test_a_bot_is_ready_whether_it_leads_or_not(tmp_path: Path, leads: bool, word: str) -> None:
+    answer = served(Store(tmp_path), a_loop(Clock(), leads=leads)).get("/readyz")
+    assert (answer.status_code, answer.text) == (200, f"{word}\n")
+
+
+def test_a_bot_without_its_store_is_not_ready(tmp_path: Path) -> None:
+    client = served(Store(tmp_path / "store"), a_loop(Clock()))
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    assert client.get("/readyz").status_code == 503
+
+
+def test_figures_are_served_on_a_port_of_their_own(tmp_path: Path) -> None:
+    clock = Clock()
+    served(Store(tmp_path), a_loop(clock))
+    clock.now += 5
+    metrics.answered("issues", 202, 0.004)
+    port = free_ports(1)[0]
+    end = operate.serve_metrics("127.0.0.1", port)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+    finally:
+        end()
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    assert found["regatta_loop_stood_still_seconds"].samples[0].value == 5
+    assert found["regatta_leads"].samples[0].value == 1
+    assert 'regatta_deliveries_total{event="issues",status="202"}' in text
+
+
+def test_what_an_unsigned_request_calls_its_event_makes_no_figure_of_its_own() -> None:
+    for n in range(100):
+        metrics.answered(f"made-up-{n}", 401, 0.001)
+    text = generate_latest(metrics.REGISTRY).decode()
+    assert "made-up" not in text
+    assert 'event="other",status="401"' in text

@@ -1,0 +1,99 @@
+"""The workflows of Actions mode: what starts them, what they may do, and what zizmor says."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bot import init, intake
+
+HOSTED = "regatta @ git+https://example.org/regatta@0123456789012345678901234567890123456789"
+CHOICES = {
+    "self-hosted": init.files("actions"),
+    "hosted": init.files("actions", runner="ubuntu-24.04", package=HOSTED),
+}
+
+
+def workflows(choice: str) -> dict[str, str]:
+    return {
+        path: file.text for path, file in CHOICES[choice].items() if path.startswith(".github/work")
+    }
+
+
+def parsed(choice: str, name: str = "regatta.yml") -> Any:
+    # BaseLoader, since YAML 1.1 takes the key `on` for true.
+    text = workflows(choice)[f".github/workflows/{name}"]
+    return yaml.load(text, Loader=yaml.BaseLoader)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_zizmor_finds_nothing(tmp_path: Path, choice: str) -> None:
+    zizmor = shutil.which("zizmor") or shutil.which("zizmor", path=Path(sys.executable).parent)
+    if zizmor is None:
+        pytest.skip("zizmor is not installed; `make test` installs it")
+    for path, text in workflows(choice).items():
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    found = subprocess.run(
+        [zizmor, "--offline", "--no-progress", "--persona", "pedantic", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "No findings to report" in found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_no_step_uses_an_action_or_checks_anything_out(choice: str) -> None:
+    for text in workflows(choice).values():
+        assert "uses:" not in text
+        assert "checkout" not in text
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_nothing_of_an_event_stands_in_a_command_line(choice: str) -> None:
+    for path in workflows(choice):
+        for job in parsed(choice, Path(path).name)["jobs"].values():
+            for step in job["steps"]:
+                assert "${{" not in step["run"]
+                assert "github.event" not in str(step.get("env"))
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_workflow_has_no_permission_and_its_job_only_what_is_needed(choice: str) -> None:
+    handle = parsed(choice)
+    assert handle["permissions"] == {}
+    assert handle["jobs"]["handle"]["permissions"] == {
+        "checks": "write",
+        "contents": "write",
+        "issues": "write",
+        "pull-requests": "write",
+    }
+    doctor = parsed(choice, "regatta-doctor.yml")
+    assert doctor["permissions"] == {}
+    assert set(doctor["jobs"]["doctor"]["permissions"].values()) == {"read"}
+
+
+def test_actions_hears_the_events_that_a_server_hears() -> None:
+    heard = {event: set(actions) for event, actions in intake.HEARD.items()}
+    listened = parsed("self-hosted")["on"]
+    for event, name in (
+        ("issues", "issues"),
+        ("issue_comment", "issue_comment"),
+        ("pull_request", "pull_request_target"),
+    ):
+        assert heard[event] <= set(listened[name]["types"]), event
+    assert "schedule" in listened  # reviews are found by it; buttons are a server's
+
+
+def test_one_invocation_at_a_time_and_none_is_cut_off() -> None:
+    assert parsed("self-hosted")["concurrency"] == {
+        "group": "regatta",
+        "cancel-in-progress": "false",
+    }

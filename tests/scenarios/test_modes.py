@@ -1,0 +1,178 @@
+"""Actions mode beside a server: one store, the same words, and each command once. That the stories
+come out the same in both modes is shown by `test_story.py`, which tells each in both."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from bot import handle
+from bot.reconcile import Reconciler
+from runner import charts
+from tests.scenarios.lab import Lab, a_lab
+from tests.scenarios.test_story import PIXEL, executions, results
+from tests.scenarios.visible import visible
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """A lab in Actions mode."""
+    monkeypatch.setattr(charts, "png", lambda _: PIXEL)
+    with a_lab(tmp_path, mode="actions") as lab:
+        yield lab
+
+
+def as_job(lab: Lab, headers: Mapping[str, str], body: bytes) -> handle.Event:
+    """What Actions say of the event that this delivery is about, too."""
+    file = lab.root / "the-event.json"
+    file.write_bytes(body)
+    return handle.event_of(
+        {
+            "GITHUB_EVENT_NAME": headers["X-GitHub-Event"],
+            "GITHUB_EVENT_PATH": str(file),
+            "GITHUB_RUN_ID": "123",
+        }
+    )
+
+
+def test_what_a_server_did_is_not_done_again_by_actions_nor_the_other_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charts, "png", lambda _: PIXEL)
+    with a_lab(tmp_path) as lab:
+        lab.preregister()
+        pull = lab.propose()
+        lab.say("grace", pull, "/run")
+        told = [one for one in lab.sandbox.webhooks.deliveries if one.event == "issue_comment"]
+        assert isinstance(lab.bot, Reconciler)
+        lab.bot.release()
+        before = visible(lab)
+        lab.mode = "actions"
+        lab.die()
+        lab.start()
+        for one in told:  # the same comments, as Actions tell of them
+            lab.deliver(one.headers | {"X-GitHub-Delivery": f"run-{one.id}"}, one.body)
+        lab.settle()
+        assert visible(lab) == before
+        assert len(executions(lab)) == 1
+        lab.mode = "server"
+        lab.die()
+        lab.start()
+        for one in told:  # and weeks later, captured and sent again
+            lab.clock.advance(21 * 86_400)
+            lab.deliver(one.headers | {"X-GitHub-Delivery": f"again-{one.id}"}, one.body)
+        lab.settle()
+        assert visible(lab) == before
+        assert [one["state"] for one in results(lab)] == ["done"]
+
+
+def test_a_job_leaves_its_event_to_the_server_that_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charts, "png", lambda _: PIXEL)
+    with a_lab(tmp_path) as lab:
+        number = lab.preregister()
+        server = lab.bot
+        assert isinstance(server, Reconciler)
+        assert server.work() is None
+        lab.sandbox.webhooks._deliver = None  # the webhook is not set up
+        lab.sandbox.comment("ada", number, "/help")
+        event = as_job(lab, *_newest(lab))
+        handle.keep(lab.store, event, lab.sandbox.world.repository_id)
+
+        def both_sleep(seconds: float) -> None:
+            lab.sleep(seconds)
+            server.work()
+
+        ended = handle.work(lab.reconciler(), monotonic=lab.monotonic, sleep=both_sleep)
+        assert ended == "another leads"
+        assert "/cancel" in lab.last(number)
+
+
+def test_a_job_goes_on_where_one_was_cut_off(lab: Lab) -> None:
+    lab.preregister()
+    pull = lab.propose()
+    lab.clock.advance(31)
+    lab.sandbox.comment("grace", pull, "/run")
+    for _ in range(40):  # each job may do next to nothing
+        assert lab.bot is not None
+        if lab.bot.work() is None:
+            break
+        lab.sleep(2)
+    assert [one["state"] for one in results(lab)] == ["done"]
+
+
+def test_a_job_lets_go_of_the_lease_so_that_the_next_begins_at_once(lab: Lab) -> None:
+    lab.preregister()
+    at = lab.monotonic()
+    lab.sandbox.comment("ada", 1, "/status")
+    assert lab.bot is not None
+    lab.bot.work()
+    assert lab.monotonic() - at < 5
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"GITHUB_EVENT_NAME": "issues", "GITHUB_EVENT_PATH": "/nowhere", "GITHUB_RUN_ID": "1"},
+        {"GITHUB_EVENT_NAME": "issues", "GITHUB_EVENT_PATH": "/nowhere", "GITHUB_RUN_ID": "../1"},
+    ],
+)
+def test_what_is_no_job_of_actions_is_refused_in_words(environment: dict[str, str]) -> None:
+    with pytest.raises(handle.NoEvent, match=r"GitHub Actions|cannot be read"):
+        handle.event_of(environment)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'{"action":"created","comment":null}', b"{}"])
+def test_an_odd_event_is_for_no_thread(lab: Lab, body: bytes) -> None:
+    event = as_job(lab, {"X-GitHub-Event": "issue_comment"}, body)
+    handle.keep(lab.reconciler() and lab.store, event, lab.sandbox.world.repository_id)
+    assert lab.records("inbox") == {}
+
+
+def test_regatta_handle_is_a_job_of_its_own(tmp_path: Path) -> None:
+    with a_lab(tmp_path, mode="actions") as lab:
+        lab.sandbox.webhooks._deliver = None
+        lab.sandbox.open_issue("ada", "A question", "Not an experiment.")
+        lab.sandbox.comment("ada", 1, "/help `$(touch owned)` $(touch owned)")
+        lab.sandbox.comment("ada", 1, "/help")
+        event = tmp_path / "event.json"
+        event.write_bytes(_newest(lab)[1])
+        said = subprocess.run(
+            [sys.executable, "-m", "bot", "handle", "--ray-address", "http://127.0.0.1:9"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=Path(__file__).parents[2],
+            env={
+                "PATH": os.environ["PATH"],
+                "GITHUB_EVENT_NAME": "issue_comment",
+                "GITHUB_EVENT_PATH": str(event),
+                "GITHUB_RUN_ID": "4711",
+                "REGATTA_REPOSITORY": "regatta-lab/lab",
+                "REGATTA_GITHUB_API": f"{lab.sandbox.url}/api/v3",
+                "REGATTA_GITHUB_TOKEN": "installation-token",
+                "REGATTA_BOT": "regatta-lab[bot]",
+                "REGATTA_RAY_TOKEN": "a-token",
+                "REGATTA_RAY_TOKEN_FILE": "",
+                "REGATTA_STORE": str(tmp_path / "store"),
+                "REGATTA_SECONDS_BETWEEN_WRITES": "0",
+            },
+        )
+        assert said.returncode == 0, said.stderr
+        assert said.stdout == "done\n"
+        assert "dealt with" in said.stderr
+        assert sum("| `/status` |" in body for body in lab.comments(1)) >= 1
+
+
+def _newest(lab: Lab) -> tuple[Mapping[str, str], bytes]:
+    one = lab.sandbox.webhooks.deliveries[-1]
+    assert json.loads(one.body)["action"]
+    comments = [one for one in lab.sandbox.webhooks.deliveries if one.event == "issue_comment"]
+    people = [one for one in comments if json.loads(one.body)["sender"]["type"] == "User"]
+    return people[-1].headers, people[-1].body
