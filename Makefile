@@ -4,7 +4,7 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow bubblewrap record bench lint lock clean
+.PHONY: demo test test-slow bubblewrap soak record bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -14,6 +14,10 @@ test: .venv/ready-for-tests bubblewrap
 
 test-slow: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
+
+# Ten thousand deliveries, and the bot's process ends at every 25th effect. Takes an hour or two.
+soak: .venv/ready-for-tests
+	$(BIN)/python -m tests.scenarios.soak
 
 # Code of an experiment's own runs under it; where it is missing, its tests say that they did not run.
 APT := apt-get install --quiet --quiet --yes bubblewrap

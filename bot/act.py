@@ -13,13 +13,14 @@ there twice, the one that is on record stays.
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from bot.facts import (
     LABELS,
     Action,
+    Button,
     Check,
     Drive,
     Label,
@@ -161,6 +162,7 @@ class Actor:
                     _external_id(id, key),
                     claim["conclusion"],
                     claim["output"],
+                    [Button(**button) for button in claim.get("buttons", ())],
                 )
         except Refused as error:
             log.warning("%s was refused: %s", path, error)
@@ -220,7 +222,7 @@ class Actor:
             self._github.edit_comment(said.id, _marked(action.body, action.of))
         else:
             output = {"title": action.title, "summary": action.body}
-            self._github.update_check(said.id, action.conclusion, output)
+            self._github.update_check(said.id, action.conclusion, output, action.buttons)
         self._note_shown(thread, action.of, action.body, action.state)
 
     def _note_shown(self, thread: Thread, key: str, body: str, state: str) -> None:
@@ -246,6 +248,7 @@ def _check_claim(check: Check) -> dict[str, Any]:
         "commit": check.commit,
         "conclusion": check.conclusion,
         "output": {"title": check.title, "summary": check.summary},
+        "buttons": [asdict(button) for button in check.buttons],
     }
 
 

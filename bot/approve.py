@@ -10,6 +10,7 @@ from typing import Literal
 
 from bot import policy, words
 from bot.facts import Action, Message, React, Say, Thread, Write
+from bot.labfile import Command
 from bot.policy import Act, Case
 from runner import allowance, narrow
 from runner.record import Approval, Execution, Narrowing, Origin, PlanRecord
@@ -71,7 +72,7 @@ def run(
     plan = policy.meant(thread, wanted, message.at)
     case = Case(thread, wanted, plan, (policy.act_in(message),), what)
     left = _left(thread, before) if before else policy.narrowing(case)
-    waiting = _waiting(thread, plan, left, message) if plan else []
+    waiting = _waiting(thread, plan, left, message, what) if plan else []
     case = replace(case, acts=(*map(policy.act_of, waiting), *case.acts))
     name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
     waits = name == "enough_approvers"
@@ -117,17 +118,18 @@ def _left(thread: Thread, before: Execution) -> Narrowing | None:
 
 
 def _waiting(
-    thread: Thread, plan: PlanRecord, left: Narrowing | None, message: Message
+    thread: Thread, plan: PlanRecord, left: Narrowing | None, message: Message, what: Command
 ) -> list[Approval]:
     """Of each other person who may still approve what is left of the plan, the newest approval
-    that waits."""
+    of the same kind that waits."""
     found = {
         approval.by.id: approval
         for approval in sorted(thread.approvals.values(), key=lambda one: one.at)
-        if approval.waits and (approval.plan, approval.narrowing) == (plan.n, left)
+        if approval.waits
+        and (approval.plan, approval.narrowing, approval.what) == (plan.n, left, what)
         if approval.by.id != message.author.id
         if thread.now - (approval.asked_at or approval.at) < policy.GOOD_FOR
-        if thread.policy().permits("run", approval.by.login, thread.role(approval.by.login))
+        if thread.policy().permits(what, approval.by.login, thread.role(approval.by.login))
     }
     return list(found.values())
 

@@ -2,9 +2,10 @@
 
 Before a thread is looked at, the deliveries of that look are written down; after it, whatever came
 of it, that is removed. What is left there ended the process. From then on the deliveries of that
-thread are looked at one by one, and one that has ended it three times by itself is set aside: it
-counts as dealt with, the operator reads of it in the log and in `records/aside/`, and a comment
-tells the thread.
+thread are looked at one by one, and one that has ended it three times by itself, at the same point,
+is set aside: it counts as dealt with, the operator reads of it in the log and in `records/aside/`,
+and a comment tells the thread. Where the thread's records grew in between, or a look at it came to
+its end, the process ended for a reason of its own.
 
     tries/<repository>/<thread>/<n>.json            a look that is going on, or ended the process
     aside/<repository>/<thread>/<delivery>.json     what was set aside
@@ -12,6 +13,7 @@ tells the thread.
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,7 +22,7 @@ from bot.facts import ThreadId
 from bot.heard import Unheard
 from bot.intake import Delivery
 from runner import record
-from runner.record import Instant, Record
+from runner.record import Approval, Instant, Record
 from runner.store import Store, to_json
 
 MOST_ENDS = 3
@@ -44,15 +46,16 @@ class Tries:
 
     def ended_by(self, id: ThreadId, deliveries: Sequence[Unheard]) -> list[Unheard]:
         """The deliveries that have ended the process by themselves too often."""
-        tries = list(self._left(id).values())
-        return [one for one in deliveries if tries.count([one.name]) >= MOST_ENDS]
+        tries = Counter(tuple(tried) for tried in self._left(id).values() if len(tried) == 2)
+        often = {tried[1] for tried, times in tries.items() if times >= MOST_ENDS}
+        return [one for one in deliveries if one.name in often]
 
     def turn(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
         """Which of the deliveries to look at: all, or one after some of them ended the process."""
         names = {one.name for one in deliveries}
         suspected = False
         for path, tried in self._left(id).items():
-            if names.isdisjoint(tried):
+            if names.isdisjoint(tried[1:]):
                 self._store.remove(path)
             else:
                 suspected = True
@@ -67,16 +70,32 @@ class Tries:
         folder = _folder(id)
         taken = [int(name) for name in record.names(self._store, folder) if name.isdigit()]
         path = f"records/{folder}/{max(taken, default=0) + 1}.json"
-        self._store.create(path, to_json([one.name for one in deliveries]), lasting=False)
+        tried = [str(self._grown(id)), *(one.name for one in deliveries)]
+        self._store.create(path, to_json(tried), lasting=False)
         try:
             yield
         except Exception:
-            self._store.remove(path)
+            self._over(id, path, tried)
             raise
+        self._over(id, path, tried)
+
+    def _over(self, id: ThreadId, path: str, tried: list[str]) -> None:
+        """A look came to its end: this one, and with it others of the same delivery."""
+        for other, names in self._left(id).items() if len(tried) == 2 else ():
+            if names[1:] == tried[1:]:
+                self._store.remove(other)
         self._store.remove(path)
 
+    def _grown(self, id: ThreadId) -> int:
+        """How many records the thread has; what is done about it shows here."""
+        folders = [f"{kind}/{_place(id)}" for kind in ("said", "plans", "approvals", "answers")]
+        for name in record.names(self._store, f"approvals/{_place(id)}"):
+            approval = record.require(self._store, f"approvals/{_place(id)}/{name}", Approval)
+            folders.append(f"executions/{approval.execution}")
+        return sum(len(record.names(self._store, folder)) for folder in folders)
+
     def _left(self, id: ThreadId) -> dict[str, list[str]]:
-        """{path: names of the deliveries} of looks that ended a process."""
+        """{path: how far the thread was, names of the deliveries} of looks that ended a process."""
         names = record.names(self._store, _folder(id))
         paths = [f"records/{_folder(id)}/{name}.json" for name in names]
         return {path: _names(self._store.peek(path)) for path in paths}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-KNOWN = ("run", "cancel", "status", "help")
+KNOWN = ("run", "cancel", "status", "plan", "retry", "reproduce", "help")
 MOST = 5  # commands of one comment; each has an answer
 _LINE = re.compile(r"/([a-z][a-z-]{0,20})(?:[ \t]+(.*))?")
 _markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -62,10 +62,17 @@ def read(body: str) -> Reading:
                 swallowed = swallowed or name in KNOWN
             elif name in KNOWN:
                 commands.append(Command(name, argument, len(commands)))
-            elif meant := difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.65):
-                near_misses.append((name, meant[0]))
+            elif meant := _meant(name):
+                near_misses.append((name, meant))
     few = tuple(dict.fromkeys(near_misses))[:MOST]
     return Reading(tuple(commands[:MOST]), few, swallowed, too_many=len(commands) > MOST)
+
+
+def _meant(name: str) -> str:
+    """The command that somebody mistyped; empty where it is more likely meant for another bot. Who
+    mistypes a word gets its first letter right (`/explain` and `/replan` are others' words)."""
+    alike = [known for known in KNOWN if known[0] == name[0]]
+    return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=0.7)), "")
 
 
 def _plain_lines(paragraph: Token) -> list[str]:

@@ -2,7 +2,8 @@
 
 Each feature is a generator of what should exist on a thread; here alone is subtracted what exists
 already. A rule that lacks a fact of GitHub's raises `Unknown`; then nothing is done before it is
-known, so that every action rests on one look at the facts.
+known, so that every action rests on one look at the facts. Only the 👀 on a command goes first: it
+says that the command was heard, which is known.
 """
 
 from collections.abc import Container
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bot import follow, notices, orders, preregister, propose
-from bot.facts import Action, Check, Drive, Question, Say, Show, Thread, Unknown, Write
+from bot.facts import Action, Check, Drive, Question, React, Say, Show, Thread, Unknown, Write
 from runner import lifecycle
 
 POLL_EVERY = timedelta(seconds=2)  # while an execution lives
@@ -18,27 +19,35 @@ POLL_EVERY = timedelta(seconds=2)  # while an execution lives
 
 @dataclass(frozen=True)
 class Due:
-    """What to look up, or else what to do; and when to look again if nothing happens."""
+    """What to look up, and before that what to do; or what to do. And when to look again if
+    nothing happens."""
 
     questions: tuple[Question, ...] = ()
     actions: tuple[Action, ...] = ()
     look_again: timedelta | None = None
 
 
-def decide(thread: Thread, recorded: Container[str] = ()) -> Due:
-    """What is due on `thread`; `recorded` are the paths of records that exist already."""
+def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[str] = ()) -> Due:
+    """What is due on `thread`; `recorded` are the paths of records that exist already, `postponed`
+    the keys of what has to wait before it may be written to GitHub: nothing else waits for it."""
     features = [propose, orders, follow] if thread.is_pull else [preregister, orders, follow]
     features.append(notices)
     questions: list[Question] = []
     actions: list[Action] = []
     for feature in features:
         try:
-            actions += feature.rules(thread)
+            for action in feature.rules(thread):
+                actions.append(action)
         except Unknown as unknown:
             questions.append(unknown.question)
+    due = tuple(
+        action
+        for action in actions
+        if _is_due(action, thread, recorded) and getattr(action, "key", None) not in postponed
+    )
     if questions:
-        return Due(questions=tuple(dict.fromkeys(questions)))
-    due = tuple(action for action in actions if _is_due(action, thread, recorded))
+        heard = tuple(x for x in due if isinstance(x, React) and x.content == "eyes")
+        return Due(questions=tuple(dict.fromkeys(questions)), actions=heard)
     if any(not _is_submit(action) for action in due):
         # A launch waits until it is all that is due, so that it rests on facts of that moment.
         due = tuple(action for action in due if not _is_submit(action))

@@ -15,6 +15,7 @@ from bot.labfile import Policy
 from runner import lifecycle
 from runner.progress import Progress
 from runner.record import (
+    Answered,
     Approval,
     Edit,
     Execution,
@@ -207,6 +208,7 @@ class Thread:
     url: str  # of the repository's pages
     now: datetime
     is_pull: bool
+    site: str = ""  # where the lab's own pages are; "": nobody said
     news: bool = False  # some delivery has not been dealt with yet
     messages: tuple[Message, ...] = ()
     pushes: tuple[Push, ...] = ()  # all that are known, oldest first
@@ -221,6 +223,7 @@ class Thread:
     # of a pull request; of an issue, those that name it
     plans: tuple[PlanRecord, ...] = ()
     approvals: Mapping[str, Approval] = field(default_factory=dict)
+    answered: Mapping[str, Answered] = field(default_factory=dict)  # commands, by their keys
     executions: tuple[Ran, ...] = ()
     answers: Mapping[Question, Any] = field(default_factory=dict)
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bot import approve, policy, words
-from bot.facts import Action, Check, Drive, Picture, Ran, Say, Show, Thread, Write
+from bot import approve, orders, policy, words
+from bot.facts import Action, Button, Check, Drive, Picture, Ran, Say, Show, Thread, Write
 from runner import charts, lifecycle
 from runner.record import Voided
 
@@ -75,7 +75,11 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         return
     state, final = ran.life.state, ran.result is not None
     status, check = f"status.{execution.id}", f"check.{execution.id}"
-    body, title = words.status(ran, thread.now), words.status_title(ran)
+    if f"{status}.final" in thread.said and f"{check}.final" in thread.said:
+        return
+    head = _moved_to(thread, ran)
+    body, title = words.status(ran, thread.now, head, thread.site), words.status_title(ran)
+    buttons = _buttons(ran)
     yield Say(status, body, state)
     yield Check(
         key=check,
@@ -83,8 +87,9 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         commit=origin.commit,
         conclusion=None,
         title=title,
-        summary=words.status(ran),
+        summary=words.status(ran, site=thread.site),
         state=state,
+        buttons=buttons,
     )
     shown = thread.shown.get(status)
     changed = shown is None or shown.state != state
@@ -92,7 +97,24 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         yield Show(of=status, body=body, state=state, final=final)
     shown = thread.shown.get(check)
     if shown is None or shown.state != state:
-        yield Show(check, words.status(ran), state, final, CONCLUSIONS.get(state), title)
+        summary, conclusion = words.status(ran, site=thread.site), CONCLUSIONS.get(state)
+        yield Show(check, summary, state, final, conclusion, title, buttons)
+
+
+def _buttons(ran: Ran) -> tuple[Button, ...]:
+    """What may be pressed on an execution's check run."""
+    if ran.result is None:
+        return () if ran.life.cancelled else (orders.CANCEL,)
+    return (orders.RETRY, orders.REPLAN) if ran.result.state in orders.AGAIN else (orders.REPLAN,)
+
+
+def _moved_to(thread: Thread, ran: Ran) -> str | None:
+    """Where the branch is, if it was pushed to after the execution's approval."""
+    origin, begun = ran.execution.origin, ran.execution.at
+    known = [(push.at, push.after) for push in thread.pushes]
+    known += [(plan.at, plan.commit) for plan in thread.plans]
+    moved = [head for at, head in sorted(known) if at >= begun]
+    return moved[-1] if moved and origin and moved[-1] != origin.commit else None
 
 
 def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
@@ -109,5 +131,7 @@ def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
             draw=lambda: charts.png(charts.loss_curves(execution.plan, drawn)),
             at=result.at,
         )
+    if f"result.{execution.id}" in thread.said:
+        return
     if not drawn or (picture in thread.said and thread.said[picture].done):
         yield Say(f"result.{execution.id}", words.result(thread, ran))

@@ -21,6 +21,7 @@ from runner import drive, lifecycle, provenance, record
 from runner.leases import LeaseWatch
 from runner.progress import progress
 from runner.record import (
+    Answered,
     Approval,
     Edit,
     PlanRecord,
@@ -44,6 +45,7 @@ class Observer:
         launcher: drive.Launcher,
         leases: LeaseWatch,
         turns: Turns | None = None,
+        site: str = "",
         isolation: Isolated = "",
     ) -> None:
         self._isolation = isolation
@@ -52,6 +54,7 @@ class Observer:
         self._launcher = launcher
         self._leases = leases
         self._turns = turns
+        self._site = site
 
     def thread(
         self,
@@ -81,6 +84,7 @@ class Observer:
             repository=self._github.name,
             url=self._github.url,
             now=self._github.now(),
+            site=self._site,
             is_pull=is_pull,
             isolation=self._isolation,
             news=heard.news(deliveries, restored),
@@ -99,6 +103,10 @@ class Observer:
             ),
             plans=tuple(plans),
             approvals=approvals if is_pull else self._refusals(approvals, number),
+            answered={
+                name: record.require(store, f"answers/{repository}/{number}/{name}", Answered)
+                for name in record.names(store, f"answers/{repository}/{number}")
+            },
             executions=executions,
             answers=answers,
         )

@@ -87,6 +87,7 @@ class Act:
     by: Person
     at: datetime  # when they gave it, by GitHub's clock
     review: int | None = None  # that it stood in
+    command: Command = "run"
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ def failing(conditions: Iterable[Condition], case: Case) -> tuple[str, str] | No
 def act_of(approval: Approval) -> Act:
     """The word that an approval records."""
     about = re.fullmatch(r"r(\d+)-\d+", approval.command)
-    return Act(approval.by, approval.asked_at or approval.at, int(about[1]) if about else None)
+    at, review = approval.asked_at or approval.at, int(about[1]) if about else None
+    return Act(approval.by, at, review, approval.what)
 
 
 def act_in(message: Message) -> Act:
@@ -211,7 +213,7 @@ def _role_allowed(case: Case) -> str:
 def _still_permitted(case: Case) -> str:
     for act in case.acts:
         role = case.thread.role(act.by.login)
-        if not case.policy.permits(case.command, act.by.login, role):
+        if not case.policy.permits(act.command, act.by.login, role):
             return f"{act.by.login} may no longer approve (role `{code(role)}`)"
     return ""
 

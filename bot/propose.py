@@ -2,14 +2,15 @@
 
 The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
 has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
-whose problems have changed since, which is to be merged elsewhere than before, or of which the lab
-after an upgrade would make something else.
+whose problems have changed since, which is to be merged elsewhere than before, of which the lab
+after an upgrade would make something else, or for which a `/plan` asks. Comments of older plans are
+folded.
 """
 
 from collections.abc import Iterator
 
-from bot import words
-from bot.facts import Action, Check, Isolated, Say, Thread, Write
+from bot import orders, words
+from bot.facts import Action, Check, Isolated, Say, Show, Thread, Write
 from runner import allowance
 from runner.record import Plan, PlanRecord
 
@@ -21,15 +22,22 @@ def rules(thread: Thread) -> Iterator[Action]:
     if thread.news:
         yield from _plan(thread)
     for plan in thread.plans:
-        yield Say(f"plan.{plan.n}", words.plan(plan))
-        yield Check(
-            key=f"check.plan.{plan.n}",
-            name=CHECK_NAME,
-            commit=plan.commit,
-            conclusion="success" if plan.plan else "failure",
-            title=words.plan_title(plan),
-            summary=words.plan(plan),
-        )
+        said = f"plan.{plan.n}"
+        if said not in thread.said:
+            yield Say(said, words.plan(plan, thread.url))
+        if plan is not thread.plans[-1] and f"{said}.final" not in thread.said:
+            by = thread.plans[-1].n
+            yield Show(said, words.folded(plan, by, thread.url), state="folded", final=True)
+        if f"check.{said}" not in thread.said:
+            yield Check(
+                key=f"check.{said}",
+                name=CHECK_NAME,
+                commit=plan.commit,
+                conclusion="success" if plan.plan else "failure",
+                title=words.plan_title(plan),
+                summary=words.plan(plan, thread.url),
+                buttons=(orders.REPLAN,),
+            )
 
 
 def _plan(thread: Thread) -> Iterator[Action]:
@@ -37,6 +45,9 @@ def _plan(thread: Thread) -> Iterator[Action]:
     if pull is None or not pull.open:
         return
     newest = thread.plans[-1] if thread.plans else None
+    wanted = max((answer.plan or 0 for answer in thread.answered.values()), default=0)
+    if newest and newest.n < wanted:
+        newest = None  # somebody asked for another one
     same = (
         newest
         and (newest.commit, newest.base_ref) == (pull.head, pull.base_ref)

@@ -16,10 +16,11 @@ from bot import aside, follow, heard, logs, metrics, notices, restore, sweep
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
-from bot.facts import Action, Drive, Isolated, Question, Thread, ThreadId, Write
+from bot.facts import Action, Drive, Isolated, Picture, Question, Thread, ThreadId, Write
 from bot.github import GitHub, Later, Refused
 from bot.heard import Unheard
 from bot.observe import Observer
+from bot.pace import PICTURE_WRITES, Pace, importance
 from runner import drive, lifecycle
 from runner.cluster import Described
 from runner.leases import Leadership, LeaseWatch
@@ -46,6 +47,7 @@ class Reconciler:
         launcher: drive.Launcher,
         *,
         cluster: Described | None = None,
+        site: str = "",
         isolation: Isolated = "",
         on_records: Callable[[], None] = lambda: None,
         sweep_every: timedelta | None = None,
@@ -54,16 +56,19 @@ class Reconciler:
     ) -> None:
         """With a `cluster`, executions begin in their turn, as `runner.schedule` has it; without
         one, all begin when they are approved, and Ray queues them. `isolation` is what code of an
-        experiment's own runs in; without one it is refused. `on_records` is called when facts were
-        added, to redraw what is derived from them. With `sweep_every`, GitHub's lists are looked
-        through for what was missed; with `ray`, Ray's for what no record names."""
+        experiment's own runs in; without one it is refused. `site` is the address of the lab's own
+        pages, which comments link to. `on_records` is called when facts were added, to redraw what
+        is derived from them. With `sweep_every`, GitHub's lists are looked through for what was
+        missed; with `ray`, Ray's for what no record names."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
         leases = LeaseWatch(store, monotonic)
-        self._observer = Observer(store, github, launcher, leases, turns, isolation)
+        self._observer = Observer(store, github, launcher, leases, turns, site, isolation)
         self._asked = Asked(store, github, turns)
         self._actor = Actor(store, github, launcher)
+        self._pace = Pace()
+        github.on_write = self._pace.wrote
         self._leadership = Leadership(store, "bot", monotonic)
         self.came_around = monotonic()  # when the loop last did
         self._on_records = on_records
@@ -207,7 +212,9 @@ class Reconciler:
             if len(turn) == len(waiting) - len(ends):
                 return self._look_at(id, None)
             again = self._look_at(id, {one.name for one in turn})
-        return timedelta(0) if heard.unhandled(self._store, id) else again
+        left = len(heard.unhandled(self._store, id))
+        # What has to wait for its turn to be written is not through with yet.
+        return timedelta(0) if 0 < left < len(waiting) - len(ends) else again
 
     def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
         """Look at a thread and, if there is an `only`, at no other delivery's commands."""
@@ -215,21 +222,25 @@ class Reconciler:
         unsure = self._actor.finish(id)
         if unsure is not None:
             return min(unsure, again) if again else unsure
+        postponed: dict[str, float] = {}  # what may not be written yet: seconds to wait
         for _ in range(MOST_ROUNDS):
-            thread, deliveries, due = self._decide(id, only)
+            thread, deliveries, due = self._decide(id, only, postponed)
             again = due.look_again
-            for action in due.actions[:MOST_AT_ONCE]:
-                with logs.about(deliveries=[one.name for one in deliveries]):
-                    self._actor.act(thread, action)
-                    _tell(action)
-                self._added = self._added or isinstance(action, Write | Drive)
+            with logs.about(deliveries=[one.name for one in deliveries]):
+                done = [
+                    action
+                    for action in due.actions[:MOST_AT_ONCE]
+                    if self._act(thread, action, postponed)
+                ]
             if not due.actions:
-                for delivery in deliveries:
+                for delivery in deliveries if not postponed else ():
                     if only is None or delivery.name in only:
                         heard.handle(self._store, id, delivery)
                         with logs.about(delivery=delivery.name):
                             log.info("dealt with")
                 break
+            if not done:
+                continue  # to what needs not wait
             self._wake_named(thread)
             if len(due.actions) > MOST_AT_ONCE:
                 return timedelta(0)  # let the others have their turn
@@ -238,9 +249,26 @@ class Reconciler:
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
         later = [wait for wait in (again, self._actor.weed(id)) if wait is not None]
+        later += [timedelta(seconds=wait) for wait in postponed.values()]
         return min(later) if later else None
 
-    def _decide(self, id: ThreadId, only: set[str] | None) -> tuple[Thread, list[Unheard], Due]:
+    def _act(self, thread: Thread, action: Action, postponed: dict[str, float]) -> bool:
+        """Do an action. False: it has to wait for its turn to be written, see `postponed`."""
+        level = importance(thread, action)
+        if level is not None and not isinstance(action, Write | Drive):
+            writes = PICTURE_WRITES if isinstance(action, Picture) else 1
+            what = (thread.id, action.key)
+            if wait := self._pace.wait(what, level, self._monotonic(), writes):
+                postponed[action.key] = wait
+                return False
+        self._actor.act(thread, action)
+        _tell(action)
+        self._added = self._added or isinstance(action, Write | Drive)
+        return True
+
+    def _decide(
+        self, id: ThreadId, only: set[str] | None, postponed: dict[str, float]
+    ) -> tuple[Thread, list[Unheard], Due]:
         """Decide on facts that were all looked up for this one decision."""
         answers: dict[Question, Any] = {}
         seen: list[Unheard] | None = None
@@ -251,9 +279,11 @@ class Reconciler:
                 answers.clear()  # they may be older than what has just come in
                 thread, deliveries = self._observer.thread(id, shown, answers, only)
             seen = deliveries
-            due = decide(thread, self._recorded)
+            due = decide(thread, self._recorded, postponed)
             if not due.questions:
                 return thread, deliveries, due
+            for action in due.actions:  # 👀
+                self._act(thread, action, postponed)
             for question in due.questions:
                 answers[question] = self._asked.answer(id, question)
 

@@ -1,10 +1,11 @@
 """The bot as a server: webhooks in, the reconciler in a thread beside them, the site out."""
 
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
@@ -36,6 +37,8 @@ class Settings:
     jobs: str | None = None  # another place for all that jobs read and write
     github_api: str = "https://api.github.com"
     bot: str = "regatta-lab[bot]"
+    # Where people reach the lab's pages, for the links in comments; without it there are none.
+    site: str = field(default_factory=lambda: os.environ.get("REGATTA_SITE", "").rstrip("/"))
     seconds_between_writes: float = 1.0
     cluster: Described | None = None  # without one, Ray queues what was approved
     isolation: Isolated = ""  # of code of an experiment's own, which is refused without one
@@ -87,6 +90,7 @@ def create_app(settings: Settings) -> FastAPI:
         ray,
         cluster=settings.cluster,
         isolation=settings.isolation,
+        site=settings.site,
         on_records=rebuild,
         sweep_every=sweep.EVERY,
         ray=ray,

@@ -7,10 +7,11 @@ wrote it and can neither mention anybody nor break a table, a fence or a marker.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 import yaml
@@ -18,8 +19,8 @@ import yaml
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
 from bot.escape import code, one_line, prose, text
-from bot.facts import Isolated, Ran, Thread
-from runner import figures, steps_view
+from bot.facts import Isolated, Message, Ran, Thread
+from runner import figures, record, reproduce, steps_view
 from runner.analysis import verdicts
 from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
@@ -28,6 +29,7 @@ MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
 MOST_LINE = 600  # characters of one line of a step's configuration
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
+FOLD_END = "</details>"
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
 
 _jinja = jinja2.Environment(
@@ -38,9 +40,18 @@ _jinja = jinja2.Environment(
     auto_reload=False,  # a bot that runs says what it said when it started
     autoescape=False,  # Markdown, not HTML: strangers' words pass `text` or `code`
 )
-_jinja.globals.update(
-    rest=lambda items, most: f"… and {len(items) - most} more" if len(items) > most else ""
-)
+
+
+@jinja2.pass_context
+def _rest(context: jinja2.runtime.Context, items: Collection[Any], most: int) -> str:
+    """How many entries of a list are not shown, and where they are."""
+    if len(items) <= most:
+        return ""
+    more = f"{len(items) - most} more"
+    return f"… and [{more}]({context['link']})" if context.get("link") else f"… and {more}"
+
+
+_jinja.globals.update(rest=_rest)
 _jinja.filters.update(
     upto=lambda items, most: list(items)[:most],
     text=text,
@@ -93,13 +104,16 @@ def sentence(prediction: Any) -> str:
 # ── Plan ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan(record: PlanRecord) -> str:
+def plan(record: PlanRecord, repository_url: str = "") -> str:
     """What would run at a commit, and in what code of its own would, or what is wrong there."""
     if record.plan is None:
         return _say("plan-problems", record=record)
+    folder = quote(record.plan.experiment)
+    link = f"{repository_url}/tree/{record.commit}/{folder}" if repository_url else ""
     if record.plan.steps:
         return _say(
             "plan-steps",
+            link=link,
             record=record,
             plan=record.plan,
             steps=_steps(record),
@@ -111,6 +125,7 @@ def plan(record: PlanRecord) -> str:
         )
     return _say(
         "plan",
+        link=link,
         record=record,
         plan=record.plan,
         differing=_differing(record.plan),
@@ -119,6 +134,18 @@ def plan(record: PlanRecord) -> str:
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
         flow=figures.flow,
     )
+
+
+def folded(record: PlanRecord, by: int, repository_url: str = "") -> str:
+    """The comment of a plan after which plan `by` came."""
+    head = (
+        f"<details><summary>Plan {record.n}, for {record.commit[:12]}: plan {by} has taken its "
+        "place</summary>\n\n"
+    )
+    body = plan(record, repository_url)
+    if len(body) > MOST_BODY - len(head) - 20:
+        return head + f"Its comment is too long to be folded whole.\n\n{FOLD_END}"
+    return head + body + f"\n\n{FOLD_END}"
 
 
 def plan_title(record: PlanRecord) -> str:
@@ -227,8 +254,8 @@ def _value(arm: Any, key: str) -> Any:
 
 
 def refused(approval: Approval) -> str:
-    """Why a `/run` started nothing."""
-    return cannot(approval.by.login, "/run", approval.why)
+    """Why a `/run` (or `/retry`, `/reproduce`) started nothing."""
+    return cannot(approval.by.login, f"/{approval.what}", approval.why)
 
 
 def waits(approval: Approval) -> str:
@@ -260,6 +287,16 @@ def hint(reading: Reading) -> str:
     return "\n".join([*lines, "", "`/help` lists the commands."])
 
 
+def type_again(message: Message) -> str:
+    """A command was found late, and nobody can say that it is still what its author wants."""
+    why = "it was edited since" if message.edited else "it is more than a day old"
+    return (
+        f"**Please type it again:** I did not hear of this comment by {text(message.author.login)} "
+        f"when it was written ({message.at:%Y-%m-%d %H:%M} UTC), and {why}, so I do nothing on its "
+        "word. If it is still wanted, a new comment does it."
+    )
+
+
 def help_text(is_pull: bool) -> str:
     """The commands."""
     return _say("help", is_pull=is_pull)
@@ -267,7 +304,7 @@ def help_text(is_pull: bool) -> str:
 
 def status_of(thread: Thread) -> str:
     """What runs on a thread."""
-    return _say("status-of", executions=thread.executions, plans=thread.plans)
+    return _say("status-of", link=thread.site, executions=thread.executions, plans=thread.plans)
 
 
 # ── Execution ────────────────────────────────────────────────────────────────────────────────
@@ -284,8 +321,22 @@ _HEADLINES = {
 }
 
 
-def status(ran: Ran, now: datetime | None = None) -> str:
-    """How far an execution is; edited as it goes. With `now`, and its place in the queue."""
+_VIA = {"r": " in a review", "b": " by a button"}  # how an approval came, by its key
+
+
+def _via(ran: Ran) -> str:
+    origin = ran.execution.origin
+    return _VIA.get(origin.approval.rpartition("/")[2][0], "") if origin else ""
+
+
+def page(ran: Ran, site: str) -> str:
+    """Where all of an execution is shown; empty if the lab's site has no address."""
+    return f"{site}/executions/{ran.execution.id}/" if site else ""
+
+
+def status(ran: Ran, now: datetime | None = None, head: str | None = None, site: str = "") -> str:
+    """How far an execution is; edited as it goes. With `now`, and its place in the queue; with
+    `head`, and where the branch has gone meanwhile."""
     icon, headline = _headline(ran)
     if ran.life.state == "cancelled" and ran.result:
         headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
@@ -295,6 +346,7 @@ def status(ran: Ran, now: datetime | None = None) -> str:
     fraction = ran.progress.fraction if ran.progress else len(ran.steps) / max(1, len(steps))
     return _say(
         "status",
+        link=page(ran, site),
         steps=[(name, ran.steps.get(name)) for name in steps_view.ordered(steps)],
         ends=len(ran.steps),
         ended=steps_view.ended,
@@ -308,6 +360,8 @@ def status(ran: Ran, now: datetime | None = None) -> str:
         bar="█" * round(20 * fraction) + "░" * (20 - round(20 * fraction)),
         lost=[a for a in ran.life.attempts if a.ended and a.ended.how == "lost"],
         result=ran.result,
+        head=head,
+        via=_via(ran),
         place=prose(ran.place.words(int(now.timestamp()))) if ran.place and now else "",
     )
 
@@ -336,9 +390,10 @@ def result(thread: Thread, ran: Ran) -> str:
     failed_picture = said is None or said.id is None
     scores = verdicts.figures_of(ran.runs)
     summaries = {arm: verdicts.arm_summary(plan, scores, arm) for arm in plan.arms}
-    training = [a.ended for a in ran.life.of("t") if a.ended and a.ended.how == "finished"]
     return _say(
         "result",
+        link=page(ran, thread.site),
+        again=_again(thread, ran),
         steps=[(name, ran.steps.get(name)) for name in steps_view.ordered(plan.steps)],
         ended=steps_view.ended,
         state=result.state,
@@ -355,8 +410,33 @@ def result(thread: Thread, ran: Ran) -> str:
         else f"{thread.url}/raw/{said.note}/{ran.execution.id}.png",
         execution=ran.execution,
         origin=ran.execution.origin,
-        receipt=training[-1].receipt if training else {},
+        receipt=_receipt(ran),
     )
+
+
+def _again(thread: Thread, ran: Ran) -> dict[str, Any] | None:
+    """How what was run once more came out beside the first time; None for another execution."""
+    if not ran.execution.reproduces or ran.result is None or ran.result.state != "done":
+        return None
+    known = {one.execution.id: one for one in thread.executions}
+    first = known.get(ran.execution.reproduces)
+    if first is None:
+        return None
+    before, now = (
+        {record.run_name(run.arm, run.seed): run.evaluated for run in one.runs}
+        for one in (first, ran)
+    )
+    found = reproduce.compare(before, now)
+    return {
+        "whole": reproduce.whole(found),
+        "runs": found,
+        "differing": reproduce.differing(_receipt(first), _receipt(ran)),
+    }
+
+
+def _receipt(ran: Ran) -> dict[str, str]:
+    training = [a.ended for a in ran.life.of("t") if a.ended and a.ended.how == "finished"]
+    return training[-1].receipt if training else {}
 
 
 def verdict(thread: Thread, ran: Ran) -> str:

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner import outputs
 from runner.files import in_words
-from runner.store import Remote, StoreError, local, to_json
+from runner.store import Remote, StoreError, local, open_regular, to_json
 
 COMMITTED, BESIDE = "committed.json", "beside"
 LOOK_EVERY = 0.5  # seconds between two looks for what was saved
@@ -101,11 +101,11 @@ class Copies:
         try:
             # Its files are never changed, but soon removed: links to them are not.
             before = _files(saved)
-            shutil.copytree(saved, draft, copy_function=os.link)
+            _link(saved, draft)
             if not before == _files(saved) == _files(draft):
                 return  # it is being removed, and there is a newer one
             if self._beside and self._beside.is_dir():
-                shutil.copytree(self._beside, draft / BESIDE)
+                _copy_files(self._beside, draft / BESIDE)
             word = {name: of.model_dump() for name, of in outputs.digests(draft).items()}
             place = self._where / str(step)
             place.store.upload_folder(place.key, draft)
@@ -165,6 +165,25 @@ def _bring(step: Remote, beside: str) -> None:
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _link(folder: Path, draft: Path) -> None:
+    """Link all files below a folder into another one. Whoever writes there may be hostile: no link
+    is followed, and no folder that became one."""
+    for inner, _, names, opened in os.fwalk(folder, follow_symlinks=False):
+        target = draft / Path(inner).relative_to(folder)
+        target.mkdir()
+        for name in names:
+            os.link(name, target / name, src_dir_fd=opened, follow_symlinks=False)
+
+
+def _copy_files(folder: Path, to: Path) -> None:
+    """Copy the regular files that lie in a folder itself."""
+    to.mkdir()
+    for name in os.listdir(folder):  # noqa: PTH208
+        if not (folder / name).is_dir():
+            with open_regular(folder / name) as file, (to / name).open("xb") as copy:
+                shutil.copyfileobj(file, copy)
 
 
 def _draft(step: Path) -> Path:

@@ -6,6 +6,7 @@ drawn from these. Paths below `records/`:
     preregistrations/<repository>/<issue>/<n>.json    1 is the seal, the rest later edits
     plans/<repository>/<pull>/<n>.json                one for each head that was looked at
     approvals/<repository>/<pull>/<command>.json      what became of a `/run`
+    answers/<repository>/<thread>/<command>.json      what became of another command
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
@@ -281,6 +282,19 @@ class Approval(Record):
     def execution(self) -> str:
         """The id of the execution that this approval starts."""
         return execution_id(self.id)
+
+
+class Answered(Record):
+    """What became of a command that approves nothing: it is decided once, and the rest follows."""
+
+    command: str  # its key, as of an `Approval`
+    what: Literal["cancel", "plan"]
+    by: Person
+    at: Instant
+    yes: bool
+    why: str = ""  # of a refusal
+    executions: tuple[str, ...] = ()  # that it stops
+    plan: int | None = None  # the ordinal of the plan it asked for
 
 
 # ── Executions ───────────────────────────────────────────────────────────────────────────────

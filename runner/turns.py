@@ -8,7 +8,8 @@ another. Its person is who approved it. Which slices it holds is not on record, 
 they are dealt out anew each time. What `regatta run` starts stands in no line.
 
 A budget is for a calendar month (UTC): what ended in it counts, and what has not ended. A training
-that takes longer than was expected goes on, and what it uses counts.
+that takes longer than was expected goes on, up to the limit of its approval (`runner.allowance`),
+and what it uses counts.
 """
 
 import math

@@ -199,6 +199,8 @@ def test_the_same_thread_gives_the_same_decision(
 def test_nothing_is_done_before_everything_is_known() -> None:
     thread = pull(messages=(comment("/run\n\n/help"),), news=True, answers={})
     assert set(decide(thread).questions) == {asked("pull"), asked("role", "grace")}
+    assert decide(thread).actions == (React(50, "eyes"),)  # which says no more than: heard
+    thread = replace(thread, said={**thread.said, "react.50.eyes": SAID})
     assert decide(thread).actions == ()
     thread = replace(thread, answers={asked("pull"): PULL})
     assert set(decide(thread).questions) == {asked("replan", "1"), asked("role", "grace")}
@@ -259,17 +261,6 @@ def test_two_runs_are_answered_one_after_the_other() -> None:
     (second,) = [w for w in of_kind(Write, thread) if w.path.startswith("approvals/")]
     assert second.path == "approvals/7/2/50-1"
     assert "has its execution already" in second.record.why
-
-
-def test_a_cancel_means_what_was_begun_before_it() -> None:
-    begun = ran(of=approval(50), started=True)
-    later = replace(pull(), executions=(begun,), approvals={"50-0": approval(50)})
-    thread = replace(later, messages=(comment("/cancel", id=60),))
-    assert [w.path for w in of_kind(Write, thread) if w.path.endswith("cancelled")] == [
-        f"executions/{begun.execution.id}/cancelled"
-    ]
-    thread = replace(later, messages=(comment("/cancel", id=40),))
-    assert not [w for w in of_kind(Write, thread) if w.path.endswith("cancelled")]
 
 
 def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not() -> None:

@@ -1,6 +1,7 @@
 """Strangers' words in the bot's sentences: shown as written, and never more than words."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from bot import escape, words
 from bot.commands import Reading
-from bot.facts import Ran, Said, Thread, ThreadId
+from bot.facts import Message, Ran, Said, Thread, ThreadId
 from engine.config import ModelConfig, TrainConfig
 from runner import figures, lifecycle, record
 from runner.analysis import verdicts
@@ -125,7 +126,23 @@ def everything(word: str) -> dict[str, str]:
         "status of": words.status_of(thread),
         "result": words.result(thread, ran),
         "verdict": words.verdict(thread, ran),
+        "folded": words.folded(planned, 2),
+        "type again": words.type_again(Message(1, person, synthetic.START, "/run")),
+        "once more": once_more(thread, word, person),
+        "pushed to": words.status(ran, head="b" * 40),
     }
+
+
+def once_more(thread: Thread, word: str, person: record.Person) -> str:
+    """The result of an execution that ran again what another one had run."""
+    plan = synthetic.plan()
+    first, second = (ran_of(plan, text, person) for text in ("another word", word))
+    execution = second.execution.model_copy(update={"id": "x" + "1" * 16})
+    execution = execution.model_copy(update={"reproduces": first.execution.id})
+    result = record.Result(at=synthetic.START, state="done")
+    life = replace(second.life, execution=execution, result=result)
+    again = Ran(life, second.progress, second.runs)
+    return words.result(replace(thread, executions=(first, again)), again)
 
 
 def ran_of(plan: record.Plan, word: str, person: record.Person, *, failed: bool = True) -> Ran:
@@ -205,6 +222,13 @@ def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
         "plan": [*details("What exactly would run"), "#1"],
         "verdict": ["#2"],
         "result": [*details("Receipt"), picture()],
+        "once more": details("Receipt"),
+        "folded": [
+            "<details><summary>Plan 1, for aaaaaaaaaaaa: plan 2 has taken its place</summary>",
+            *details("What exactly would run"),
+            "</details>",
+            "#1",
+        ],
     }
 
 
@@ -330,6 +354,42 @@ def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bo
     assert "… and " in body
     assert body.endswith("A push to this branch makes a new plan to approve.")
     assert re.search(r"… and \d+ more", words.result(thread, ran))
+
+
+def test_what_is_cut_is_linked_to_where_all_of_it_is() -> None:
+    plan = large_plan()
+    planned = record.PlanRecord(
+        repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan
+    )
+    ran = ran_of(plan, "a reason " * 60, synthetic.GRACE)
+    thread = Thread(
+        id=ThreadId(1, 2),
+        repository="r/l",
+        url="https://github.com/r/l",
+        now=synthetic.START,
+        is_pull=True,
+        site="https://lab.example",
+        executions=(ran,),
+    )
+    page = re.escape("https://lab.example/executions/x0123456789abcdef/")
+    assert re.search(rf"… and \[\d+ more\]\({page}\) \|\n", words.result(thread, ran))
+    assert ran.progress
+    many = replace(ran, progress=replace(ran.progress, runs=ran.progress.runs * 10))
+    assert re.search(rf"… and \[\d+ more\]\({page}\)", words.status(many, site=thread.site))
+    tree = re.escape(f"https://github.com/r/l/tree/{'a' * 40}/experiments/warm-rate")
+    assert re.search(rf"… and \[\d+ more\]\({tree}\)", words.plan(planned, thread.url))
+    folded = words.folded(planned, 2, thread.url)
+    assert len(folded) < LONGEST
+    assert folded.count("<details>") == folded.count("</details>")
+    assert folded.count("```") % 2 == 0
+
+
+def test_a_reproduction_says_how_each_run_came_out_beside_the_first_time() -> None:
+    body = once_more(Thread(ThreadId(1, 2), "r/l", "u", synthetic.START, True), "x", synthetic.ADA)
+    assert "beside `x0123456789abcdef`: not comparable" in body
+    assert "| `fast.s0` | bit for bit | 2.5000 bits per byte, the same parameters |" in body
+    assert "| `fast.s1` | not comparable | it had no figure then |" in body
+    assert "- jax: another word then, x now" in body
 
 
 def plan_with(phases: list[dict[str, object]]) -> str:

@@ -26,6 +26,7 @@ from bot.github import GitHub
 from tests.github.operations import TAPES, Subject, play
 
 HERE = Path(__file__).parent / "cassettes"
+API = "https://api.github.com"
 STRICTLY = ("method", "scheme", "host", "port", "path", "query", "body")
 KEPT = ("content-type", "date", "link", "location")  # headers of an answer
 
@@ -35,15 +36,15 @@ def subject() -> Subject:
     return Subject(**json.loads((HERE / "subject.json").read_text()))
 
 
-def expected(name: str) -> Any:
+def expected(name: str, folder: Path = HERE) -> Any:
     """What the client made of the recorded answers when they were recorded."""
-    return json.loads((HERE / f"{name}.json").read_text())
+    return json.loads((folder / f"{name}.json").read_text())
 
 
-def tape(mode: str) -> vcr.VCR:
+def tape(mode: str, folder: Path = HERE) -> vcr.VCR:
     """A recorder; `none` replays and lets nothing else through."""
     return vcr.VCR(
-        cassette_library_dir=str(HERE),
+        cassette_library_dir=str(folder),
         record_mode=mode,
         match_on=STRICTLY,
         filter_headers=["authorization", "user-agent", "connection", "accept-encoding"],
@@ -52,10 +53,48 @@ def tape(mode: str) -> vcr.VCR:
     )
 
 
-def client(credentials: Callable[[], str], about: Subject, sleep: bool = False) -> GitHub:
-    """The client on github.com; without waits where nothing is written there."""
-    more: dict[str, Any] = {} if sleep else {"monotonic": lambda: 0.0, "sleep": lambda _: None}
-    return GitHub(about.repository, credentials, **more)
+def client(credentials: Callable[[], str], about: Subject, api: str = API) -> GitHub:
+    """The client. Its clock stands still, so that replaying gives the times of the recording."""
+    return GitHub(
+        about.repository,
+        credentials,
+        api=api,
+        seconds_between_writes=0,
+        monotonic=lambda: 0.0,
+        sleep=lambda _: None,
+    )
+
+
+def record(
+    name: str,
+    about: Subject,
+    credentials: Callable[[], str],
+    *,
+    folder: Path = HERE,
+    api: str = API,
+) -> None:
+    """Record one cassette, and what the client makes of it."""
+    (folder / f"{name}.yaml").unlink(missing_ok=True)
+    with tape("all", folder).use_cassette(f"{name}.yaml"):
+        told = play(TAPES[name](client(credentials, about, api), about))
+    write(folder / f"{name}.json", told)
+
+
+def replay(
+    name: str,
+    about: Subject,
+    credentials: Callable[[], str],
+    *,
+    folder: Path = HERE,
+    api: str = API,
+) -> Any:
+    """What the client makes of a cassette. Raises where it asks anything else than was recorded,
+    or less."""
+    with tape("none", folder).use_cassette(f"{name}.yaml") as cassette:
+        told = play(TAPES[name](client(credentials, about, api), about))
+    if not cassette.all_played or cassette.play_count != len(cassette):
+        raise AssertionError(f"{name}: {cassette.play_count} of {len(cassette)} were asked for")
+    return told
 
 
 def without_secrets(answer: dict[str, Any]) -> dict[str, Any]:
@@ -72,22 +111,18 @@ def without_secrets(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _record(about: Subject) -> None:
+def _record_all(about: Subject) -> None:
     token = os.environ.get("REGATTA_RECORD_TOKEN", "")
     app, key = (os.environ.get(f"REGATTA_RECORD_{name}") for name in ("APP", "KEY_FILE"))
     if not token and not app:
         sys.exit("Say who records: REGATTA_RECORD_TOKEN, or REGATTA_RECORD_APP with its key.")
-    for name, steps in TAPES.items():
+    for name in TAPES:
         credentials: Callable[[], str] = lambda: token  # noqa: E731
         if app and key:
             credentials = AppAuth(app, Path(key).read_text(), about.repository)
         elif name == "app":
             continue
-        (HERE / f"{name}.yaml").unlink(missing_ok=True)
-        with tape("all").use_cassette(f"{name}.yaml"):
-            # A clock that stands still, so that replaying gives the same times.
-            told = play(steps(client(credentials, about), about))
-        write(HERE / f"{name}.json", told)
+        record(name, about, credentials)
     write(HERE / "subject.json", asdict(about))
 
 
@@ -99,4 +134,4 @@ def write(path: Path, told: Any) -> None:
 if __name__ == "__main__":
     repository, issue, pull, login = sys.argv[1:]
     since = (datetime.now(UTC) - timedelta(days=7)).isoformat(timespec="seconds")
-    _record(Subject(repository, int(issue), int(pull), login, since))
+    _record_all(Subject(repository, int(issue), int(pull), login, since))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,9 +11,20 @@ import yaml
 from vcr.errors import CannotOverwriteExistingCassetteException
 
 from bot.app_auth import AppAuth
+from bot.sandbox.server import Sandbox, running
 from tests.github.build import private_key
-from tests.github.operations import TAPES, play
-from tests.github.tapes import HERE, client, expected, subject, tape, without_secrets
+from tests.github.operations import TAPES, Subject
+from tests.github.tapes import (
+    HERE,
+    client,
+    expected,
+    record,
+    replay,
+    subject,
+    tape,
+    without_secrets,
+)
+from tests.sandbox.conftest import BOT_TOKEN
 from tests.sandbox.openapi import VARIABLE, description
 
 
@@ -22,11 +34,23 @@ def test_a_cassette_replays_to_its_end_and_says_the_same(name: str) -> None:
     credentials = lambda: "a-token"  # noqa: E731
     if name == "app":
         credentials = AppAuth("Iv1.x", private_key(), about.repository, monotonic=lambda: 0.0)
-    with tape("none").use_cassette(f"{name}.yaml", allow_playback_repeats=False) as cassette:
-        told = play(TAPES[name](client(credentials, about), about))
-    assert told == expected(name)
-    assert cassette.all_played
-    assert cassette.play_count == len(cassette)
+    assert replay(name, about, credentials) == expected(name)
+
+
+@pytest.mark.parametrize("name", ["reading", "writing"])
+def test_what_is_recorded_replays_without_the_server(
+    name: str, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox.open_issue("ada", "A question")
+    sandbox.commit("ada", "warm", {"experiments/warm/experiment.yaml": b"title: 1\n"}, "one")
+    sandbox.open_pull("ada", "Warm", None, "warm")
+    about = Subject("regatta-lab/lab", 1, 2, "grace", "2030-01-01T00:00:00+00:00")
+    with running(sandbox) as url:
+        api = f"{url}/api/v3"
+        record(name, about, lambda: BOT_TOKEN, folder=tmp_path, api=api)
+    told = replay(name, about, lambda: "another", folder=tmp_path, api=api)
+    assert told == expected(name, tmp_path)
+    assert BOT_TOKEN not in (tmp_path / f"{name}.yaml").read_text()
 
 
 def test_a_request_that_was_not_recorded_is_not_let_through() -> None:

@@ -1,6 +1,7 @@
 """What survives a job's machine, in a bucket: checkpoints, curves and reports; and that whoever
 goes on from them ends as one that was not disturbed, on disk."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import engine.train
 from engine.data import TokenStore
 from runner import (
     checkpoints,
+    outputs,
     record,
     reports,
     worker,
@@ -105,6 +107,27 @@ def test_a_checkpoint_that_was_changed_in_the_bucket_is_not_gone_on_from(
     with pytest.raises(StoreError, match=r"fast.s0/5 is not what was saved.*go on from an earlier"):
         brought([where])
     assert not (where.local() / "5").exists()
+
+
+@pytest.mark.parametrize("where_it_lies", ["params/stolen", "all", "beside"])
+def test_links_in_a_checkpoint_take_nothing_else_to_the_bucket(
+    bucket: Store, fake: fake_gcs.FakeGcs, tmp_path: Path, where_it_lies: str
+) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    (secrets / "key.pem").write_bytes(b"a-held-secret")
+    where = bucket.at("steps/words/ab/1-aa.scratch/checkpoints")
+    assert isinstance(where, Remote)
+    save(where, 5)
+    curve = where.local().with_name("curve")
+    curve.mkdir()
+    laid = curve / "losses" if where_it_lies == "beside" else where.local() / "5" / where_it_lies
+    laid.symlink_to(secrets if where_it_lies == "all" else secrets / "key.pem")
+    with contextlib.suppress(StoreError, outputs.BadOutput):
+        Copies(where, curve).look()
+    assert not [x for x in fake.buckets["jobs"].values() if b"a-held-secret" in x.data]
+    counts = ["5"] if where_it_lies == "all" else []  # a link to a folder is left out
+    assert bucket.list(where.key) == counts
 
 
 # ── Reports ──────────────────────────────────────────────────────────────────────────────────

@@ -179,6 +179,25 @@ def test_who_may_not_push_declares_from_a_fork_and_it_is_played_on_the_page(
     assert "Merged" in visitor.send("/pull/1/change", "grace", what="merge", base="main").text
 
 
+def test_a_check_runs_button_is_pressed_by_who_may_write(
+    visitor: Visitor, sandbox: Sandbox, told: Told
+) -> None:
+    declare(visitor)
+    pull = sandbox.pull(1).pull
+    assert pull is not None
+    button = {"label": "Cancel", "identifier": "cancel", "description": "Stop it"}
+    run = sandbox.create_check_run(
+        "regatta-lab[bot]", name="regatta / x", head_sha=pull.head_sha, actions=[button]
+    )
+    assert ">Cancel<" in visitor.get(f"/runs/{run.id}").text
+    assert visitor.send(f"/runs/{run.id}/press", "sam", identifier="cancel").status_code == 403
+    assert visitor.send(f"/runs/{run.id}/press", "ada", identifier="retry").status_code == 404
+    assert visitor.send(f"/runs/{run.id}/press", "ada", identifier="cancel").status_code == 200
+    (pressed,) = told("check_run")
+    assert pressed["requested_action"] == {"identifier": "cancel"}
+    assert (pressed["sender"]["login"], pressed["check_run"]["id"]) == ("ada", run.id)
+
+
 def test_checks_show_with_summary_and_picture(visitor: Visitor, sandbox: Sandbox) -> None:
     declare(visitor)
     pull = sandbox.pull(1).pull

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bot import sweep
 from runner import charts, faults
@@ -53,24 +54,21 @@ class Killer:
 
 def soak(deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY) -> dict[str, Any]:
     """Soak; figures of it. Raises AssertionError where something is there twice, or not at all."""
-    real, charts.png = charts.png, lambda _: PIXEL
     killer = Killer(seed, kill_every)
     began = time.monotonic()
-    try:
-        with (
-            tempfile.TemporaryDirectory() as there,
-            faults.hooked(killer),
-            a_lab(Path(there), StubRay(pace=48)) as lab,
-        ):
-            lab.sweep_every = sweep.EVERY
-            lab.die()
-            _live(lab, deliveries, random.Random(seed))
-            killer.quiet = True
-            lab.clock.advance(120)
-            lab.settle(10**6)
-            figures = _check(lab)
-    finally:
-        charts.png = real
+    with (
+        tempfile.TemporaryDirectory() as there,
+        mock.patch.object(charts, "png", return_value=PIXEL),
+        faults.hooked(killer),
+        a_lab(Path(there), StubRay(pace=48)) as lab,
+    ):
+        lab.sweep_every = sweep.EVERY
+        lab.die()
+        _live(lab, deliveries, random.Random(seed))
+        killer.quiet = True
+        lab.clock.advance(120)
+        lab.settle(10**6)
+        figures = _check(lab)
     seconds = time.monotonic() - began
     return figures | {
         "effects": killer.effects,

@@ -26,7 +26,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 def line(lab: Lab, pull: int, plan: int = 1) -> str:
     """The line to copy, as the plan's comment shows it."""
-    (body,) = [c for c in lab.comments(pull) if c.startswith(f"### Plan {plan}:")]
+    (body,) = [c for c in lab.comments(pull) if f"### Plan {plan}:" in c]
     found = re.search(r"^```\n(/run [a-z2-7-]{24})\n```$", body, re.MULTILINE)
     assert found
     return found[1]

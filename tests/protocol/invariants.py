@@ -1,0 +1,106 @@
+"""What must hold whatever happens, said without the rules: by GitHub's true state in the model."""
+
+from datetime import timedelta
+
+from bot import commands
+from bot.facts import Message
+from runner import record
+from tests.protocol.world import OWN, PLANS, THREAD, World, moment
+
+SETTLE = 30
+DAY = timedelta(hours=24)
+
+
+def meant(world: World, message: Message) -> str:
+    """The commit that whoever writes this now can have meant; "" where it is not clear.
+
+    A bare `/run` means what its author sees: the newest plan's comment, if that is of the head and
+    has lain there for `SETTLE` seconds, in which the head did not move.
+    """
+    (command,) = commands.read(message.body).commands
+    if message.commit:
+        return message.commit
+    if len(command.argument) == 40:
+        return command.argument
+    plans = {plan.n: plan for plan in planned(world)}
+    shown = [made for made in world.made if made.key.startswith("plan.")]
+    if command.argument:
+        (plan,) = [plan for plan in plans.values() if plan.code == command.argument]
+        return plan.commit
+    if not shown or world.head_repository != OWN:
+        return ""
+    newest = shown[-1]
+    plan = plans[int(newest.key.removeprefix("plan."))]
+    still = newest.moves == len(world.pushes) and plan.commit == world.head
+    return plan.commit if still and world.now - newest.at >= SETTLE else ""
+
+
+def planned(world: World) -> list[record.PlanRecord]:
+    """The plans on record, oldest first."""
+    found = [one.of for _, one in world.records if isinstance(one.of, record.PlanRecord)]
+    return sorted(found, key=lambda plan: plan.n)
+
+
+def may_launch(world: World, execution: str, attempt: str) -> str:
+    """What forbids that this attempt begins now; "" if nothing does."""
+    known = {path: found.of for path, found in world.records}
+    origin = known[f"executions/{execution}/execution"].origin
+    approval = known.get(
+        f"approvals/{THREAD.repository}/{THREAD.number}/{origin.approval.rpartition('/')[2]}"
+    )
+    if approval is None or not approval.approved:
+        return "nobody approved it"
+    asked = next((x for x in world.written if x.message.of.key(0) == approval.command), None)
+    if asked is None:
+        return "nobody commanded it"
+    message: Message = asked.message.of
+    if approval.by != message.author:
+        return "somebody else commanded it"
+    if asked.meant != origin.commit:
+        return f"{asked.meant[:1] or 'nothing'} was approved and {origin.commit[:1]} is launched"
+    if attempt != "t1":
+        return ""
+    plan = next(plan for plan in planned(world) if plan.n == origin.plan)
+    if world.role not in ("maintain", "admin")[world.policy :]:
+        return "the approver may not approve any more"
+    if world.head != origin.commit or plan.commit != origin.commit:
+        return "the head is another commit"
+    if plan.base_ref != world.base_ref:
+        return "it is to be merged into another branch"
+    if plan.plan is None or plan.plan.fingerprint != PLANS[world.lab].fingerprint:
+        return "the lab is another one"
+    if not asked.stands:
+        return "the review was dismissed"
+    if moment(world.now) - message.at >= DAY:
+        return "the approval is a day old"
+    return ""
+
+
+def broken(world: World) -> str:
+    """What is wrong with this world; "" if nothing is."""
+    if world.fault:
+        return world.fault
+    live = [job.execution for job in world.jobs if job.state == "running"]
+    if len(set(live)) < len(live):
+        return "two attempts of an execution live"
+    for one in world.written:
+        id = one.message.of.id
+        if {(id, "rocket"), (id, "confused")} <= world.reactions:
+            return f"the command {id} was answered with yes and with no"
+    keys = [made.key for made in world.made]
+    if len(set(keys)) < len(keys):
+        return f"something was said twice: {sorted(keys)}"
+    return ""
+
+
+def unanswered(world: World) -> str:
+    """What is missing in a world in which the bot is at rest; "" if nothing is."""
+    answers = {
+        found.of.command for _, found in world.records if isinstance(found.of, record.Approval)
+    }
+    for one in world.written:
+        message: Message = one.message.of
+        finals = {(message.id, "rocket"), (message.id, "confused")} & world.reactions
+        if len(finals) != (message.via == "comment") or message.key(0) not in answers:
+            return f"{message.body} ({message.id}) has no final answer"
+    return ""

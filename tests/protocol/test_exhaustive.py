@@ -1,0 +1,82 @@
+"""Whatever people do, in whatever order, and wherever the bot dies: only approved commits run.
+
+Every sequence of events is tried over the real rules, see `world`. A search says how many events
+come, how many of them while the bot is at work (the others find it at rest), and how often it dies;
+it may die between any two effects, and before and after each.
+"""
+
+import multiprocessing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.protocol.explore import Found, explore
+from tests.protocol.world import FORK, World
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search, and how many states it visited when it was last changed, rounded down."""
+
+    name: str
+    events: int
+    start: World
+    floor: int
+
+
+def plain(**changes: Any) -> World:
+    """Pushes, retargeting, commands of all forms, revoked roles, a changed policy; repetitions."""
+    return World(**{"fine": False, "wide": False, "deaths": 0, "untimely": 0, **changes})
+
+
+def wide(**changes: Any) -> World:
+    """Also reviews and their dismissal, upgrades of the lab, lost attempts, days that pass, roles
+    and policies that come back."""
+    return plain(wide=True, **changes)
+
+
+EVERY_DAY = [
+    Search("five events, a death anywhere", 5, plain(deaths=1), 120_000),
+    Search("four events, one while the bot works", 4, plain(untimely=1), 50_000),
+    Search(
+        "a fork: four events, a death anywhere", 4, plain(deaths=1, head_repository=FORK), 20_000
+    ),
+    Search("rarer events: three, a death anywhere", 3, wide(deaths=1), 30_000),
+    Search("rarer events: three, one while the bot works", 3, wide(untimely=1), 40_000),
+    Search("each effect: one event at any time, any deaths", 1, World(deaths=9, untimely=1), 1),
+]
+SLOW = [
+    Search("seven events", 7, plain(), 500_000),
+    Search("six events, a death anywhere", 6, plain(deaths=1), 500_000),
+    Search("five events, one while the bot works, a death anywhere", 5,
+           plain(deaths=1, untimely=1), 900_000),
+    Search("rarer events: four, one while the bot works", 4, wide(untimely=1), 400_000),
+    Search("rarer events: five", 5, wide(), 300_000),
+    Search("a fork: rarer events: four, a death anywhere", 4,
+           wide(deaths=1, head_repository=FORK), 200_000),
+]  # fmt: skip
+
+
+def searched(search: Search) -> Found:
+    return explore(search.start, search.events)
+
+
+def assert_nothing_is_broken(searches: list[Search]) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        for search, found in zip(searches, pool.imap(searched, searches), strict=True):
+            print(f"{search.name}: {found.states} states, {found.launches} launches")
+            assert not found.violation, f"{search.name}: {found.violation}: {found.trace}"
+            assert found.states >= search.floor
+            assert found.launches
+
+
+@pytest.mark.timeout(900)
+def test_whatever_happens_only_approved_commits_run() -> None:
+    assert_nothing_is_broken(EVERY_DAY)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_whatever_happens_in_seven_events_only_approved_commits_run() -> None:
+    assert_nothing_is_broken(SLOW)
