@@ -52,7 +52,7 @@ def command(
     try:
         event = handle.event_of(os.environ)
         described = load(cluster) if cluster else None
-        opened = Store(store, jobs=jobs)
+        opened = Store(handle.lasting(store), jobs=jobs)
         github = GitHub(
             repository,
             deployment.credentials("", repository, github_api),
@@ -73,7 +73,7 @@ def command(
             ray=ray,
         )
         ended = handle.work(reconciler, may_take=minutes * 60)
-    except (BadCluster, deployment.Unset, handle.NoEvent, RayError) as error:
+    except (BadCluster, deployment.Unset, handle.NoEvent, handle.NoPlace, RayError) as error:
         errors.print(Text(str(error), style="red"))
         sys.exit(2)
     except Later as error:

@@ -42,6 +42,21 @@ class Event:
     delivery: str  # a name for it; the same when somebody has the job run again
 
 
+class NoPlace(Exception):
+    """The store would not outlive this job; the message says where it can lie."""
+
+
+def lasting(store: str) -> str:
+    """`store`, if the next job finds it again. Raises NoPlace."""
+    if store.startswith("gs://") or Path(store).is_absolute():
+        return store
+    raise NoPlace(
+        f"The store {store!r} lies in the job's own folder, which the next job need not find. Let "
+        "the variable REGATTA_STORE name gs://bucket/prefix or, on a runner of yours, a folder by "
+        "its whole path."
+    )
+
+
 def event_of(environment: Mapping[str, str]) -> Event:
     """The event of this invocation, out of Actions' environment. Raises NoEvent."""
     name, path = environment.get("GITHUB_EVENT_NAME", ""), environment.get("GITHUB_EVENT_PATH", "")

@@ -128,6 +128,13 @@ def test_what_is_no_job_of_actions_is_refused_in_words(environment: dict[str, st
         handle.event_of(environment)
 
 
+def test_a_store_that_the_next_job_would_not_find_is_refused() -> None:
+    assert handle.lasting("gs://bucket/lab") == "gs://bucket/lab"
+    assert handle.lasting("/srv/regatta") == "/srv/regatta"
+    with pytest.raises(handle.NoPlace, match="REGATTA_STORE"):
+        handle.lasting("store")
+
+
 @pytest.mark.parametrize("body", [b"[]", b"null", b'{"action":"created","comment":null}', b"{}"])
 def test_an_odd_event_is_for_no_thread(lab: Lab, body: bytes) -> None:
     event = as_job(lab, {"X-GitHub-Event": "issue_comment"}, body)
