@@ -15,6 +15,7 @@ from typing import Any
 import jwt
 
 from bot.wire import Answer, Later, Moved, Refused, Unauthorized, Wire
+from runner import redact
 
 LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
 BACKDATED = timedelta(seconds=60)  # as GitHub advises
@@ -39,9 +40,10 @@ class AppAuth:
         self._repository = repository
         self._wire = Wire(api, monotonic)
         self._lock = threading.Lock()
-        self._token = ""
+        self._token = self._held = ""
         self._until: datetime | None = None
         self._id: int | None = None  # of the repository, whatever its name
+        redact.hold(private_key)
 
     def __call__(self) -> str:
         """The installation's token. Raises Later or Refused where GitHub gives none."""
@@ -78,6 +80,8 @@ class AppAuth:
         if self._id is None and len(made.get("repositories") or ()) == 1:
             self._id = int(made["repositories"][0]["id"])
         self._token = str(made["token"])
+        redact.hold(self._token, instead_of=self._held)
+        self._held = self._token
         self._until = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00"))
 
     def _installation(self) -> Any:

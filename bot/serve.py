@@ -67,6 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
         seconds_between_writes=settings.seconds_between_writes,
     )
     redact.hold(settings.webhook_secret, settings.credentials(), _token(settings.ray))
+    redact.hold(*redact.of_environment(os.environ))
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
