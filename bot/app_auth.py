@@ -40,9 +40,10 @@ class AppAuth:
         self._repository = repository
         self._wire = Wire(api, monotonic)
         self._lock = threading.Lock()
-        self._token = ""
+        self._token = self._held = ""
         self._until: datetime | None = None
         self._id: int | None = None  # of the repository, whatever its name
+        redact.hold(private_key)
 
     def __call__(self) -> str:
         """The installation's token. Raises Later where GitHub gives none: without a token nothing
@@ -80,7 +81,8 @@ class AppAuth:
         if self._id is None and len(made.get("repositories") or ()) == 1:
             self._id = int(made["repositories"][0]["id"])
         self._token = str(made["token"])
-        redact.hold(self._token)
+        redact.hold(self._token, instead_of=self._held)
+        self._held = self._token
         self._until = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00"))
 
     def _installation(self) -> Any:

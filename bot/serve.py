@@ -71,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
         seconds_between_writes=settings.seconds_between_writes,
     )
     secrets = (settings.webhook_secret, settings.old_secret, settings.credentials())
-    redact.hold(*secrets, _token(settings.ray))
+    redact.hold(*secrets, _token(settings.ray), *redact.of_environment(os.environ))
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
