@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from bot.reconcile import Reconciler
 from bot.serve import Settings, create_app
 from runner.launch import RayAddress
 from tests.payloads import NotHere, Payload, payloads
@@ -102,7 +103,7 @@ class Front:
         """The reconciler looks at all that was accepted, and nothing of it is left."""
         self.lab.settle()
         bot = self.lab.bot
-        assert bot is not None
+        assert isinstance(bot, Reconciler)
         assert not bot._failures
         assert not self.lab.records("aside")
         assert not self.lab.records("inbox")
