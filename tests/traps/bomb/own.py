@@ -12,5 +12,5 @@ def step(config, inputs, out):
         try:
             os.fork()
         except OSError:
-            os._exit(3)
+            break
     time.sleep(60)
