@@ -40,12 +40,14 @@ class AppAuth:
         self._repository = repository
         self._wire = Wire(api, monotonic)
         self._lock = threading.Lock()
-        self._token = ""
+        self._token = self._held = ""
         self._until: datetime | None = None
         self._id: int | None = None  # of the repository, whatever its name
+        redact.hold(private_key)
 
     def __call__(self) -> str:
-        """The installation's token. Raises Later or Refused where GitHub gives none."""
+        """The installation's token. Raises Later where GitHub gives none: without a token nothing
+        is known and nothing is done, which is no answer to what was going to be asked."""
         with self._lock:
             if not self._token or self._until is None or self._is_old(self._until):
                 self._get_token()
@@ -79,7 +81,8 @@ class AppAuth:
         if self._id is None and len(made.get("repositories") or ()) == 1:
             self._id = int(made["repositories"][0]["id"])
         self._token = str(made["token"])
-        redact.hold(self._token)
+        redact.hold(self._token, instead_of=self._held)
+        self._held = self._token
         self._until = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00"))
 
     def _installation(self) -> Any:
@@ -101,15 +104,20 @@ class AppAuth:
         """Ask as the App. Where the local clock was believed and is wrong, the refusal says what
         time it is, and the second word is right."""
         try:
-            return self._wire.send(verb, path, self._signed(), body=body)
-        except Unauthorized:
-            pass
-        try:
-            return self._wire.send(verb, path, self._signed(), body=body)
+            try:
+                return self._wire.send(verb, path, self._signed(), body=body)
+            except Unauthorized:
+                return self._wire.send(verb, path, self._signed(), body=body)
         except Unauthorized as error:
-            raise Refused(401, f"GitHub does not take the App's key: {error}") from None
+            raise Later(f"GitHub does not take the App's key: {error}") from None
+        except Refused as error:
+            raise Later(f"the App gets no token for {self._repository}: {error}") from None
 
     def _signed(self) -> str:
         now = self._wire.now() if self._wire.answered else datetime.now(UTC)
         claims = {"iat": now - BACKDATED, "exp": now + LIFE, "iss": self._app}
-        return jwt.encode(claims, self._key, algorithm="RS256")
+        try:
+            return jwt.encode(claims, self._key, algorithm="RS256")
+        except (ValueError, TypeError, jwt.PyJWTError):
+            words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
+            raise Later(words) from None  # what else is said of it may hold a part of it

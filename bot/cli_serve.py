@@ -1,6 +1,7 @@
 """`regatta serve`: the bot as a server."""
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
@@ -38,6 +39,13 @@ def command(
             "code runs under bubblewrap, and is refused where that does not work.",
         ),
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REGATTA_KEY",
+            help="A file from `regatta key new`: seals, plans and receipts on the site are signed.",
+        ),
+    ] = None,
     host: str = "127.0.0.1",
     port: int = 8080,
     metrics_port: Annotated[
@@ -52,7 +60,7 @@ def command(
 ) -> None:
     """Run the bot. Secrets come from the environment, or from files that it names."""
     from bot import serve as server
-    from runner import redact
+    from runner import redact, signing
     from runner.cluster import BadCluster, load
     from runner.launch import RayAddress, RayError
 
@@ -73,6 +81,7 @@ def command(
                 seconds_between_writes=seconds_between_writes,
                 cluster=described,
                 isolation=server.isolation(trust_approved_code),
+                key=signing.read_key(key) if key else None,
                 host=host,
                 port=port,
                 metrics_host=metrics_host,
@@ -80,7 +89,7 @@ def command(
                 log_form=logs or ("text" if sys.stderr.isatty() else "json"),
             )
         )
-    except (BadCluster, deployment.Unset, RayError) as error:
+    except (BadCluster, deployment.Unset, RayError, signing.BadKey) as error:
         _stop(str(error))
 
 

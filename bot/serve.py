@@ -17,9 +17,10 @@ from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
-from runner import isolate, redact, upload
+from runner import isolate, redact, signing, upload
 from runner.cluster import Described
 from runner.launch import RayAddress, RayJobs
+from runner.signing import Key
 from runner.store import Store
 
 log = logging.getLogger("regatta.serve")
@@ -42,6 +43,7 @@ class Settings:
     seconds_between_writes: float = 1.0
     cluster: Described | None = None  # without one, Ray queues what was approved
     isolation: Isolated = ""  # of code of an experiment's own, which is refused without one
+    key: Key | None = None  # that seals, plans and receipts are signed with
     host: str = "127.0.0.1"
     port: int = 8080
     old_secret: str = ""  # accepted too, while the webhook's secret is being changed
@@ -71,17 +73,19 @@ def create_app(settings: Settings) -> FastAPI:
         seconds_between_writes=settings.seconds_between_writes,
     )
     secrets = (settings.webhook_secret, settings.old_secret, settings.credentials())
-    redact.hold(*secrets, _token(settings.ray))
+    redact.hold(*secrets, _token(settings.ray), *redact.of_environment(os.environ))
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
     def rebuild() -> None:
         try:
             host = github.url.removesuffix(f"/{github.name}")
-            build(store, pages, lab=github.name, repository_url=host)
+            build(store, pages, lab=github.name, repository_url=host, key=settings.key)
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
 
+    if settings.key:
+        signing.keep(store, settings.key, github.now())
     rebuild()
     ray = RayJobs(settings.ray, store.id)
     reconciler = Reconciler(

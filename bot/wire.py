@@ -7,6 +7,7 @@ write goes must not be for others to say.
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -116,8 +117,9 @@ class Wire:
         except (requests.RequestException, OSError) as error:
             # `from None`: what requests says of a header may hold the token.
             raise Later(f"{verb} {path}: {type(error).__name__}") from None
-        if date := answer.headers.get("date"):
-            self._date = (parsedate_to_datetime(date), self._monotonic())
+        with suppress(ValueError, TypeError):  # no date, or none that can be read
+            date = parsedate_to_datetime(answer.headers.get("date", ""))
+            self._date = (date, self._monotonic())
         if answer.status_code in MOVED:
             raise Moved(self._below(answer.headers.get("location", "")))
         if answer.status_code >= 400:

@@ -8,6 +8,7 @@ import base64
 import html
 import re
 import threading
+from collections.abc import Mapping
 from typing import TypeVar
 
 from runner.record import Record
@@ -15,6 +16,7 @@ from runner.record import Record
 R = TypeVar("R", bound=Record)
 SHORTEST = 8  # characters; what is shorter stands in many a word by chance
 IN_PLACE = "[secret]"
+NAMED = re.compile(r"(TOKEN|SECRET|KEY|PASSWORD)$", re.IGNORECASE)
 MOST_LINES = 200  # of one secret
 
 _patterns: dict[str, list[str]] = {}  # by secret
@@ -22,10 +24,12 @@ _found: re.Pattern[str] | None = None
 _adding = threading.Lock()
 
 
-def hold(*secrets: str) -> None:
-    """Keep these out of all that is quoted from now on; of one of many lines, each line too."""
+def hold(*secrets: str, instead_of: str = "") -> None:
+    """Keep these out of all that is quoted from now on; of one of many lines, each line too.
+    `instead_of` one that means nothing any more."""
     global _found
     with _adding:
+        _patterns.pop(instead_of.strip(), None)
         for secret in secrets:
             lines = secret.split("\n")[:MOST_LINES]
             for one in (secret.strip(), *map(str.strip, lines)):
@@ -35,6 +39,11 @@ def hold(*secrets: str) -> None:
         longest = sorted(_patterns, key=len, reverse=True)
         forms = [form for one in longest for form in _patterns[one]]
         _found = re.compile("|".join(forms)) if forms else None
+
+
+def of_environment(variables: Mapping[str, str]) -> list[str]:
+    """The values of those whose names say that they are secrets."""
+    return [value for name, value in variables.items() if NAMED.search(name)]
 
 
 def clean(text: str) -> str:

@@ -118,8 +118,22 @@ def test_another_key_is_refused_in_words(app: App, keys: tuple[str, str]) -> Non
     )
     assert other.decode() != keys[0]
     auth = AppAuth("Iv1.sandbox", other.decode(), NAME, api=f"{app.url}/api/v3")
-    with pytest.raises(Refused, match="does not take the App's key"):
+    with pytest.raises(Later, match="does not take the App's key"):
         auth()
+    auth = AppAuth("Iv1.sandbox", "no key at all", NAME, api=f"{app.url}/api/v3")
+    with pytest.raises(Later, match="PEM") as unread:
+        auth()
+    assert "no key at all" not in str(unread.value)
+
+
+def test_without_a_token_nothing_is_taken_for_refused(app: App) -> None:
+    github = app.client()
+    app.sandbox.faults.add(Fault("expired", "POST", "/comments$"))
+    app.sandbox.faults.add(Fault("status_before", "GET", "/installation$", status=404))
+    with pytest.raises(Later, match="gets no token"):  # the App was removed just then
+        github.create_comment(1, "hello")
+    github.create_comment(1, "hello")
+    assert [each.body for each in app.sandbox.issue(1).comments] == ["hello"]
 
 
 def test_a_suspended_installation_is_a_matter_of_time(app: App) -> None:

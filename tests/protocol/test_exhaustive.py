@@ -54,7 +54,7 @@ SLOW = [
     Search("rarer events: four, one while the bot works", 4, wide(untimely=1), 400_000),
     Search("rarer events: five", 5, wide(), 300_000),
     Search("a fork: rarer events: four, a death anywhere", 4,
-           wide(deaths=1, head_repository=FORK), 200_000),
+           wide(deaths=1, head_repository=FORK), 100_000),
 ]  # fmt: skip
 
 

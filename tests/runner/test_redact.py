@@ -87,3 +87,15 @@ def test_what_a_job_says_is_recorded_without_them() -> None:
     assert (said.why, said.receipt) == ("KeyError: [secret]", {"jax": "[secret]"})
     plain = ended.model_copy(update={"why": "KeyError", "receipt": {}})
     assert redact.cleaned(plain) is plain
+
+
+def test_one_that_means_nothing_any_more_is_let_go() -> None:
+    redact.hold("a-new-token", instead_of=SECRET)
+    assert redact.clean(f"{SECRET} a-new-token") == f"{SECRET} [secret]"
+
+
+def test_of_the_environment_what_is_called_a_secret_is_one() -> None:
+    found = redact.of_environment(
+        {"WANDB_API_KEY": "a", "REGATTA_WEBHOOK_SECRET": "b", "PATH": "c", "TOKEN_FILE": "d"}
+    )
+    assert found == ["a", "b"]

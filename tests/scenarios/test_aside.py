@@ -19,11 +19,11 @@ class Poison:
         self.times = 0
         self.real = reconcile.decide
 
-    def __call__(self, thread: Any, recorded: Any) -> Any:
+    def __call__(self, thread: Any, *more: Any) -> Any:
         if any("poison" in message.body for message in thread.messages):
             self.times += 1
             raise self.error("poison")
-        return self.real(thread, recorded)
+        return self.real(thread, *more)
 
 
 @pytest.fixture
