@@ -274,7 +274,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--into", type=Path, default=RESULTS)
     options = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine("fastapi", "uvicorn", "ray")}
+    results: dict[str, Any] = {
+        "machine": machine("fastapi", "uvicorn", "ray"),
+        "load": os.getloadavg()[0],  # of others, on a machine that should be quiet
+    }
     with tempfile.TemporaryDirectory() as folder, local_ray(Path(folder) / "ray") as ray:
         wait_for_quiet()
         home = Path(folder)
