@@ -15,9 +15,10 @@ test: .venv/ready-for-tests bubblewrap
 test-slow: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
-# Ten thousand deliveries, and the bot's process ends at every 25th effect. Takes an hour or two.
+# So many deliveries, and the bot's process ends at every 25th effect. Ten thousand take hours.
+DELIVERIES ?= 10000
 soak: .venv/ready-for-tests
-	$(BIN)/python -m tests.scenarios.soak
+	$(BIN)/python -m tests.scenarios.soak --deliveries $(DELIVERIES)
 
 # Code of an experiment's own runs under it; where it is missing, its tests say that they did not run.
 APT := apt-get install --quiet --quiet --yes bubblewrap

@@ -119,7 +119,8 @@ class Actor:
         waiting = False
         for key in record.names(self._store, folder):
             done = self._read(f"{folder}/{key}/done")
-            if not (done and done.get("unsure")) or self._read(f"{folder}/{key}/weeded"):
+            weeded = self._read(f"{folder}/{key}/weeded") is not None
+            if weeded or not (done and done.get("unsure")):
                 continue
             since = self._watched.setdefault(f"{folder}/{key}/done", self._github.now())
             if self._github.now() - since < WATCH:

@@ -74,6 +74,13 @@ def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
     store.remove(path)
 
 
+def tidy(store: Store, repository: int) -> None:
+    """Take out of the inbox what is dealt with and what a death left there nevertheless."""
+    for id, name in list(waiting(store, repository)):
+        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
+            store.remove(f"records/inbox/{_place(id)}/{name}.json")
+
+
 def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
     """Whether a comment or review was heard of before, in whichever way. Reads all of the thread's
     deliveries: for sweeps."""

@@ -137,6 +137,7 @@ class Reconciler:
 
     def _take_stock(self) -> None:
         """Before the first look: do the records go as far as what GitHub and Ray show?"""
+        heard.tidy(self._store, self._github.id)
         sweep.restored(self._store, self._github)
         if self._ray is not None:
             restore.stop_orphans(self._store, self._ray)
@@ -202,6 +203,10 @@ class Reconciler:
             self._failures.pop(id, None)
 
     def _look(self, id: ThreadId) -> timedelta | None:
+        again = self._carry_on(id)
+        unsure = self._actor.finish(id)
+        if unsure is not None:
+            return min(unsure, again) if again else unsure
         waiting = heard.unhandled(self._store, id)
         ends = self._tries.ended_by(id, waiting)
         for one in ends:
@@ -218,10 +223,6 @@ class Reconciler:
 
     def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
         """Look at a thread and, if there is an `only`, at no other delivery's commands."""
-        again = self._carry_on(id)
-        unsure = self._actor.finish(id)
-        if unsure is not None:
-            return min(unsure, again) if again else unsure
         postponed: dict[str, float] = {}  # what may not be written yet: seconds to wait
         for _ in range(MOST_ROUNDS):
             thread, deliveries, due = self._decide(id, only, postponed)

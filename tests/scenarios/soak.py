@@ -66,6 +66,7 @@ def soak(deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY) -> dict[s
         lab.die()
         _live(lab, deliveries, random.Random(seed))
         killer.quiet = True
+        lab.die()  # the next life takes stock
         lab.clock.advance(120)
         lab.settle(10**6)
         figures = _check(lab)
