@@ -82,7 +82,7 @@ def test_a_line_says_what_it_is_about(stream: io.StringIO) -> None:
 
 def test_libraries_speak_up_for_warnings_only(stream: io.StringIO) -> None:
     logging.getLogger("urllib3").info("a connection")
-    logging.getLogger("uvicorn.error").warning("a warning")
+    logging.getLogger("some.library").warning("a warning")
     assert [line["message"] for line in lines(stream)] == ["a warning"]
 
 

@@ -210,7 +210,7 @@ def test_its_environment_is_built_from_nothing(
     assert "a secret" not in made.values()
     assert set(made) - {"PATH", "HOME", "LANG"} == {
         *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_JOB_START_TIMEOUT_SECONDS"),
-        *("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT"),
+        *("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT", "RAY_JOB_STOP_WAIT_TIME_S"),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
     }
 

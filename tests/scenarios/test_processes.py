@@ -18,12 +18,13 @@ import pytest
 from bot import labfile
 from bot.sandbox.sandbox import make_sandbox
 from bot.sandbox.server import running
+from runner import isolate
 from runner.guard import PR_SET_CHILD_SUBREAPER, descendants
 from runner.launch import RayAddress
 from runner.local_ray import local_ray
 from tests.scenarios.lab import EXPERIMENT, ROOT, SECRET, TEXT, TOKENS, form_body
 
-BEATS = 11
+BEATS = 11 if isolate.probe() else 10  # where own code is isolated, nobody has to run it again
 LONGER = EXPERIMENT.replace("num_train_steps: 16", "num_train_steps: 120")
 
 

@@ -15,6 +15,7 @@ _VOLATILE = [
     (re.compile(r"http://127\.0\.0\.1:\d+"), "HOST"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(Z| UTC)?"), "TIME"),
     (re.compile(r"\b\d+ (s|min)\b( \d+ s)?"), "DURATION"),
+    (re.compile(r"\b[a-z2-7]{4}(-[a-z2-7]{4}){4}\b"), "CODE"),  # of a plan: random
 ]
 _IDS = re.compile(
     r"\b(x[0-9a-f]{16}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{16}|[0-9a-f]{12}|\d{4}(?=-\d\b))\b"
