@@ -4,13 +4,16 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow bubblewrap soak record bench lint lock clean
+.PHONY: demo test test-long test-slow bubblewrap soak record bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
 
 test: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -n 2 --dist loadfile
+
+test-long: .venv/ready-for-tests
+	$(BIN)/pytest -m long
 
 test-slow: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -m slow -n 2 --dist loadfile

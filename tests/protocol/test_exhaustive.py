@@ -71,7 +71,8 @@ def assert_nothing_is_broken(searches: list[Search]) -> None:
             assert found.launches
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_whatever_happens_only_approved_commits_run() -> None:
     assert_nothing_is_broken(EVERY_DAY)
 

@@ -62,6 +62,7 @@ def tell_safely(at: tuple[str, int]) -> tuple[tuple[str, int], bool, dict[str, A
     return at, dies.died, seen
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # hundreds of stories, on all cores
 def test_a_death_at_any_point_of_the_story_changes_nothing_in_the_end() -> None:
     undisturbed, quiet = tell(None)
