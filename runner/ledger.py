@@ -1,7 +1,7 @@
 """What executions that were approved on GitHub have taken of people's budgets, or set aside: read
 from records, so that nothing is lost when the bot is restarted. See `runner.allowance`."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from runner import allowance, record
 from runner.allowance import Spending
@@ -50,20 +50,21 @@ class Ledger:
         hours = allowance.device_hours(plan, max(0.0, seconds))
         return (Spending(by, kind, hours, result.at) if claimed else None), True
 
-    def _about_to_be(self, known: set[str]) -> Iterator[Spending]:
-        """Approvals on record whose executions are not, because the bot died between the two."""
-        for place in (
-            f"{repository}/{pull}"
-            for repository in record.names(self._store, "approvals")
-            for pull in record.names(self._store, f"approvals/{repository}")
-        ):
-            for name in record.names(self._store, f"approvals/{place}"):
-                approval = record.require(self._store, f"approvals/{place}/{name}", Approval)
-                if not approval.approved or approval.execution in known:
-                    continue
-                found = record.require(self._store, f"plans/{place}/{approval.plan}", PlanRecord)
-                if found.plan:
-                    hours = allowance.device_hours(
-                        found.plan, found.limit_seconds or allowance.LEAST
-                    )
-                    yield Spending(approval.by.id, allowance.largest(found.plan).kind, hours)
+    def _about_to_be(self, known: Container[str]) -> Iterator[Spending]:
+        for approval, plan in about_to_be(self._store, known):
+            if plan.plan:
+                hours = allowance.device_hours(plan.plan, plan.limit_seconds or allowance.LEAST)
+                yield Spending(approval.by.id, allowance.largest(plan.plan).kind, hours)
+
+
+def about_to_be(store: Store, known: Container[str]) -> Iterator[tuple[Approval, PlanRecord]]:
+    """Approvals on record whose executions are not among the `known` ones, because the bot died
+    between the two; each with its plan."""
+    for repository in record.names(store, "approvals"):
+        for pull in record.names(store, f"approvals/{repository}"):
+            place = f"{repository}/{pull}"
+            for name in record.names(store, f"approvals/{place}"):
+                approval = record.require(store, f"approvals/{place}/{name}", Approval)
+                if approval.approved and approval.execution not in known:
+                    path = f"plans/{place}/{approval.plan}"
+                    yield approval, record.require(store, path, PlanRecord)

@@ -21,13 +21,12 @@ from runner import record
 from runner.admission import Refused, Request, admit, priority_of
 from runner.allowance import largest
 from runner.cluster import Described
+from runner.ledger import about_to_be
 from runner.queues import Entry, Queue, Start
 from runner.record import (
-    Approval,
     Claimed,
     Execution,
     Plan,
-    PlanRecord,
     Result,
 )
 from runner.schedule import Cluster, Place, Policy, forecast, schedule
@@ -199,19 +198,10 @@ class Turns:
     def _about_to_be(self) -> Iterator[Life]:
         """Approvals on record whose executions are not, because the bot died between the two."""
         known = set(record.names(self._store, "executions"))
-        for place in (
-            f"{repository}/{pull}"
-            for repository in record.names(self._store, "approvals")
-            for pull in record.names(self._store, f"approvals/{repository}")
-        ):
-            for name in record.names(self._store, f"approvals/{place}"):
-                approval = record.require(self._store, f"approvals/{place}/{name}", Approval)
-                if not approval.approved or approval.execution in known:
-                    continue
-                found = record.require(self._store, f"plans/{place}/{approval.plan}", PlanRecord)
-                if found.plan:
-                    who, id = approval.by.login, approval.execution
-                    yield Life(request_of(id, found.plan, who, approval.at))
+        for approval, plan in about_to_be(self._store, known):
+            if plan.plan:
+                who, id = approval.by.login, approval.execution
+                yield Life(request_of(id, plan.plan, who, approval.at))
 
 
 def _request(execution: Execution) -> Request | None:
