@@ -198,7 +198,9 @@ def test_an_attempt_whose_steps_were_lost_leaves_no_report_so_that_the_next_one_
         raise execute.StepsLost("a: the worker died")
 
     monkeypatch.setattr(execute, "run", lose)
-    spec = AttemptSpec(attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan)
+    spec = AttemptSpec(
+        attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, isolation="own machine"
+    )
     folder = store.path(f"work/{spec.folder}")
     folder.mkdir(parents=True)
     assert worker._attempt(store, folder, spec.canonical()) == PREEMPTED
