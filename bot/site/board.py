@@ -37,6 +37,11 @@ class Entry:
         return self.execution.plan
 
     @property
+    def names(self) -> list[str]:
+        """What its runs are called."""
+        return [f"{run.execution}.{record.run_name(run.arm, run.seed)}" for run in self.runs]
+
+    @property
     def records(self) -> list[record.Record]:
         """All that the records say about it, in a fixed order."""
         known = (self.execution, self.result, self.seal, self.approval)

@@ -22,13 +22,8 @@ HEIGHT = 300
 
 
 def page_of(execution: str, arm: str, seed: int) -> str:
-    """Where a run's page lies, below the site's folder."""
+    """Where a run's page lies, below the site's folder; its figures are beside it, in a `.js`."""
     return f"runs/{execution}.{run_name(arm, seed)}.html"
-
-
-def script_of(execution: str, arm: str, seed: int) -> str:
-    """Where its figures lie."""
-    return f"runs/{execution}.{run_name(arm, seed)}.js"
 
 
 def of_run(entry: Entry, run: record.Run) -> Chart:
@@ -47,7 +42,7 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
             "tokens": ("step", a_step),
             "flops": ("step", rounded(a_step * arm.model_flops / arm.tokens, 12)),
         },
-        script=script_of(run.execution, run.arm, run.seed),
+        script=page_of(run.execution, run.arm, run.seed).removesuffix("html") + "js",
         table="curve",
         columns={"step": "Step", "tokens": "Tokens seen", "loss": LOSS},
         drawing=Drawing(Axis("Tokens seen"), Axis(LOSS), [Mark(points)]),
@@ -64,10 +59,14 @@ def of_execution(entry: Entry) -> Chart:
     most = max(100, MOST_OF_ALL // (len(seeds) + len(means) or 1))
     arms = list(dict.fromkeys(curve.arm for curve in seeds))
     marks = [
-        Mark(list(zip(curve.tokens, curve.loss, strict=True)), colour=arms.index(curve.arm), **how)
+        Mark(
+            list(zip(curve.tokens, curve.loss, strict=True)),
+            colour=arms.index(curve.arm),
+            faint=faint,
+            name="" if faint else curve.arm,
+        )
         for curves, faint in ((seeds, True), (means, False))
         for curve in curves
-        for how in [{"faint": faint, "name": "" if faint else curve.arm}]
     ]
     lines = [
         f"{curve.arm} ends at {curve.loss[-1]:.4g} after {curve.tokens[-1]:,.0f} tokens"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.site import chart, executions, forecast_page, public, signed
+from bot.site import chart, executions, forecast_page, public, runs, signed
 from bot.site.board import Lab, read_lab
 from bot.site.boards import whisker
 from bot.site.files import File, is_site, made_from, put
@@ -80,7 +80,9 @@ def files(
         yield from signed.files(store, facts, key)
     yield from public.files(this.pages, this.told)
     for entry in facts.entries:
+        yield from runs.files(entry, this, store)
         yield from executions.files(entry, this)
+    yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield this.page("index.html", "index.html", facts=facts, whisker=whisker)

@@ -1,6 +1,8 @@
 """What templates are given: figures as people read them, links that know where they lead, and what
 stands on every page. Strangers' words are escaped."""
 
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ PLACES = {  # of the navigation
     "index.html": "Leaderboard",
     "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
+    "compare.html": "Compare",
     "audit.html": "Audit",
 }
 
@@ -61,11 +64,13 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         return f"{host}/{quote(origin.repository_name)}/commit/{origin.commit}" if host else None
 
     pages.globals.update(
+        compared=compared,
         lab=lab,
         signs=signs,
         marks=MARKS,
         places=PLACES,
         thread=thread,
+        host=host,
         commit=commit,
         ordered=steps_view.ordered,
         ended=steps_view.ended,
@@ -76,6 +81,7 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         count=figures.count,
         flow=figures.flow,
         cell=cell,
+        shell=shlex.quote,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
         expected=lambda expect: verdicts.parse_expect(expect).words,
@@ -83,6 +89,11 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
     )
     return pages
+
+
+def compared(names: Iterable[str]) -> str:
+    """The state of a link to the comparison of these runs, whose names may hold a comma."""
+    return "runs=" + quote(",".join(quote(name, safe="") for name in names), safe=",")
 
 
 def cell(value: Any) -> str:

@@ -43,7 +43,7 @@ const regatta = (() => {
     return found;
   };
   const written = (map) =>
-    [...map].map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(value)}`).join("&");
+    [...map].map((pair) => pair.map(encodeURIComponent).join("=")).join("&").replaceAll("%2C", ",");
   const state = {
     get: (key, otherwise = "") => read().get(key) ?? otherwise,
     // Write some keys at once; what is "" or equal to nothing is left out.
