@@ -10,11 +10,14 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
+from statistics import fmean
 
 from runner import record
 from runner.analysis import verdicts
 from runner.analysis.verdicts import ArmSummary
+from runner.hardware import KINDS
 from runner.store import Store
 
 
@@ -96,6 +99,28 @@ class Row:
         """Mean ± spread."""
         around = self.summary.spread or 0.0
         return self.mean - around, self.mean + around
+
+    @property
+    def ended(self) -> datetime:
+        """When its figures were known."""
+        return self.entry.result.at if self.entry.result else self.entry.execution.at
+
+    @property
+    def hardware_flops(self) -> float | None:
+        """What its devices could have done while one of its runs trained, from the speed that jobs
+        reported; None where they reported none."""
+        plan = self.entry.plan
+        kind, speeds = (
+            KINDS.get(plan.resources.kind),
+            [
+                run.tokens_per_second
+                for run in self.entry.runs
+                if run.arm == self.arm and run.tokens_per_second
+            ],
+        )
+        if kind is None or not speeds:
+            return None
+        return self.planned.tokens / fmean(speeds) * plan.resources.count * kind.peak_flops
 
     @property
     def planned(self) -> record.PlannedArm:

@@ -1,6 +1,5 @@
 """Charts of training: the curve of a run, those of an execution, and those of any runs together."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -147,7 +146,7 @@ def _spec(*, lines: str, legend: bool) -> Mapping[str, Any]:
     scale = alt.Scale(zero=False)
     colour = alt.Color(f"{lines}:N").title(None)
     colour = colour.legend(
-        orient="top", symbolType="stroke", symbolOpacity=1, offset=24, columns=2, labelLimit=320
+        orient="top", symbolType="stroke", symbolOpacity=1, offset=30, columns=2, labelLimit=320
     )
     if not legend:
         colour = colour.legend(None)
@@ -162,7 +161,7 @@ def _spec(*, lines: str, legend: bool) -> Mapping[str, Any]:
     near = _near(base, x, alt.Y("smooth:Q").scale(scale), colour).encode(
         tooltip=[*tips, alt.Tooltip("loss:Q", format=".4f"), alt.Tooltip("smooth:Q", format=".4f")]
     )
-    return _plain(alt.layer(faint, bold, near, height=HEIGHT, width="container"))
+    return plain(alt.layer(faint, bold, near, height=HEIGHT, width="container"))
 
 
 @cache
@@ -170,7 +169,7 @@ def _of_arms() -> Mapping[str, Any]:
     x = alt.X("tokens:Q").title(CHOICES["tokens"]).scale(nice=False).axis(_tokens())
     colour = alt.Color("arm:N").title(None)
     colour = colour.legend(
-        orient="top", symbolType="stroke", symbolOpacity=1, offset=24, columns=4, labelLimit=240
+        orient="top", symbolType="stroke", symbolOpacity=1, offset=30, columns=4, labelLimit=240
     )
     y = alt.Y("loss:Q").title(LOSS).scale(zero=False)
     thin = (
@@ -188,7 +187,7 @@ def _of_arms() -> Mapping[str, Any]:
             alt.Tooltip("loss:Q", format=".4f", title="mean loss"),
         ]
     )
-    return _plain(alt.layer(thin, bold, near, height=HEIGHT, width="container"))
+    return plain(alt.layer(thin, bold, near, height=HEIGHT, width="container"))
 
 
 def _tokens() -> alt.Axis:
@@ -205,7 +204,8 @@ def _near(base: Any, x: Any, y: Any, colour: Any) -> Any:
     return points.encode(opacity=seen).add_params(near)
 
 
-def _plain(chart: Any) -> Mapping[str, Any]:
+def plain(chart: Any) -> Mapping[str, Any]:
+    """An Altair chart as Vega-Lite without a look of its own: the page says how charts look."""
     found = dict(chart.to_dict())
-    found.pop("config", None)  # the page says how charts look
-    return copy.deepcopy(found)
+    found.pop("config", None)
+    return found

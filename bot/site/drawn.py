@@ -161,5 +161,5 @@ def short(value: float) -> str:
         return f"{mantissa}e{int(exponent)}"
     for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if size >= unit:
-            return f"{value / unit:.4g}{letter}"
+            return f"{value / unit:.3g}{letter}"
     return f"{value:.4g}"

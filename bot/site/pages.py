@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.site import chart, executions, forecast_page, public, runs, signed
+from bot.site import boards, chart, executions, forecast_page, front, public, runs, signed
 from bot.site.board import Lab, read_lab
-from bot.site.boards import whisker
 from bot.site.files import File, is_site, made_from, put
 from bot.site.templating import HERE, look
 from bot.site.twins import leaderboard
@@ -85,4 +84,5 @@ def files(
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
-    yield this.page("index.html", "index.html", facts=facts, whisker=whisker)
+    yield from boards.files(facts, this)
+    yield front.page(facts, this)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import jinja2
 
+from bot.site.drawn import short
 from bot.site.files import File, made_from
 from runner import figures, record, steps_view
 from runner.analysis import verdicts
@@ -18,7 +19,7 @@ from runner.analysis import verdicts
 HERE = Path(__file__).parent
 MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
 PLACES = {  # of the navigation
-    "index.html": "Leaderboard",
+    "leaderboards.html": "Leaderboards",
     "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
     "compare.html": "Compare",
@@ -82,6 +83,7 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         flow=figures.flow,
         cell=cell,
         shell=shlex.quote,
+        short=short,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
         expected=lambda expect: verdicts.parse_expect(expect).words,

@@ -124,8 +124,10 @@
         spec.datasets[name] = found.filter((row) => [...fields].every((f) => !(row[f] <= 0)));
       }
     }
-    const ink = ["ink", "quiet", "line", "paper"].map((name) => ({ name, value: colour(name) }));
-    spec.params = [...(spec.params ?? []), ...ink];
+    // Colours of the theme, by which a description may call its marks.
+    const named = { ink: "ink", quiet: "quiet", first: "c0", second: "c1" };
+    const params = Object.entries(named).map(([name, of]) => ({ name, value: colour(of) }));
+    spec.params = [...(spec.params ?? []), ...params];
     return spec;
   };
   const draw = async (figure) => {
