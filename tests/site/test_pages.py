@@ -4,7 +4,7 @@ import json
 import time
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -85,16 +85,27 @@ def test_an_empty_store_says_how_to_take_part(store, tmp_path):
     assert "table" not in page.tags
 
 
-def test_the_front_page_shows_the_board_what_runs_and_what_is_wished_for(filled, tmp_path):
+def test_the_front_page_shows_what_runs_was_judged_and_is_wished_for(filled, tmp_path):
     build(filled, tmp_path / "site", repository_url=HOST)
     page = Page(tmp_path / "site" / "index.html")
-    assert "2.620 ± 0.040" in page.text
-    assert "✓ confirmed ✗ refuted" in page.text
     assert "A longer run running since" in page.text
     assert "Does weight decay matter? #3, sealed by ada" in page.text
-    assert page.text.index("2.620") < page.text.index("3.420")
-    assert f"{HOST}/regatta/lab/pull/2" in page.links
+    assert "✓ confirmed eval/bpb of fast minus slow is below −0.05 80 % sure" in page.text
+    assert "✗ refuted eval/bpb of fast is within 2 ± 0.2 80 % sure" in page.text
+    assert page.text.index("2.620 ± 0.040") < page.text.index("3.420")
     assert f"{HOST}/regatta/lab/issues/3" in page.links
+
+
+def test_the_board_shows_figures_verdicts_tiers_and_the_frontier(filled, tmp_path):
+    synthetic.finish(filled, synthetic.execution(synthetic.plan(), "8", pull=None), synthetic.PLAIN)
+    build(filled, tmp_path / "site", repository_url=HOST)
+    page = Page(tmp_path / "site" / "leaderboards.html")
+    assert "2.620 ± 0.040 ◆ on the frontier" in page.text
+    assert "reproduced ✓ confirmed ✗ refuted" in page.text
+    assert "local run, unsigned" in page.text
+    assert "self-reported" in page.text
+    assert page.text.index("2.620 ± 0.040 ◆") < page.text.index("3.420")
+    assert f"{HOST}/regatta/lab/pull/2" in page.links
 
 
 def test_an_executions_page_begins_with_its_verdicts(filled, tmp_path):
@@ -144,7 +155,7 @@ def test_a_local_run_says_that_nobody_approved_it(store, tmp_path):
     synthetic.finish(store, synthetic.execution(synthetic.plan(), pull=None), synthetic.PLAIN)
     build(store, tmp_path / "site", repository_url=HOST)
     assert "nobody: a local run, unsigned" in page_of(tmp_path / "site").text
-    assert "local run, unsigned" in Page(tmp_path / "site" / "index.html").text
+    assert "local run, unsigned" in Page(tmp_path / "site" / "leaderboards.html").text
 
 
 def test_a_failed_run_is_named_with_its_reason(store, tmp_path):
@@ -162,7 +173,7 @@ def test_a_failed_run_is_named_with_its_reason(store, tmp_path):
     text = page_of(tmp_path / "site").text
     assert "fast.s1 failed: loss not finite at step 9" in text
     assert "inconclusive: incomplete, 2 of 3 seeds; no figure for fast.s1" in text
-    assert "2 of 3" in Page(tmp_path / "site" / "index.html").text
+    assert "2 of 3" in Page(tmp_path / "site" / "leaderboards.html").text
 
 
 def test_every_link_within_the_site_leads_somewhere_also_from_a_file(filled, tmp_path):
@@ -175,7 +186,10 @@ def test_every_link_within_the_site_leads_somewhere_also_from_a_file(filled, tmp
             assert not link.startswith("/")
             target = page.path.parent / parts.path if parts.path else page.path
             assert target.is_file(), link
-            if parts.fragment:
+            if parts.fragment.startswith("runs="):
+                for name in unquote(parts.fragment.removeprefix("runs=")).split(","):
+                    assert (tmp_path / "site" / "runs" / f"{name}.js").is_file()
+            elif parts.fragment:
                 assert parts.fragment in Page(target.resolve()).ids
 
 
@@ -205,7 +219,7 @@ def test_strangers_words_are_shown_as_words(store, tmp_path):
     build(store, tmp_path / "site", lab=EVIL, repository_url=HOST)
     front = Page(tmp_path / "site" / "index.html")
     own = page_of(tmp_path / "site", "2").tags.count("script")  # the same on each page
-    assert front.tags.count("script") == own + 1  # which sorts
+    assert front.tags.count("script") == own
     assert front.text.count(EVIL) >= 6
     for name, least in (("1", 8), ("2", 3)):
         page = page_of(tmp_path / "site", name)
@@ -343,9 +357,12 @@ def test_a_thousand_executions_are_built_in_seconds(tmp_path, monkeypatch):
     summary = build(Store(tmp_path / "store"), tmp_path / "site", repository_url=HOST)
     assert time.monotonic() - begin < 30
     assert (summary.executions, summary.rows) == (1000, 2000)
-    front = tmp_path / "site" / "index.html"
-    assert front.read_text().count("<tr>") == 2000 + 2
-    assert front.stat().st_size < 2_500_000
+    for page in ("index", "leaderboards", "compare", "forecasts"):
+        assert (tmp_path / "site" / f"{page}.html").stat().st_size < 300_000
+    shared = [
+        tmp_path / "site" / name for name in ("style.css", "site.js", "charts.js", "board.js")
+    ]
+    assert sum(path.stat().st_size for path in shared) < 100_000
 
 
 def _write_only(self, name, data):
