@@ -81,8 +81,10 @@ class Line:
         ]
 
 
-KEYS = ("place", "mean", "low", "high", "seeds", "parameters", "tokens", "flops", "hardware_flops")
-KEYS += ("tier", "author", "hardware", "fronts", "text")
+KEYS = (
+    *("place", "mean", "low", "high", "seeds", "parameters", "tokens", "flops", "hardware_flops"),
+    *("tier", "author", "hardware", "fronts", "text"),
+)
 
 
 def author_of(entry: Entry) -> str:
@@ -145,7 +147,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
     """Each board's page and scripts; the first one is `leaderboards.html` too."""
     boards = [Board(group) for group in facts.groups]
     for board in boards:
-        yield File(f"boards/{board.id}.chart.js", lambda board=board: chart(board).source())
+        yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board))
         for n, path in enumerate(board.chunks):
             yield File(path, partial(_chunk, board, n, path, look))
         yield _page(board.path, board, boards, facts, look)
@@ -168,12 +170,18 @@ def _page(path: str, board: Board | None, boards: list[Board], facts: Lab, look:
     )
 
 
+def _chart_source(board: Board) -> str:
+    return chart(board).source()
+
+
 def _chunk(board: Board, n: int, path: str, look: Look) -> str:
     # Rows link to what is above the page's own folder, as leaderboards.html is and boards/ is not:
     # the script puts the right root in its place.
     names = {"root": "{root}", "whisker": whisker}
-    row = look.pages.get_template("board_row.html").make_module(names).row
-    rows = [[str(row(line)), *line.keys] for line in board.lines[n * CHUNK : (n + 1) * CHUNK]]
+    module: Any = look.pages.get_template("board_row.html").make_module(names)
+    rows = [
+        [str(module.row(line)), *line.keys] for line in board.lines[n * CHUNK : (n + 1) * CHUNK]
+    ]
     return taken(path, {"keys": KEYS, "rows": rows})
 
 

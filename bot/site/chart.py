@@ -18,7 +18,7 @@ import vl_convert
 from bot.site.drawn import Drawing
 
 Columns = Mapping[str, Sequence[Any]]  # equally long, by name
-ROWS = 40  # of a table that stand on the page; the script shows the rest
+ROWS = 20  # of a table that stand on the page; the script shows the rest
 
 
 @dataclass(frozen=True)

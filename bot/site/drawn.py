@@ -59,27 +59,22 @@ class Drawing:
             return Markup("")
         xs = [point[0] for mark in shown for point in mark.points]
         ys = [y for mark in shown for point in mark.points for y in point[1:]]
-        return Markup("").join(self._parts(shown, _Scale(self.x, xs, 0), _Scale(self.y, ys, 1)))
+        return Markup("".join(self._parts(shown, _Scale(self.x, xs, 0), _Scale(self.y, ys, 1))))
 
-    def _parts(self, shown: Iterable[Mark], x: "_Scale", y: "_Scale") -> Iterator[Markup]:
-        yield Markup(
-            '<svg class="drawing" viewBox="0 0 {} {}" aria-hidden="true" focusable="false">'
-        ).format(WIDTH, HEIGHT)
+    # Plain strings, since there are thousands of drawings: all in them but `_text` is our own.
+    def _parts(self, shown: Iterable[Mark], x: "_Scale", y: "_Scale") -> Iterator[str]:
+        yield f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">'
         for value in y.ticks():
-            yield Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(
-                LEFT, y(value), WIDTH - RIGHT
-            )
+            yield f'<path class="grid" d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}"/>'
             yield _text(LEFT - 7, y(value) + 4, short(value), "end")
         for value in x.ticks():
             yield _text(x(value), HEIGHT - BOTTOM + 17, short(value), "middle")
-        yield Markup('<path class="axis" d="M{} {}H{}"/>').format(
-            LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT
-        )
-        yield _text(LEFT - 7, 12, self.y.title, "start", "title")
-        yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, self.x.title, "middle", "title")
+        yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
+        yield _text(LEFT - 7, 12, self.y.title, "start")
+        yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, self.x.title, "middle")
         for mark in shown:
             yield from _mark(mark, x, y)
-        yield Markup("</svg>")
+        yield "</svg>"
 
 
 class _Scale:
@@ -118,26 +113,26 @@ class _Scale:
         return [round(n * step, 12) for n in range(first, math.floor(high / step) + 1)]
 
 
-def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[Markup]:
+def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
     look = f"c{mark.colour % COLOURS}" + (" faint" if mark.faint else "")
     if mark.kind == "dots":
         path = "".join(f"M{x(at):.1f} {y(up):.1f}h0" for at, up, *_ in mark.points)
-        yield Markup('<path class="dots {}" d="{}"/>').format(look, path)
+        yield f'<path class="dots {look}" d="{path}"/>'
     elif mark.kind == "whiskers":
         path = "".join(f"M{x(p[0]):.1f} {y(p[1]):.1f}V{y(p[2]):.1f}" for p in mark.points)
-        yield Markup('<path class="line thin {}" d="{}"/>').format(look, path)
+        yield f'<path class="line thin {look}" d="{path}"/>'
     elif mark.kind == "band":
         there = [(p[0], p[1]) for p in mark.points]
         back = [(p[0], p[2]) for p in reversed(mark.points)]
         path = _line([*there, *back], x, y) + "Z"
-        yield Markup('<path class="band {}" d="{}"/>').format(look, path)
+        yield f'<path class="band {look}" d="{path}"/>'
     else:
         stay = kept([point[1] for point in mark.points], MOST)
         points = [(mark.points[at][0], mark.points[at][1]) for at in stay]
         if mark.kind == "steps":
             points = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))]
             points += [(mark.points[-1][0], mark.points[-1][1])]
-        yield Markup('<path class="line {}" d="{}"/>').format(look, _line(points, x, y))
+        yield f'<path class="line {look}" d="{_line(points, x, y)}"/>'
     if mark.name:
         last = mark.points[-1]
         yield _text(x(last[0]) - 4, y(last[1]) - 7, mark.name, "end", look + " name")
@@ -147,10 +142,9 @@ def _line(points: Iterable[Point], x: _Scale, y: _Scale) -> str:
     return "M" + "L".join(f"{x(at):.1f} {y(up):.1f}" for at, up in points)
 
 
-def _text(at: float, up: float, words: str, anchor: str, look: str = "") -> Markup:
-    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}" class="{}">{}</text>').format(
-        at, up, anchor, look, escape(words)
-    )
+def _text(at: float, up: float, words: str, anchor: str, look: str = "") -> str:
+    kind = f' class="{look}"' if look else ""
+    return f'<text x="{at:.1f}" y="{up:.1f}" text-anchor="{anchor}"{kind}>{escape(words)}</text>'
 
 
 def short(value: float) -> str:
