@@ -134,6 +134,14 @@ class Board:
         return frontier.broken(self.group.rows)
 
     @property
+    def below(self) -> int:
+        """How many rows that count have a lower mean than the record, which they did not break."""
+        if not self.broken:
+            return 0
+        best = self.broken[0].row
+        return sum(row.mean < best.mean and frontier.is_certain(row) for row in self.group.rows)
+
+    @property
     def chunks(self) -> list[str]:
         """Where the scripts with all of its rows lie."""
         return [f"boards/{self.id}.{n}.js" for n in range(-(-len(self.lines) // CHUNK))]
