@@ -1,8 +1,4 @@
-"""The leaderboards: a page for each text, whose rows can be sorted, filtered and compared.
-
-A page holds its first rows. All of them lie in script files beside it, as the same HTML with what
-they are sorted and filtered by, and are loaded when somebody asks for more than the page holds.
-"""
+"""The leaderboards: a page for each text, whose rows can be sorted, filtered and compared."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,16 +8,15 @@ from typing import Any
 
 from bot.site import frontier
 from bot.site.board import Entry, Group, Lab, Row
-from bot.site.chart import Chart, rounded, taken
+from bot.site.chart import Chart, rounded
 from bot.site.drawn import Axis, Drawing, Mark
 from bot.site.files import File
 from bot.site.frontier import Front
 from bot.site.frontier_chart import COSTS, frontier_spec
+from bot.site.rows import SHOWN, Rows
 from bot.site.templating import Look
 from runner.record import run_name
 
-SHOWN = 50  # rows of a page
-CHUNK = 1_000  # rows of a script file
 TIERS = {
     "reproduced": "the lab ran it, from an approved commit",
     "self-reported": "somebody ran it elsewhere",
@@ -58,33 +53,29 @@ class Line:
         entry = self.row.entry
         return [f"{entry.execution.id}.{run_name(self.row.arm, seed)}" for seed in entry.plan.seeds]
 
-    @property
-    def keys(self) -> list[Any]:
-        """What it is sorted and filtered by, in the order of `KEYS`."""
-        row, origin = self.row, self.row.entry.execution.origin
-        words = [row.arm, row.entry.plan.title, self.author, row.entry.execution.id]
-        words += [f"#{origin.pull}", origin.commit] if origin else ["local run"]
-        return [
-            self.place,
-            rounded(row.mean, 9),
-            *map(rounded, row.band),
-            row.summary.n,
-            row.planned.parameters,
-            row.planned.tokens,
-            row.planned.model_flops,
-            rounded(row.hardware_flops, 6) if row.hardware_flops else None,
-            self.tier,
-            self.author,
-            self.hardware,
-            [self.fronts[cost] for cost in COSTS],
-            " ".join(words).lower(),
-        ]
 
-
-KEYS = (
-    *("place", "mean", "low", "high", "seeds", "parameters", "tokens", "flops", "hardware_flops"),
-    *("tier", "author", "hardware", "fronts", "text"),
-)
+def keys(line: Line) -> dict[str, Any]:
+    """What a row is sorted and filtered by."""
+    row, origin = line.row, line.row.entry.execution.origin
+    words = [row.arm, row.entry.plan.title, line.author, row.entry.execution.id]
+    words += [f"#{origin.pull}", origin.commit] if origin else ["local run"]
+    low, high = row.band
+    return {
+        "place": line.place,
+        "mean": rounded(row.mean, 9),
+        "low": rounded(low),
+        "high": rounded(high),
+        "seeds": row.summary.n,
+        "parameters": row.planned.parameters,
+        "tokens": row.planned.tokens,
+        "flops": row.planned.model_flops,
+        "hardware_flops": rounded(row.hardware_flops) if row.hardware_flops else None,
+        "tier": line.tier,
+        "author": line.author,
+        "hardware": line.hardware,
+        "front": [cost for cost, front in line.fronts.items() if front],
+        "text": " ".join(words).lower(),
+    }
 
 
 def author_of(entry: Entry) -> str:
@@ -141,14 +132,11 @@ class Board:
         best = self.broken[0].row
         return sum(row.mean < best.mean and frontier.is_certain(row) for row in self.group.rows)
 
-    @property
-    def chunks(self) -> list[str]:
-        """Where the scripts with all of its rows lie."""
-        return [f"boards/{self.id}.{n}.js" for n in range(-(-len(self.lines) // CHUNK))]
-
-    def choices(self, name: str) -> list[str]:
-        """What its rows can be filtered by."""
-        return sorted({str(getattr(line, name)) for line in self.lines})
+    @cached_property
+    def rows(self) -> Rows:
+        """Its table."""
+        names = {"whisker": whisker}
+        return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
 
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
@@ -156,8 +144,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
     boards = [Board(group) for group in facts.groups]
     for board in boards:
         yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board))
-        for n, path in enumerate(board.chunks):
-            yield File(path, partial(_chunk, board, n, path, look))
+        yield from board.rows.files(look.pages)
         yield _page(board.path, board, boards, facts, look)
     yield _page("leaderboards.html", boards[0] if boards else None, boards, facts, look)
 
@@ -180,17 +167,6 @@ def _page(path: str, board: Board | None, boards: list[Board], facts: Lab, look:
 
 def _chart_source(board: Board) -> str:
     return chart(board).source()
-
-
-def _chunk(board: Board, n: int, path: str, look: Look) -> str:
-    # Rows link to what is above the page's own folder, as leaderboards.html is and boards/ is not:
-    # the script puts the right root in its place.
-    names = {"root": "{root}", "whisker": whisker}
-    module: Any = look.pages.get_template("board_row.html").make_module(names)
-    rows = [
-        [str(module.row(line)), *line.keys] for line in board.lines[n * CHUNK : (n + 1) * CHUNK]
-    ]
-    return taken(path, {"keys": KEYS, "rows": rows})
 
 
 def chart(board: Board) -> Chart:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.site import boards, frontier
+from bot.site import boards, frontier, rows
 from bot.site.board import read_lab
 from bot.site.pages import build
 from runner.store import Store
@@ -74,12 +74,12 @@ def test_a_record_is_broken_by_who_is_better_beyond_both_spreads(store):
 
 def test_a_row_without_a_cost_is_left_out_of_that_frontier(store):
     finish(store, "one", [2.0, 2.1])
-    rows = read_lab(store).groups[0].rows
-    assert frontier.fronts(rows, lambda _: None) == [""]
+    found = read_lab(store).groups[0].rows
+    assert frontier.fronts(found, lambda _: None) == [""]
 
 
 def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(boards, "CHUNK", 2)
+    monkeypatch.setattr(rows, "CHUNK", 2)
     evil = "<script>alert(1)</script>"
     for n in range(5):
         finish(store, f"arm{n}", [2.0 + n, 2.1 + n], title=evil)
@@ -103,7 +103,7 @@ def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monk
 
 
 def test_a_board_with_many_rows_is_a_small_page(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(boards, "SHOWN", 3)
+    monkeypatch.setattr(rows, "SHOWN", 3)
     for n in range(8):
         finish(store, f"arm{n}", [2.0 + n, 2.1 + n])
     build(store, tmp_path / "site")

@@ -359,9 +359,7 @@ def test_a_thousand_executions_are_built_in_seconds(tmp_path, monkeypatch):
     assert (summary.executions, summary.rows) == (1000, 2000)
     for page in ("index", "leaderboards", "compare", "forecasts"):
         assert (tmp_path / "site" / f"{page}.html").stat().st_size < 300_000
-    shared = [
-        tmp_path / "site" / name for name in ("style.css", "site.js", "charts.js", "board.js")
-    ]
+    shared = [tmp_path / "site" / name for name in ("style.css", "site.js", "charts.js", "rows.js")]
     assert sum(path.stat().st_size for path in shared) < 100_000
 
 
