@@ -93,7 +93,7 @@ def _column(data: Columns, name: str, derived: Mapping[str, tuple[str, float]]) 
 def taken(path: str, body: Mapping[str, Any]) -> str:
     """A script file that hands over `body` under its own path. Raises ValueError for a figure that
     is no number."""
-    words = json.dumps(body, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    words = json.dumps(body, separators=(",", ":"), allow_nan=False)
     return f"regatta.take({json.dumps(path)},{words});\n"
 
 

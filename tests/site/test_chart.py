@@ -62,6 +62,8 @@ def test_a_charts_figures_are_a_script_that_names_its_own_path(entry):
     assert one.script == f"executions/{entry.execution.id}/loss.js"
     assert {spec["data"]["name"] for spec in body["spec"]["layer"]} <= set(body["data"])
     assert "datasets" not in body["spec"]
+    # The script fills in the rows that the page has not, below the headings that it has.
+    assert list(body["columns"]) == list(one.columns)
     assert set(body["data"]["means"]["arm"]) == {"slow", "fast"}
 
 
