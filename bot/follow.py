@@ -137,5 +137,5 @@ def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
     if not drawn or (picture in thread.said and thread.said[picture].done):
         issue = execution.plan.preregistration
         asked = None if issue is None else thread.registration(issue)
-        found = asked and preregistered.review(asked)
+        found = preregistered.review(asked) if asked else None
         yield Say(f"result.{execution.id}", words.result(thread, ran, found))

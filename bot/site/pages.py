@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import jinja2
+from markupsafe import Markup
 
 from bot.site import forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
@@ -115,7 +116,13 @@ def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
         chart = _chart_name(entry) if any(run.curve for run in entry.runs) else None
         if chart:
             drawn += _draw(entry, new / folder / chart, old / folder / chart)
-        text = page.render(root="../../", entry=entry, chart=chart, repositories=facts.repositories)
+        text = page.render(
+            root="../../",
+            entry=entry,
+            review=facts.review(entry),
+            chart=chart,
+            repositories=facts.repositories,
+        )
         (new / folder / "index.html").write_text(text, encoding="utf-8")
     return drawn
 
@@ -269,6 +276,7 @@ def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.En
         flow=figures.flow,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
+        spans=spans,
         expected=lambda expect: verdicts.parse_expect(expect).words,
         day=lambda at: at.strftime("%Y-%m-%d"),
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
@@ -289,6 +297,14 @@ def reliability(bin: Bin) -> str:
     """Where the interval of a share and the share itself lie between 0 and 1, as CSS."""
     low, high = bin.interval
     return f"--a:{100 * low:.1f}%;--b:{100 * (high - low):.1f}%;--m:{100 * bin.share:.1f}%"
+
+
+def spans(words: str) -> Markup:
+    """A sentence of the lab's, with what stands between backticks as code."""
+    parts = words.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
 
 
 def strip(verdict: record.Verdict) -> dict[str, float] | None:
