@@ -49,6 +49,12 @@ class Entry:
         """The execution, as it is weighed among those under its preregistration."""
         return Outcome(self.execution, self.result, self.figures)
 
+    @property
+    def records(self) -> list[record.Record]:
+        """All that the records say about it, in a fixed order."""
+        known = (self.execution, self.result, self.seal, self.approval)
+        return [fact for fact in (*known, *self.ends.values(), *self.runs) if fact is not None]
+
     @cached_property
     def figures(self) -> dict[tuple[str, int], float | None]:
         """The lab's own figure of each run."""

@@ -98,6 +98,19 @@ class Review:
         """The execution whose verdicts are the preregistration's; None: there is none yet."""
         return next((one for one in self.weighed if one.counts), None)
 
+    @cached_property
+    def told(self) -> str:
+        """All that pages show of it: another text whenever they would be others."""
+        edits = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
+        lines = [
+            f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} "
+            + " ".join(
+                of.outcome for of in (one.outcome.result.verdicts if one.outcome.result else ())
+            )
+            for one in self.weighed
+        ]
+        return "\n".join([*edits, *lines])
+
     def of(self, execution: str) -> Weighed:
         """What was said of the execution with this id. Raises KeyError."""
         return self._by_id[execution]
