@@ -121,7 +121,7 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
             steps=_steps(record),
             standings=Counter(standing.state for standing in record.standings.values()),
             drawing=_drawing(record.plan),
-            told=_told(record),
+            told=power.told(record.plan, record.plan.predictions, record.spread),
             own_code="" if record.isolation else own_code(record.plan),
             runs_in=runs_in(record.plan, record.isolation),
             sentence=sentence,
@@ -131,25 +131,13 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
         link=link,
         record=record,
         plan=record.plan,
-        told=_told(record),
+        told=power.told(record.plan, record.plan.predictions, record.spread),
         differing=_differing(record.plan),
         value=_value,
         sentence=sentence,
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
         flow=figures.flow,
     )
-
-
-def _told(record: PlanRecord) -> list[str]:
-    """What the plan's design can tell, beforehand: in general, then of each prediction."""
-    assert record.plan
-    spread, seeds = record.spread, len(record.plan.seeds)
-    found = [power.known(spread, seeds)] if record.plan.arms else []
-    for n, prediction in enumerate(record.plan.predictions, 1):
-        if told := power.of_prediction(prediction, spread, seeds):
-            mark = "⚠️ " if told.too_little else ""
-            found.append(f"{mark}Prediction {n}: {told.words}.")
-    return found
 
 
 def folded(record: PlanRecord, by: int, repository_url: str = "") -> str:

@@ -12,7 +12,16 @@ from runner.analysis import power, verdicts
 from runner.analysis.comparable import scored_on
 from runner.analysis.power import Seen
 from runner.analysis.preregistered import Outcome, Registration
-from runner.record import Edit, Execution, Plan, Preregistration, Result, Run, Spread
+from runner.record import (
+    Edit,
+    Execution,
+    Plan,
+    Prediction,
+    Preregistration,
+    Result,
+    Run,
+    Spread,
+)
 from runner.store import Store
 
 MOST_SEEN = 100  # executions whose spread is looked at, the newest
@@ -54,6 +63,15 @@ class Past:
                 if known.asked == (repository, issue)
             ),
         )
+
+    def predictions(self, plan: Plan) -> tuple[Prediction, ...]:
+        """Those sealed in the issue that the plan names, where only one repository can be meant."""
+        issue, repositories = plan.preregistration, record.names(self._store, "preregistrations")
+        if issue is None or len(repositories) != 1:
+            return ()
+        path = f"preregistrations/{repositories[0]}/{issue}/1"
+        seal = record.read(self._store, path, Preregistration)
+        return seal.predictions if seal else ()
 
     def spread(self, plan: Plan) -> Spread | None:
         """How much seeds differed in such runs as the plan's; None where that is not known."""

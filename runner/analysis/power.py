@@ -117,6 +117,15 @@ def smallest_tolerance(spread: Spread, seeds: int, *, between_arms: bool) -> flo
 # ── In words ─────────────────────────────────────────────────────────────────────────────────
 
 
+def told(plan: Plan, predictions: Sequence[Prediction], spread: Spread | None) -> list[str]:
+    """What a plan's design can tell, in sentences: in general, then of each prediction."""
+    found = [known(spread, len(plan.seeds))] if plan.arms else []
+    for n, prediction in enumerate(predictions, 1):
+        if one := of_prediction(prediction, spread, len(plan.seeds)):
+            found.append(f"{'⚠️ ' if one.too_little else ''}Prediction {n}: {one.words}.")
+    return found
+
+
 def known(spread: Spread | None, seeds: int) -> str:
     """What a design with so many seeds can tell at all, in sentences."""
     if seeds < 2:

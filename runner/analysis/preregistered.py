@@ -21,6 +21,7 @@ from runner.figures import percent
 
 RUN_AGAIN = "run again"
 EXPLORATORY = "exploratory: another design than the sealed one"
+OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
 MOST_NAMED = 6  # runs without a figure
 
 
@@ -142,7 +143,9 @@ def review(registration: Registration) -> Review:
         other = sealed is not None and not same_design(sealed.plan, plan)
         again = any(same_design(plan, before) for before in first)
         why = [EXPLORATORY] if other else []
-        if one.complete:
+        if plan.predictions != registration.seal.predictions:
+            why.append(OTHERWISE_JUDGED)
+        elif one.complete:
             why += [RUN_AGAIN] if again else []
             first += [] if again else [plan]
         else:
