@@ -9,9 +9,9 @@ from datetime import datetime
 
 from runner import record
 from runner.analysis import power, verdicts
-from runner.analysis.comparable import scored_on
 from runner.analysis.power import Seen
 from runner.analysis.preregistered import Outcome, Registration
+from runner.analysis.scored import scored_on
 from runner.record import (
     Edit,
     Execution,

@@ -14,9 +14,8 @@ from functools import cached_property
 
 from runner import record
 from runner.analysis import preregistered, verdicts
-from runner.analysis.comparable import Scored as Scored
-from runner.analysis.comparable import scored_on as scored_on
 from runner.analysis.preregistered import Outcome, Registration, Review
+from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
 from runner.store import Store
 

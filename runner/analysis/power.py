@@ -154,8 +154,9 @@ class Told:
 
 
 def of_prediction(prediction: Prediction, spread: Spread | None, seeds: int) -> Told | None:
-    """What is known beforehand of one prediction; None where nothing is."""
-    if spread is None or seeds < 2:
+    """What is known beforehand of one prediction of an arm or of two; None where nothing is."""
+    others = prediction.model_fields_set - {"metric", "arm", "versus", "expect", "confidence"}
+    if spread is None or seeds < 2 or any(getattr(prediction, key) for key in others):
         return None
     try:
         expected = parse_expect(prediction.expect)

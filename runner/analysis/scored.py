@@ -1,13 +1,14 @@
-"""What figures are figures of: they are compared only where they are of the same. Pure."""
+"""What figures are figures of. Figures on different text, or over another number of tokens, are
+never compared, ranked or put on one curve. Pure."""
 
 from dataclasses import dataclass
 
-from runner.record import Plan
+from runner import record
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What figures are figures of: so many tokens of one text."""
+    """So many tokens of one text."""
 
     source: str
     tokenizer: str
@@ -15,7 +16,7 @@ class Scored:
     eval_tokens: int
 
 
-def scored_on(plan: Plan) -> Scored | None:
+def scored_on(plan: record.Plan) -> Scored | None:
     """What the plan's figures are figures of; None where that is not one thing."""
     if plan.data:
         data = plan.data
