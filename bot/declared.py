@@ -76,6 +76,7 @@ class Declared:
                 drifted=drifted(self._store, plan),
                 source=Source(tree=tree, commit=head),
                 spread=self._past.spread(plan),
+                other_design=self._past.other_design(repository, plan),
             )
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))

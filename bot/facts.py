@@ -104,6 +104,7 @@ class Finding:
     drifted: tuple[str, ...] = ()  # aliases that would mean something else
     source: Source | None = None
     spread: Spread | None = None  # between seeds of such runs, as far as the lab knows
+    other_design: str = ""  # the execution that has sealed another one under its preregistration
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ def _plan(thread: Thread) -> Iterator[Action]:
         else allowance.limit_seconds(found.plan, rules.hours_without_estimate),
         isolation=_isolation(thread, found.plan),
         spread=found.spread,
+        other_design=found.other_design,
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from runner import record
-from runner.analysis import power, verdicts
+from runner.analysis import power, preregistered, verdicts
 from runner.analysis.power import Seen
-from runner.analysis.preregistered import Outcome, Registration
+from runner.analysis.preregistered import Outcome, Registration, same_design
 from runner.analysis.scored import scored_on
 from runner.record import (
     Edit,
@@ -63,6 +63,13 @@ class Past:
                 if known.asked == (repository, issue)
             ),
         )
+
+    def other_design(self, repository: int, plan: Plan) -> str:
+        """The execution that has sealed another design than the plan's; empty where none has."""
+        issue = plan.preregistration
+        found = self.registration(repository, issue) if issue is not None else None
+        sealed = preregistered.review(found).sealed if found else None
+        return "" if sealed is None or same_design(sealed.plan, plan) else sealed.id
 
     def predictions(self, plan: Plan) -> tuple[Prediction, ...]:
         """Those sealed in the issue that the plan names, where only one repository can be meant."""

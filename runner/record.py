@@ -256,6 +256,7 @@ class PlanRecord(Record):
     limit_seconds: float | None = None  # that its execution may take by the clock
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
     spread: Spread | None = since(None)  # of such runs, as it was known then
+    other_design: str = since("")  # the execution that had sealed another one under its issue
 
 
 class Narrowing(Record):

@@ -148,6 +148,11 @@ class Lab:
         seal = entry.seal
         return self.reviews.get((seal.repository, seal.issue)) if seal else None
 
+    def why_not(self, entry: Entry) -> str:
+        """Why this execution's verdicts are not its preregistration's; empty where they are."""
+        review = self.review(entry)
+        return review.of(entry.execution.id).why_not if review else ""
+
     @property
     def running(self) -> list[Entry]:
         """Executions that have no result yet."""

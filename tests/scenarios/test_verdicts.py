@@ -153,6 +153,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     # Another design does, in another pull request.
     other = EXPERIMENT.replace("learning_rate: 0.003,", "learning_rate: 0.03,")
     third = propose(lab, "hotter", other.replace("[0, 1, 2]", "[6, 7, 8]"))
+    assert f"sealed the design, that of `{counted}`, and this is another one" in lab.last(third)
     lab.say("grace", third, "/run")
     _, _, seeds, hotter = executions(lab)
     for said, id, line in (
@@ -175,6 +176,9 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     after, twin = calibration(lab)
     assert [one["counts"] for one in twin] == [False] * 6 + [True] * 2
     assert after.text.count("exploratory: another design than the sealed one") == 4
+    front = Page(lab.root / "site" / "index.html").text
+    assert front.count("exploratory: another design than the sealed one") == 4
+    assert front.count("(run again)") == 2
     score = "ada 0.040 1 1"
     assert score in before.text
     assert score in after.text
