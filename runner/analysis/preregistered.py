@@ -2,10 +2,10 @@
 
 The issue seals hypothesis and predictions; the first plan under it that was approved seals the
 design: arms, seeds, steps, and what is averaged. (An approval that did not hold until the launch
-seals nothing: nobody has seen a figure of it.) Of each design the first execution that is complete
-counts, and the sealed design's alone decides about the predictions. What came later is shown beside
-it: else one could run again, or otherwise, until the answer is the one that was hoped for. All of
-this follows from the records and is stored nowhere.
+seals nothing, if nothing else was begun meanwhile: then nobody has seen a figure.) Of each design
+the first execution that was complete counts, and the sealed design's alone decides about the
+predictions. What came later is shown beside it: else one could run again, or otherwise, until the
+answer is the one that was hoped for. All of this follows from the records and is stored nowhere.
 """
 
 import re
@@ -134,24 +134,42 @@ class Review:
 def review(registration: Registration) -> Review:
     """Which of the executions under a preregistration counts, and why the others do not."""
     ordered = sorted(registration.outcomes, key=lambda one: _when(one.execution))
-    approved = [one for one in ordered if one.state != "voided"]
-    sealed = approved[0].execution if approved else None
-    first: list[record.Plan] = []  # of each design the plan whose execution counts
+    sealing = [one.execution for one in ordered if _seals(one, ordered)]
+    sealed = sealing[0] if sealing else None
+    judged = [
+        one for one in ordered if one.execution.plan.predictions == registration.seal.predictions
+    ]
+    first = _first_complete(judged)
     weighed = []
     for one in ordered:
-        plan = one.execution.plan
-        other = sealed is not None and not same_design(sealed.plan, plan)
-        again = any(same_design(plan, before) for before in first)
+        other = sealed is not None and not same_design(sealed.plan, one.execution.plan)
         why = [EXPLORATORY] if other else []
-        if plan.predictions != registration.seal.predictions:
+        if one not in judged:
             why.append(OTHERWISE_JUDGED)
-        elif one.complete:
-            why += [RUN_AGAIN] if again else []
-            first += [] if again else [plan]
-        else:
+        elif not one.complete:
             why.append(_incomplete(one))
+        elif one.execution.id not in first:
+            why.append(RUN_AGAIN)
         weighed.append(Weighed(one, ", ".join(why), other))
     return Review(registration, sealed, tuple(weighed))
+
+
+def _seals(one: Outcome, approved: list[Outcome]) -> bool:
+    """Whether the design of this execution is sealed, if it is the first that does."""
+    if one.result is None or one.state != "voided":
+        return True
+    begun = [x.execution.at for x in approved if x.state != "voided"]
+    return any(at <= one.result.at for at in begun)
+
+
+def _first_complete(outcomes: Iterable[Outcome]) -> set[str]:
+    """Of each design the execution that was complete before the others."""
+    done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
+    first: list[record.Execution] = []
+    for _, execution in sorted(done, key=lambda pair: (pair[0], _when(pair[1]))):
+        if not any(same_design(execution.plan, before.plan) for before in first):
+            first.append(execution)
+    return {execution.id for execution in first}
 
 
 def _incomplete(outcome: Outcome) -> str:
