@@ -93,7 +93,7 @@ def not_sealed(problems: tuple[str, ...]) -> str:
 def edited(seal: Preregistration, edit: Edit, before: str | None = None) -> str:
     """A sealed issue was edited; `before` is how it read until then."""
     known = before is not None and edit.text is not None
-    diff = text_diff(before, edit.text) if known and before and edit.text else ()
+    diff = text_diff(before or "", edit.text or "") if known else ()
     return _say("edited", seal=seal, edit=edit, diff=diff)
 
 

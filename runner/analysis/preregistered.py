@@ -103,13 +103,11 @@ class Review:
     def told(self) -> str:
         """All that pages show of it: another text whenever they would be others."""
         edits = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
-        lines = [
-            f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} "
-            + " ".join(
-                of.outcome for of in (one.outcome.result.verdicts if one.outcome.result else ())
-            )
-            for one in self.weighed
-        ]
+        lines = []
+        for one in self.weighed:
+            result = one.outcome.result
+            outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
+            lines.append(f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} {outcomes}")
         return "\n".join([*edits, *lines])
 
     def of(self, execution: str) -> Weighed:
@@ -134,17 +132,14 @@ class Review:
 def review(registration: Registration) -> Review:
     """Which of the executions under a preregistration counts, and why the others do not."""
     ordered = sorted(registration.outcomes, key=lambda one: _when(one.execution))
-    sealing = [one.execution for one in ordered if _seals(one, ordered)]
-    sealed = sealing[0] if sealing else None
-    judged = [
-        one for one in ordered if one.execution.plan.predictions == registration.seal.predictions
-    ]
-    first = _first_complete(judged)
+    sealed = next((one.execution for one in ordered if _seals(one, ordered)), None)
+    predicted = registration.seal.predictions
+    first = _first_complete(x for x in ordered if x.execution.plan.predictions == predicted)
     weighed = []
     for one in ordered:
         other = sealed is not None and not same_design(sealed.plan, one.execution.plan)
         why = [EXPLORATORY] if other else []
-        if one not in judged:
+        if one.execution.plan.predictions != predicted:
             why.append(OTHERWISE_JUDGED)
         elif not one.complete:
             why.append(_incomplete(one))
