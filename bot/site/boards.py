@@ -31,6 +31,7 @@ class Line:
     place: int  # best first, from 1
     fronts: Mapping[str, Front]  # by cost
     tied: int  # how many rows share its rank
+    why_not: str = ""  # why its verdicts are not its preregistration's
 
     @property
     def tier(self) -> str:
@@ -91,6 +92,7 @@ class Board:
     """One group as a page."""
 
     group: Group
+    facts: Lab
 
     @property
     def id(self) -> str:
@@ -115,7 +117,13 @@ class Board:
         fronts = {name: frontier.fronts(rows, cost.of) for name, cost in COSTS.items()}
         shared = Counter(row.rank for row in rows)
         return [
-            Line(row, at + 1, {name: fronts[name][at] for name in COSTS}, shared[row.rank])
+            Line(
+                row,
+                at + 1,
+                {name: fronts[name][at] for name in COSTS},
+                shared[row.rank],
+                self.facts.why_not(row.entry),
+            )
             for at, row in enumerate(rows)
         ]
 
@@ -141,7 +149,7 @@ class Board:
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
     """Each board's page and scripts; the first one is `leaderboards.html` too."""
-    boards = [Board(group) for group in facts.groups]
+    boards = [Board(group, facts) for group in facts.groups]
     for board in boards:
         yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board))
         yield from board.rows.files(look.pages)

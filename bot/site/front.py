@@ -14,7 +14,7 @@ BEST = 5  # rows of each board
 
 def page(facts: Lab, look: Look) -> File:
     """`index.html`."""
-    boards = [Board(group) for group in facts.groups]
+    boards = [Board(group, facts) for group in facts.groups]
     records = sorted(
         ((one, board) for board in boards for one in board.broken if one.before),
         key=lambda pair: pair[0].row.ended,

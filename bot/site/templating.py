@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup
 
 from bot.site.drawn import short
 from bot.site.files import File, made_from
@@ -86,11 +87,20 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         short=short,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
+        spans=spans,
         expected=lambda expect: verdicts.parse_expect(expect).words,
         day=lambda at: at.strftime("%Y-%m-%d"),
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
     )
     return pages
+
+
+def spans(words: str) -> Markup:
+    """A sentence of the lab's, with what stands between backticks as code."""
+    parts = words.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
 
 
 def compared(names: Iterable[str]) -> str:

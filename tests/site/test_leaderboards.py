@@ -30,7 +30,8 @@ def finish(store, name, figures, *, steps=16, hours=0, title="A question"):
 
 
 def board_of(store):
-    return boards.Board(read_lab(store).groups[0])
+    facts = read_lab(store)
+    return boards.Board(facts.groups[0], facts)
 
 
 def fronts(store):
