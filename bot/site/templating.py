@@ -4,7 +4,6 @@ stands on every page. Strangers' words are escaped."""
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,8 +37,9 @@ class Look:
     def page(self, path: str, template: str, made: str | None = None, **facts: Any) -> File:
         """A page at `path` below the site's folder; `made` as of a `File`."""
         root = "../" * path.count("/")
-        page = self.pages.get_template(template)
-        return File(path, partial(page.render, root=root, **facts), made)
+        return File(
+            path, lambda: self.pages.get_template(template).render(root=root, **facts), made
+        )
 
 
 def look(lab: str, repository_url: str | None, signs: bool) -> Look:
@@ -56,6 +56,7 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        auto_reload=False,
     )
     host = repository_url.rstrip("/") if repository_url else None
 
