@@ -110,7 +110,8 @@ def drawing(nodes: Mapping[str, Node]) -> Markup:
             f'<g class="{"here" if node.here else ""}">'
             f'<rect x="{x}" y="{y:.1f}" width="{WIDE}" height="{HIGH}" rx="5"/>'
             f'<text x="{x + 9}" y="{y + 18:.1f}">{escape(_cut(name))}</text>'
-            f'<text x="{x + 9}" y="{y + 34:.1f}" class="quiet">{escape(_cut(node.words))}</text></g>'
+            f'<text x="{x + 9}" y="{y + 34:.1f}" class="quiet">{escape(_cut(node.words))}</text>'
+            "</g>"
         )
     return Markup("".join([*parts, "</svg>"]))
 
