@@ -189,15 +189,17 @@ def chart(board: Board) -> Chart:
         "tier": [line.tier for line in lines],
         "seeds": [line.row.summary.n for line in lines],
     }
-    edge: dict[str, list[Any]] = {"mean": []}
     on = [line for line in lines if "on" in line.fronts.values()]
-    edge["mean"] = [rounded(line.row.mean) for line in on]
+    edge: dict[str, list[Any]] = {"mean": [rounded(line.row.mean) for line in on]}
     for name, cost in COSTS.items():
         values = [cost.of(line.row) for line in lines]
         columns[name] = [None if value is None else rounded(value) for value in values]
         edge[name] = [
             rounded(cost.of(line.row) or 0) if line.fronts[name] == "on" else None for line in on
         ]
+        # More than the best row costs buys nothing so far: the line goes on to the dearest one.
+        edge[name] += [max((x for x in columns[name] if x is not None), default=None)] * bool(on)
+    edge["mean"] += [min(edge["mean"])] * bool(on)
     front = [line for line in on if line.fronts["flops"] == "on"]
     words = "; ".join(
         f"{line.row.arm} {line.row.mean:.3f} at {line.row.planned.model_flops:.2e}"
@@ -235,6 +237,7 @@ def _drawing(lines: Sequence[Line], front: Sequence[Line]) -> Drawing:
     # A picture of thousands of rows is mostly one cloud; its best thousand tell as much.
     points = [(line.row.planned.model_flops, line.row) for line in lines[:1000]]
     edge = sorted((line.row.planned.model_flops, line.row.mean) for line in front)
+    edge += [(max(cost for cost, _ in points), edge[-1][1])] if edge else []
     return Drawing(
         Axis("Model FLOPs", log=True),
         Axis("Bits per byte"),
