@@ -31,6 +31,7 @@ class Line:
     place: int  # best first, from 1
     fronts: Mapping[str, Front]  # by cost
     tied: int  # how many rows share its rank
+    why_not: str = ""  # why its verdicts are not its preregistration's
 
     @property
     def tier(self) -> str:
@@ -91,6 +92,7 @@ class Board:
     """One group as a page."""
 
     group: Group
+    facts: Lab
 
     @property
     def id(self) -> str:
@@ -115,7 +117,13 @@ class Board:
         fronts = {name: frontier.fronts(rows, cost.of) for name, cost in COSTS.items()}
         shared = Counter(row.rank for row in rows)
         return [
-            Line(row, at + 1, {name: fronts[name][at] for name in COSTS}, shared[row.rank])
+            Line(
+                row,
+                at + 1,
+                {name: fronts[name][at] for name in COSTS},
+                shared[row.rank],
+                self.facts.why_not(row.entry),
+            )
             for at, row in enumerate(rows)
         ]
 
@@ -141,7 +149,7 @@ class Board:
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
     """Each board's page and scripts; the first one is `leaderboards.html` too."""
-    boards = [Board(group) for group in facts.groups]
+    boards = [Board(group, facts) for group in facts.groups]
     for board in boards:
         yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board))
         yield from board.rows.files(look.pages)
@@ -181,15 +189,17 @@ def chart(board: Board) -> Chart:
         "tier": [line.tier for line in lines],
         "seeds": [line.row.summary.n for line in lines],
     }
-    edge: dict[str, list[Any]] = {"mean": []}
     on = [line for line in lines if "on" in line.fronts.values()]
-    edge["mean"] = [rounded(line.row.mean) for line in on]
+    edge: dict[str, list[Any]] = {"mean": [rounded(line.row.mean) for line in on]}
     for name, cost in COSTS.items():
         values = [cost.of(line.row) for line in lines]
         columns[name] = [None if value is None else rounded(value) for value in values]
         edge[name] = [
             rounded(cost.of(line.row) or 0) if line.fronts[name] == "on" else None for line in on
         ]
+        # More than the best row costs buys nothing so far: the line goes on to the dearest one.
+        edge[name] += [max((x for x in columns[name] if x is not None), default=None)] * bool(on)
+    edge["mean"] += [min(edge["mean"])] * bool(on)
     front = [line for line in on if line.fronts["flops"] == "on"]
     words = "; ".join(
         f"{line.row.arm} {line.row.mean:.3f} at {line.row.planned.model_flops:.2e}"
@@ -227,6 +237,7 @@ def _drawing(lines: Sequence[Line], front: Sequence[Line]) -> Drawing:
     # A picture of thousands of rows is mostly one cloud; its best thousand tell as much.
     points = [(line.row.planned.model_flops, line.row) for line in lines[:1000]]
     edge = sorted((line.row.planned.model_flops, line.row.mean) for line in front)
+    edge += [(max(cost for cost, _ in points), edge[-1][1])] if edge else []
     return Drawing(
         Axis("Model FLOPs", log=True),
         Axis("Bits per byte"),

@@ -114,7 +114,7 @@ def _thinned(curve: Sequence[tuple[int, float]], most: int) -> tuple[dict[str, l
             f" {len(points):,} of {len(curve):,} points are drawn: the least and the greatest of"
             " each stretch, so that no spike is lost."
         )
-    return {"step": [x for x, _ in points], "loss": [rounded(y) for _, y in points]}, note
+    return {"step": [x for x, _ in points], "loss": [round(y, 5) for _, y in points]}, note
 
 
 def _ends(run: record.Run) -> str:
@@ -130,8 +130,8 @@ def _columns(curves: Sequence[charts.Curve], most: int) -> Mapping[str, list[Any
         stay = kept(curve.loss, most)
         columns["arm"] += [curve.arm] * len(stay)
         columns["run"] += [run_name(curve.arm, curve.seed)] * len(stay)
-        columns["tokens"] += [rounded(curve.tokens[at], 12) for at in stay]
-        columns["loss"] += [rounded(curve.loss[at]) for at in stay]
+        columns["tokens"] += [round(curve.tokens[at]) for at in stay]
+        columns["loss"] += [round(curve.loss[at], 5) for at in stay]
     return columns
 
 

@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any
 
 from bot.site import curves
-from bot.site.board import Entry, scored_on
+from bot.site.board import Entry
 from bot.site.files import File, made_from
 from bot.site.templating import Look
 from runner import record
 from runner.analysis import verdicts
+from runner.analysis.preregistered import Review
+from runner.analysis.scored import scored_on
 
 
-def files(entry: Entry, look: Look) -> Iterator[File]:
+def files(entry: Entry, review: Review | None, look: Look) -> Iterator[File]:
     """The page and the figures of its chart."""
     path = f"executions/{entry.execution.id}/index.html"
     curve = any(run.curve for run in entry.runs)
@@ -24,8 +26,9 @@ def files(entry: Entry, look: Look) -> Iterator[File]:
     yield look.page(
         path,
         "execution.html",
-        made_from(look.told, entry.state, str(entry.edits), *entry.records),
+        made_from(look.told, entry.state, review.told if review else "", *entry.records),
         entry=entry,
+        review=review,
         chart=chart if curve else None,
         strip=strip,
         knobs=knobs,

@@ -1,10 +1,11 @@
 """The front page: what runs now, what was found, which records were broken, what is wished for, and
 how to take part."""
 
+from functools import partial
 from itertools import islice
 
 from bot.site.board import Entry, Lab
-from bot.site.boards import Board
+from bot.site.boards import Board, chart
 from bot.site.files import File
 from bot.site.templating import Look
 
@@ -14,7 +15,7 @@ BEST = 5  # rows of each board
 
 def page(facts: Lab, look: Look) -> File:
     """`index.html`."""
-    boards = [Board(group) for group in facts.groups]
+    boards = [Board(group, facts) for group in facts.groups]
     records = sorted(
         ((one, board) for board in boards for one in board.broken if one.before),
         key=lambda pair: pair[0].row.ended,
@@ -29,6 +30,7 @@ def page(facts: Lab, look: Look) -> File:
         best=BEST,
         judged=judged(facts),
         records=records[:FEW],
+        chart=partial(chart, boards[0]) if boards else None,
     )
 
 

@@ -80,7 +80,7 @@ def files(
     yield from public.files(this.pages, this.told)
     for entry in facts.entries:
         yield from runs.files(entry, this, store)
-        yield from executions.files(entry, this)
+        yield from executions.files(entry, facts.review(entry), this)
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))

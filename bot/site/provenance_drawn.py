@@ -4,7 +4,7 @@ Pure. The same stands beside it as a list, for who does not see it."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from bot.site.board import Entry
 from runner import graph, record
@@ -90,35 +90,30 @@ def drawing(nodes: Mapping[str, Node]) -> Markup:
     high = max(len(these) for these in columns) * (HIGH + DOWN) - DOWN
     wide = len(columns) * (WIDE + ACROSS) - ACROSS
     places = _places(columns, high)
+    # Plain strings, since there are thousands of pictures: all in them but names is our own.
     parts = [
-        Markup(
-            '<svg class="graph" viewBox="-2 -2 {} {}" width="{}" height="{}" aria-hidden="true">'
-        ).format(wide + 4, high + 4, wide + 4, high + 4)
+        f'<svg class="graph" viewBox="-2 -2 {wide + 4} {high + 4}" width="{wide + 4}"'
+        f' height="{high + 4}" aria-hidden="true">'
     ]
     for name, node in nodes.items():
-        x, y = places[name]
+        x, y = places[name][0], places[name][1] + HIGH / 2
         for other in node.takes:
             left, up = places[other][0] + WIDE, places[other][1] + HIGH / 2
             bend = max(ACROSS / 2, (x - left) / 2)
             parts.append(
-                Markup('<path d="M{} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {} {:.1f}"/>').format(
-                    left, up, left + bend, up, x - bend, y + HIGH / 2, x, y + HIGH / 2
-                )
+                f'<path d="M{left} {up:.1f}C{left + bend:.1f} {up:.1f} {x - bend:.1f} {y:.1f}'
+                f' {x} {y:.1f}"/>'
             )
     for name, node in nodes.items():
         x, y = places[name]
-        look = "here" if node.here else ""
         parts.append(
-            Markup(
-                '<g class="{}"><rect x="{}" y="{:.1f}" width="{}" height="{}" rx="5"/>'
-                '<text x="{}" y="{:.1f}">{}</text>'
-                '<text x="{}" y="{:.1f}" class="quiet">{}</text></g>'
-            ).format(
-                *(look, x, y, WIDE, HIGH),
-                *(x + 9, y + 18, _cut(name), x + 9, y + 34, _cut(node.words)),
-            )
+            f'<g class="{"here" if node.here else ""}">'
+            f'<rect x="{x}" y="{y:.1f}" width="{WIDE}" height="{HIGH}" rx="5"/>'
+            f'<text x="{x + 9}" y="{y + 18:.1f}">{escape(_cut(name))}</text>'
+            f'<text x="{x + 9}" y="{y + 34:.1f}" class="quiet">{escape(_cut(node.words))}</text>'
+            "</g>"
         )
-    return Markup("").join([*parts, Markup("</svg>")])
+    return Markup("".join([*parts, "</svg>"]))
 
 
 def _places(columns: Sequence[Sequence[str]], high: float) -> dict[str, tuple[int, float]]:

@@ -2,7 +2,7 @@
 are the same in every lab, since nothing of its records is in them."""
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jinja2
@@ -40,10 +40,12 @@ def _boards() -> list[tuple[public_boards.Board, str, str]]:
     return [(public_boards.tested(axis), *words) for axis, words in AXES.items()]
 
 
+@cache
 def _chart(axis: Axis) -> Chart:
     return scaling_charts.chart(scaling_charts.side(axis), AXES[axis][0])
 
 
+@cache
 def _chart_source(axis: Axis) -> str:
     return _chart(axis).source()
 

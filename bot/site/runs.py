@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 from bot.site import curves, provenance_drawn
-from bot.site.board import Entry, Lab, scored_on
+from bot.site.board import Entry, Lab
 from bot.site.chart import Chart, taken
 from bot.site.files import File, made_from
 from bot.site.templating import Look
 from runner import record, redact
+from runner.analysis.scored import scored_on
 from runner.record import run_name
 from runner.store import Store, StoreError
 

@@ -4,12 +4,12 @@ stands on every page. Strangers' words are escaped."""
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup
 
 from bot.site.drawn import short
 from bot.site.files import File, made_from
@@ -37,8 +37,9 @@ class Look:
     def page(self, path: str, template: str, made: str | None = None, **facts: Any) -> File:
         """A page at `path` below the site's folder; `made` as of a `File`."""
         root = "../" * path.count("/")
-        page = self.pages.get_template(template)
-        return File(path, partial(page.render, root=root, **facts), made)
+        return File(
+            path, lambda: self.pages.get_template(template).render(root=root, **facts), made
+        )
 
 
 def look(lab: str, repository_url: str | None, signs: bool) -> Look:
@@ -55,6 +56,7 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        auto_reload=False,
     )
     host = repository_url.rstrip("/") if repository_url else None
 
@@ -86,11 +88,20 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         short=short,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
+        spans=spans,
         expected=lambda expect: verdicts.parse_expect(expect).words,
         day=lambda at: at.strftime("%Y-%m-%d"),
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
     )
     return pages
+
+
+def spans(words: str) -> Markup:
+    """A sentence of the lab's, with what stands between backticks as code."""
+    parts = words.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
 
 
 def compared(names: Iterable[str]) -> str:

@@ -30,7 +30,8 @@ def finish(store, name, figures, *, steps=16, hours=0, title="A question"):
 
 
 def board_of(store):
-    return boards.Board(read_lab(store).groups[0])
+    facts = read_lab(store)
+    return boards.Board(facts.groups[0], facts)
 
 
 def fronts(store):
@@ -127,6 +128,7 @@ def test_the_chart_of_costs_has_its_table_and_marks_the_frontier(store):
     finish(store, "two", [1.5, 1.52], steps=64)
     chart = boards.chart(board_of(store))
     assert chart.length == 2
-    assert chart.data["frontier"]["mean"] == pytest.approx([1.51, 2.01])
-    assert None not in chart.data["frontier"]["flops"]
+    one, two = (line.row.planned.model_flops for line in board_of(store).lines[::-1])
+    assert chart.data["frontier"]["mean"] == pytest.approx([1.51, 2.01, 1.51])
+    assert chart.data["frontier"]["flops"] == pytest.approx([two, one, two], rel=1e-5)
     assert "On the Pareto frontier: one 2.010" in chart.words
