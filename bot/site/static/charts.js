@@ -140,6 +140,7 @@
       const points = all.reduce((sum, found) => sum + found.length, 0);
       const place = document.createElement("div");
       place.className = "vega";
+      place.ariaHidden = "true"; // `.plot` says what is shown, and the table has every figure
       plot.append(place);
       const { view, finalize } = await vegaEmbed(place, spec, {
         actions: false, defaultStyle: false, config: look(), tooltip: { theme: "regatta" },
