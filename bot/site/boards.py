@@ -197,9 +197,10 @@ def chart(board: Board) -> Chart:
         edge[name] = [
             rounded(cost.of(line.row) or 0) if line.fronts[name] == "on" else None for line in on
         ]
-        # More than the best row costs buys nothing so far: the line goes on to the dearest one.
-        edge[name] += [max((x for x in columns[name] if x is not None), default=None)] * bool(on)
-    edge["mean"] += [min(edge["mean"])] * bool(on)
+        if on:  # what costs more than the best row buys nothing so far
+            edge[name].append(max((x for x in columns[name] if x is not None), default=None))
+    if on:
+        edge["mean"].append(min(edge["mean"]))
     front = [line for line in on if line.fronts["flops"] == "on"]
     words = "; ".join(
         f"{line.row.arm} {line.row.mean:.3f} at {line.row.planned.model_flops:.2e}"

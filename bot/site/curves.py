@@ -13,7 +13,7 @@ from runner import charts, record
 from runner.record import run_name
 from runner.thinning import kept
 
-MOST_POINTS = 4_000  # of a run's curve in its file
+MOST_POINTS = 2_000  # of a run’s curve in its file: two for each pixel of its width
 MOST_OF_ALL = 12_000  # of all curves of an execution together
 CHOICES = {"tokens": "Tokens seen", "step": "Step", "flops": "Model FLOPs"}
 LOSS = "Training loss, nats a token"

@@ -132,3 +132,12 @@ def test_the_chart_of_costs_has_its_table_and_marks_the_frontier(store):
     assert chart.data["frontier"]["mean"] == pytest.approx([1.51, 2.01, 1.51])
     assert chart.data["frontier"]["flops"] == pytest.approx([two, one, two], rel=1e-5)
     assert "On the Pareto frontier: one 2.010" in chart.words
+
+
+def test_a_board_on_which_every_row_has_one_seed_has_no_frontier(store, tmp_path):
+    finish(store, "only", [2.0])
+    build(store, tmp_path / "site")
+    page = (tmp_path / "site" / "leaderboards.html").read_text()
+    assert "no row, since none has two seeds" in page
+    assert "The record is" not in page
+    assert 'title="one seed, or runs missing">–</span>' in page

@@ -1,5 +1,6 @@
 """The pages of runs: curve, configuration, provenance, how to do it again, and comparison."""
 
+import dataclasses
 import json
 
 import pytest
@@ -106,3 +107,35 @@ def test_a_link_in_the_logs_place_is_not_followed(store, entry, tmp_path):
 def test_without_a_log_there_is_no_section_for_it(store, entry, tmp_path):
     build(store, tmp_path / "site")
     assert "End of the log" not in Page(tmp_path / "site" / "runs" / f"{entry.names[0]}.html").text
+
+
+def planned(do, *takes, **config):
+    return synthetic.record.PlannedStep(
+        do=do,
+        function="m:f",
+        config=config,
+        inputs={"from": {name: synthetic.sha(name) for name in takes}} if takes else {},
+        code={},
+        resources=synthetic.record.Resources(kind="cpu"),
+        fingerprint=synthetic.sha(do + str(takes) + str(config)),
+        store="x",
+    )
+
+
+def test_of_steps_only_what_a_run_follows_from_and_what_follows_from_it_is_drawn(entry):
+    steps = {
+        "text": planned("map"),
+        "tokens": planned("tokenize", "text"),
+        "train/fast": planned("train", "tokens", seed=0),
+        "train/slow": planned("train", "tokens", seed=0),
+        "scores": planned("evaluate", "train/fast", "train/slow", "tokens"),
+        "aside": planned("map", "text"),
+    }
+    plan = entry.plan.model_copy(update={"steps": steps})
+    execution = entry.execution.model_copy(update={"plan": plan})
+    run = entry.runs[0].model_copy(update={"arm": "fast", "seed": 0})
+    nodes = provenance_drawn.of_run(dataclasses.replace(entry, execution=execution), run)
+    assert set(nodes) == {"text", "tokens", "train/fast", "scores"}
+    assert nodes["scores"].takes == ("train/fast", "tokens")
+    assert [name for name, node in nodes.items() if node.here] == ["train/fast"]
+    assert provenance_drawn.drawing(nodes).count("<path") == 4

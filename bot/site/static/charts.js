@@ -111,7 +111,8 @@
         }
         const log = knob(figure, `log${channel}`);
         if (log && one.type === "quantitative") {
-          one.scale = { ...one.scale, type: has(figure, `log${channel}`) === "1" ? "log" : "linear" };
+          const { zero, ...scale } = one.scale ?? {}, on = has(figure, `log${channel}`) === "1";
+          one.scale = on ? { ...scale, type: "log" } : { ...scale, zero: zero ?? false, type: "linear" };
         }
       }
     }
