@@ -6,6 +6,7 @@ both spreads, so that what cannot be told apart shares a rank. One seed has no s
 are missing may be the bad ones: neither has a rank.
 """
 
+import hashlib
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -40,6 +41,16 @@ class Entry:
     def plan(self) -> record.Plan:
         """The plan that was executed."""
         return self.execution.plan
+
+    @property
+    def question(self) -> str:
+        """What the page of its experiment is called."""
+        if self.seal:
+            return f"{self.seal.repository}-{self.seal.issue}"
+        origin = self.execution.origin
+        home = str(origin.repository) if origin else "local"
+        digest = hashlib.sha256(f"{home} {self.plan.experiment}".encode()).hexdigest()
+        return f"{home}-{digest[:12]}"
 
     @property
     def names(self) -> list[str]:

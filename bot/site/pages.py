@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.site import boards, chart, executions, forecast_page, front, public, runs, signed
+from bot.site import (
+    boards,
+    chart,
+    executions,
+    experiments,
+    forecast_page,
+    front,
+    public,
+    runs,
+    signed,
+)
 from bot.site.board import Lab, read_lab
 from bot.site.files import File, is_site, made_from, put
 from bot.site.templating import HERE, look
@@ -81,6 +91,7 @@ def files(
     for entry in facts.entries:
         yield from runs.files(entry, this, store)
         yield from executions.files(entry, facts.review(entry), this)
+    yield from experiments.files(facts, this)
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
