@@ -15,6 +15,7 @@ from bot.site import (
     chart,
     executions,
     experiments,
+    feed,
     forecast_page,
     front,
     public,
@@ -96,4 +97,5 @@ def files(
     yield from forecast_page.files(facts, this)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield from boards.files(facts, this)
+    yield from feed.files(facts, this)
     yield front.page(facts, this)
