@@ -225,7 +225,7 @@ def reviews(entries: Iterable[Entry]) -> dict[tuple[int, int], Review]:
 
 def read_lab(store: Store) -> Lab:
     """The lab as its records tell it."""
-    every = (_entry(store, name) for name in record.names(store, "executions"))
+    every = (read_entry(store, name) for name in record.names(store, "executions"))
     entries = sorted(
         every, key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True
     )
@@ -256,7 +256,8 @@ def read_lab(store: Store) -> Lab:
     )
 
 
-def _entry(store: Store, name: str) -> Entry:
+def read_entry(store: Store, name: str) -> Entry:
+    """The execution of this name, as its records tell it."""
     folder = f"executions/{name}"
     execution = record.require(store, f"{folder}/execution", record.Execution)
     events = record.names(store, folder)
