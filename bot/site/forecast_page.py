@@ -111,7 +111,7 @@ def _reliability_spec() -> Mapping[str, Any]:
             alt.Tooltip("n:Q", title="predictions"),
         ],
     )
-    layers = alt.layer(perfect.encode(x=x, y=y), spread, dots, height=300, width=340)
+    layers = alt.layer(perfect.encode(x=x, y=y), spread, dots, height=300, width="container")
     return plain(layers)
 
 
