@@ -470,10 +470,13 @@ def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
     """What the template `under` says: what counts under the preregistration, and what of this
     execution is not as it was sealed."""
     if review is None or ran.execution.id not in {x.outcome.execution.id for x in review.weighed}:
-        return {"review": None, "weighed": None, "deviations": ()}
+        return {"review": None, "deviations": (), "beside": ""}
+    weighed = review.of(ran.execution.id)
+    again = "Run again: " if review.counted and not weighed.counts else ""
     return {
         "review": review,
-        "weighed": review.of(ran.execution.id),
+        "weighed": weighed,
+        "beside": "Exploratory: " if weighed.exploratory else again,
         "deviations": review.deviations(ran.execution.id),
         "result_state": ran.life.state,
         "pooled": preregistered.pooled,

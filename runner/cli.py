@@ -108,11 +108,10 @@ def plan(
         for drift in drifted:
             out.print(drift)
             out.print()
-    out.print(terminal.plan_view(planned, Group(*held)))
     past = Past(opened) if opened else None
     predictions = past.predictions(planned) if past else ()
-    for line in power.told(planned, predictions, past.spread(planned) if past else None):
-        out.print(line, highlight=False, markup=False)
+    told = power.told(planned, predictions, past.spread(planned) if past else None)
+    out.print(terminal.plan_view(planned, Group(*held, *told)))
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
