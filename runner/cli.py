@@ -31,6 +31,7 @@ from runner import (
     upload,
 )
 from runner import compile_check as checking
+from runner.cli_forecast import command as forecast
 from runner.cli_new import command as new
 from runner.cli_place import TheJobs, TheStore
 from runner.cli_reproduce import command as reproduce
@@ -48,6 +49,7 @@ from runner.store import Store, StoreError
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
 app.add_typer(steps_app)
+app.command("forecast")(forecast)
 app.command("new")(new)
 app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)

@@ -163,8 +163,8 @@ def points_of(execution: Execution, runs: Iterable[Run]) -> list[Point]:
 
 
 def ladder_of(points: Iterable[Point], design: Design, axis: Axis = "model_flops") -> list[Point]:
-    """Of all points those that a forecast of `design` may rest on: of its ladder and smaller, each
-    trained model once."""
+    """The points that a forecast of `design` may rest on, smallest first: of its ladder and
+    smaller, each trained model once."""
     there, seen, found = design.on(axis), set[str](), list[Point]()
     for point in points:
         here = point.on(axis)
@@ -174,7 +174,7 @@ def ladder_of(points: Iterable[Point], design: Design, axis: Axis = "model_flops
         if name not in seen:
             seen.add(name)
             found.append(point)
-    return found
+    return sorted(found, key=lambda point: (point.on(axis) or 0.0, point.seed))
 
 
 def _trained_on(plan: Plan, arm: str, seed: int) -> list[str]:
