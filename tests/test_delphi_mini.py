@@ -1,0 +1,169 @@
+"""The lab's own forecast, as it is committed: its ladder has one dial, its text can be made again,
+its seal is of this declaration and came before its outcome."""
+
+import hashlib
+import importlib.util
+import json
+import math
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import ModelConfig
+from runner import cli_forecast, planning
+from runner.analysis import forecast as forecasting
+from runner.analysis import sealed
+from runner.analysis.forecast import Forecast
+from runner.analysis.sealed import Outcome, Seal
+from runner.record import Plan
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "experiments" / "delphi-mini"
+PEAK = 0.016  # of the learning rate at width 16
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return planning.plan_folder(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def seal() -> Seal:
+    return Seal.model_validate_json((FOLDER / "seal.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return Outcome.model_validate_json((FOLDER / "outcome.json").read_bytes())
+
+
+def rung(width: int) -> tuple[ModelConfig, dict[str, Any]]:
+    """What the rule at the head of the declaration says of a width."""
+    model = ModelConfig(
+        hidden_dim=width, intermediate_dim=4 * width, num_layers=4, num_heads=2, seq_len=128
+    )
+    tokens = 20 * planning.flops.parameters(model)
+    batch = width // 2
+    steps = round(tokens / (batch * 128))
+    rate = float(f"{PEAK * math.sqrt(16 / width):.3g}")
+    return model, {"train_batch_size": batch, "num_train_steps": steps, "learning_rate": rate}
+
+
+def test_every_rung_follows_from_its_width_by_the_rule_that_is_written_above_it(
+    plan: Plan,
+) -> None:
+    recipes = set()
+    for name, arm in plan.arms.items():
+        model, sizes = rung(int(name.removeprefix("w")))
+        assert arm.model == model, name
+        assert {key: getattr(arm.train, key) for key in sizes} == sizes, name
+        left = arm.train.model_dump(mode="json")
+        recipes.add(
+            json.dumps({key: left[key] for key in left.keys() - sizes - forecasting.SAVING})
+        )
+    assert len(recipes) == 1
+
+
+def test_the_text_can_be_made_again_bit_for_bit_and_nothing_is_seen_twice(
+    plan: Plan, tmp_path: Path
+) -> None:
+    config = plan.steps["sources"].config
+    pinned = (ROOT / "requirements.lock").read_text()
+    for package, wanted in config["packages"].items():
+        assert f"\n{package}=={wanted} \\\n" in pinned  # on every platform
+        try:
+            assert version(package) == wanted
+        except (PackageNotFoundError, AssertionError):
+            pytest.skip(f"{package} {wanted} is not installed, from whose sources the text is")
+    prepare().documents(config, {}, tmp_path)  # raises if the digest is another one
+    train = [json.loads(line)["text"] for line in (tmp_path / "train.jsonl").open()]
+    held_out = [json.loads(line)["text"] for line in (tmp_path / "validation.jsonl").open()]
+    assert not set(train) & set(held_out)
+    length = sum(len(text.encode()) for text in train)
+    assert max(arm.tokens for arm in plan.arms.values()) < length
+
+
+def prepare() -> Any:
+    spec = importlib.util.spec_from_file_location("prepare", FOLDER / "prepare.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_text_of_another_version_is_refused(plan: Plan, tmp_path: Path) -> None:
+    config = plan.steps["sources"].config
+    with pytest.raises(ValueError, match="and not 0"):
+        prepare().documents(config | {"packages": {"ray": "0"}}, {}, tmp_path)
+    with pytest.raises(ValueError, match="have the digest"):
+        prepare().documents(config | {"packages": {}}, {}, tmp_path)
+
+
+def test_the_seal_is_of_this_declaration(plan: Plan, seal: Seal) -> None:
+    assert seal.experiment == FOLDER.name
+    assert dict(seal.declaration) == cli_forecast.declaration(FOLDER)
+    planned = plan.arms[seal.design.arm]
+    assert seal.design.model_flops == planned.model_flops
+    assert (seal.design.tokens, seal.design.parameters) == (planned.tokens, planned.parameters)
+
+
+def test_the_forecast_is_made_again_from_the_seals_points(seal: Seal) -> None:
+    sealed.check(seal)
+    again = forecasting.forecast(seal.points, seal.forecast.at)
+    assert isinstance(again, Forecast)
+    said = seal.forecast
+    assert (again.loss, again.low, again.high) == pytest.approx((said.loss, said.low, said.high))
+
+
+def test_the_fit_rests_on_every_run_of_the_ladder_and_on_no_other(plan: Plan, seal: Seal) -> None:
+    trained = {run for run in plan.runs() if run[0] != seal.design.arm}
+    assert {(point.arm, point.seed) for point in seal.points} == trained
+    assert len(seal.points) == len(trained)
+    assert len({point.run.partition(".")[0] for point in seal.points}) == 1  # one execution
+
+
+def test_the_outcome_is_of_this_seal_and_says_what_follows(seal: Seal, outcome: Outcome) -> None:
+    content = (FOLDER / "seal.json").read_bytes()
+    assert outcome.seal_sha256 == hashlib.sha256(content).hexdigest()
+    said, loss = seal.forecast, outcome.point.loss
+    assert outcome.error == pytest.approx(said.loss / loss - 1)
+    assert outcome.inside == (said.low <= loss <= said.high)
+    assert outcome.point.config == seal.design.config
+    assert outcome.point.ladder == seal.design.ladder
+
+
+def test_the_seals_commit_is_an_ancestor_of_the_outcomes() -> None:
+    seals, outcomes = commits("seal.json"), commits("outcome.json")
+    if not seals or not outcomes:
+        pytest.skip("there is no git history here to tell the order from")
+    assert len(seals) == 1, "the seal was changed after it was made"
+    assert len(outcomes) == 1, "the outcome was changed after it was written"
+    assert seals != outcomes
+    done = git("merge-base", "--is-ancestor", seals[0], outcomes[0])
+    assert done.returncode == 0
+    with_seal = git("ls-tree", "--name-only", seals[0], "experiments/delphi-mini/").stdout
+    assert "seal.json" in with_seal
+    assert "outcome.json" not in with_seal
+    declared = git("rev-parse", f"{seals[0]}:experiments/delphi-mini/experiment.yaml").stdout
+    blob = git("hash-object", "experiments/delphi-mini/experiment.yaml").stdout
+    assert declared == blob, "the declaration is not the one that was committed with the seal"
+
+
+def commits(name: str) -> list[str]:
+    """Those that changed a file of the experiment, newest first; none where history is cut off."""
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        return []
+    return git("log", "--format=%H", "--", f"experiments/delphi-mini/{name}").stdout.split()
+
+
+def git(*words: str) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(words, 1, "", str(error))
