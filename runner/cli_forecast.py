@@ -191,8 +191,7 @@ def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
         step = execution.plan.trained().get((point.arm, point.seed))
         if (point.arm, point.config, point.ladder) != (design.arm, design.config, design.ladder):
             continue
-        ends = provenance.step_ends(opened, execution, [step] if step else [])
-        end = ends.get(step or "", record.StepEnd(state="made"))
+        end = _ended(opened, execution, step)
         digest = hashlib.sha256(content).hexdigest()
         found = sealed.outcome(said, digest, point, execution.id, end)
         _write(file, found)
@@ -200,6 +199,23 @@ def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
         print(f"{point.loss:.4f} bits per byte: {found.error:+.2%}, {word} of the interval")
         return
     _stop(f"{store} has no finished run of {design.arm}, of which {seal} tells.")
+
+
+def _ended(store: Store, execution: record.Execution, step: str | None) -> record.StepEnd:
+    """When, where and how long a run was made, as its step or else its execution says."""
+    if step:
+        return provenance.step_ends(store, execution, [step])[step]
+    folder = f"executions/{execution.id}"
+    result = record.read(store, f"{folder}/result", record.Result)
+    events = [name for name in record.names(store, folder) if name.endswith(".ended")]
+    trained = [name for name in events if name.startswith("t")]
+    last = record.read(store, f"{folder}/{max(trained)}", record.Ended) if trained else None
+    return record.StepEnd(
+        state="made",
+        made_at=result.at if result else None,
+        seconds=result.seconds if result else None,
+        receipt=last.receipt if last else {},
+    )
 
 
 def _write(file: Path, what: record.Record) -> None:
