@@ -3,9 +3,11 @@ through them, and an interval for one run more. Pure.
 
 Runs carry a law together if they are a ladder of one dial: trained and scored on the same text,
 over the same number of tokens, alike in all that a size does not set, and growing in parameters and
-tokens together. Seeds of a rung are one point, their mean, since what is off at a size is off in
-all of its seeds. The interval is that of the law (`scaling.forecast`) and, in quadrature, the
-spread of a single run around it, by Student's t over the seeds that were seen.
+tokens together. The law goes through the means of the rungs over their seeds. Its interval
+(`scaling.forecast`) is the wider one of two: with each rung as a point, since what is off at a size
+is off in all of its seeds; and with each run as a point, since rungs may lie on a curve by luck
+where seeds lie apart. To it comes, in quadrature, the spread of a single run, by Student's t over
+the seeds that were seen.
 """
 
 import hashlib
@@ -216,10 +218,13 @@ def forecast(
     largest = max(rungs)
     if not at > 0:
         return Refusal(words=f"there is no run at {at:g} {AXES[axis]}")
+    each = [(place, loss) for place, losses in rungs.items() for loss in losses]
     try:
         found = scaling.forecast(means, at, level=level)
+        of_runs = scaling.forecast(each, at, level=level)
     except scaling.Refused as error:
         return Refusal(words=str(error))
+    low, high = min(found.low, of_runs.low), max(found.high, of_runs.high)
     noise, freedom = _noise(rungs, found.law)
     single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
     law = found.law
@@ -228,12 +233,12 @@ def forecast(
         at=at,
         level=level,
         loss=found.loss,
-        low=max(0.0, found.loss - math.hypot(found.loss - found.low, single)),
-        high=found.loss + math.hypot(found.high - found.loss, single),
+        low=max(0.0, found.loss - math.hypot(found.loss - low, single)),
+        high=found.loss + math.hypot(high - found.loss, single),
         law=Curve(
             a=law.a, b=law.b, c=law.c, at=law.at, stated_floor=law.pinned, words=law.sentence
         ),
-        of_the_law=(found.low, found.high),
+        of_the_law=(low, high),
         noise=noise,
         freedom=freedom,
         rungs=len(rungs),

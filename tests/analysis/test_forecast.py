@@ -70,7 +70,19 @@ def test_seeds_are_one_point_and_tell_the_spread_of_a_single_run() -> None:
     assert found.low < low < high < found.high
 
 
-def test_the_interval_of_a_run_holds_it_nine_times_in_ten() -> None:
+def test_rungs_that_lie_on_a_curve_by_luck_promise_no_more_than_their_seeds() -> None:
+    off = (-0.01, 0.01)
+    apart = [
+        point(size, seed, point(size).loss * (1 + off[seed])) for size in SIZES for seed in (0, 1)
+    ]
+    found = forecast(apart, 1e6 * 120**4)
+    assert isinstance(found, Forecast)
+    low, high = found.of_the_law
+    assert high - low > 0.02 * found.loss
+    assert found.law.loss(found.at) == pytest.approx(point(120).loss, rel=1e-3)
+
+
+def test_the_interval_of_a_run_holds_it_at_least_as_often_as_it_says() -> None:
     random, inside, forecasts = np.random.default_rng(2), 0, 0
     truth = 1 + 40 * (1e6 * 120**4) ** -0.2
     for _ in range(150):
@@ -84,7 +96,7 @@ def test_the_interval_of_a_run_holds_it_nine_times_in_ten() -> None:
             forecasts += 1
             inside += found.low <= truth * (1 + 0.003 * random.standard_normal()) <= found.high
     assert forecasts > 120
-    assert 0.83 <= inside / forecasts <= 0.97
+    assert inside / forecasts >= 0.85  # the wider one of two intervals holds more
 
 
 @pytest.mark.parametrize(
