@@ -36,6 +36,9 @@ def command(
     ] = None,
     axis: Annotated[str, typer.Option(help=f"What C counts: {', '.join(AXES)}.")] = "model_flops",
     level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the interval.")] = LEVEL,
+    floor: Annotated[
+        float | None, typer.Option(min=0.0, help="The law's floor in bits per byte, if stated.")
+    ] = None,
     points: Annotated[
         Path | None,
         typer.Option(help="A file with the smaller runs, such as a seal, instead of the store's."),
@@ -63,11 +66,13 @@ def command(
     chosen: Axis = next(one for one in get_args(Axis) if one == axis)
     if path is None:
         assert at is not None
-        said: dict[str, Said] = {"": forecasting.forecast(known, at, axis=chosen, level=level)}
+        said: dict[str, Said] = {
+            "": forecasting.forecast(known, at, axis=chosen, level=level, floor=floor)
+        }
     else:
         designs = _designs(path, arm)
         laid = {name: forecasting.ladder_of(known, one, chosen) for name, one in designs.items()}
-        said = {name: _said(one, laid[name], chosen, level) for name, one in designs.items()}
+        said = {name: _said(one, laid[name], chosen, level, floor) for name, one in designs.items()}
         if seal:
             _seal(seal, path, designs, laid, said)
     if as_json:
@@ -93,11 +98,13 @@ def points_in(store: Store) -> Iterator[Point]:
         yield from forecasting.points_of(execution, filter(None, runs))
 
 
-def _said(design: Design, points: list[Point], axis: Axis, level: float) -> Said:
+def _said(
+    design: Design, points: list[Point], axis: Axis, level: float, floor: float | None
+) -> Said:
     there = design.on(axis)
     if there is None:
         return Refusal(words=f"a plan does not know its {AXES[axis]}; choose another axis")
-    return forecasting.forecast(points, there, axis=axis, level=level)
+    return forecasting.forecast(points, there, axis=axis, level=level, floor=floor)
 
 
 def _designs(path: Path, arm: str) -> dict[str, Design]:

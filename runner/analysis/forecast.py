@@ -207,10 +207,19 @@ def _digest(value: object) -> str:
 
 
 def forecast(
-    points: Sequence[Point], at: float, *, axis: Axis = "model_flops", level: float = LEVEL
+    points: Sequence[Point],
+    at: float,
+    *,
+    axis: Axis = "model_flops",
+    level: float = LEVEL,
+    floor: float | None = None,
 ) -> Forecast | Refusal:
     """One run's eval/bpb at `at` on this axis, with the interval that holds it with probability
-    `level`, if the law has this form; or why these points do not say."""
+    `level`, if the law has this form; or why these points do not say.
+
+    A `floor` is stated, in bits per byte, where points are too few or too close together to tell it
+    from; the interval then holds what any floor from 0 to twice as much would say.
+    """
     if words := why_not(points, axis):
         return Refusal(words=words)
     rungs = _rungs(points, axis)
@@ -219,12 +228,22 @@ def forecast(
     if not at > 0:
         return Refusal(words=f"there is no run at {at:g} {AXES[axis]}")
     each = [(place, loss) for place, losses in rungs.items() for loss in losses]
+    if floor is None and len(rungs) == scaling.PINNED_FEWEST:
+        floor = scaling.FLOOR
+    floors = (None,) if floor is None else (floor, 0.0, 2 * floor)
     try:
-        found = scaling.forecast(means, at, level=level)
-        of_runs = scaling.forecast(each, at, level=level)
+        made = [
+            scaling.forecast(some, at, level=level, floor=stated)
+            for stated in floors
+            for some in (means, each)
+        ]
     except scaling.Refused as error:
         return Refusal(words=str(error))
-    low, high = min(found.low, of_runs.low), max(found.high, of_runs.high)
+    found = made[0]
+    low, high = min(one.low for one in made), max(one.high for one in made)
+    words = ["that the law has this form is taken as true"]
+    if floor is not None:
+        words = [f"the floor is stated as {floor:g}; the interval holds 0 to {2 * floor:g}", *words]
     noise, freedom = _noise(rungs, found.law)
     single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
     law = found.law
@@ -244,7 +263,7 @@ def forecast(
         rungs=len(rungs),
         runs=len(points),
         reach=at / largest,
-        words=(*filter(None, [found.words]), "that the law has this form is taken as true"),
+        words=tuple(words),
     )
 
 

@@ -141,7 +141,25 @@ def test_a_stated_floor_is_said() -> None:
     assert isinstance(found, Forecast)
     assert found.law.stated_floor
     assert found.law.c == scaling.FLOOR
-    assert "the floor is taken as 0.6" in found.words[0]
+    assert "the floor is stated as 0.6" in found.words[0]
+
+
+def test_with_a_floor_that_is_stated_the_interval_holds_what_none_and_twice_as_much_say() -> None:
+    straight = [
+        point(size, seed, (40 + seed / 50) * (1e6 * size**4) ** -0.11)
+        for size in SIZES
+        for seed in (0, 1)
+    ]
+    there = 1e6 * 80**4
+    free = forecast(straight, there)
+    assert isinstance(free, Refusal)
+    assert "the floor sits on its bound" in free.words
+    found = forecast(straight, there, floor=0.3)
+    assert isinstance(found, Forecast)
+    assert found.law.c == 0.3
+    assert found.law.stated_floor
+    assert found.low < (40 * there**-0.11) < found.loss < found.high
+    assert "the floor is stated as 0.3; the interval holds 0 to 0.6" in found.words
 
 
 def plan_of(folder: Path, text: str = LADDER) -> Plan:
