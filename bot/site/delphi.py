@@ -5,6 +5,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +16,7 @@ from bot.site.files import File, made_from
 from bot.site.public import signed
 from runner.analysis import forecast as forecasting
 from runner.analysis import scaling, sealed
-from runner.analysis.forecast import Axis, Point, Refusal
+from runner.analysis.forecast import Axis, Forecast, Point, Refusal
 from runner.analysis.sealed import Outcome, Seal
 from runner.store import to_json
 
@@ -60,6 +61,12 @@ class Delphi:
     seal_sha256: str
     outcome: Outcome | None
     trouble: str  # in a sentence, where the seal is not what it says
+
+    @property
+    def stated_floor(self) -> float | None:
+        """The law's floor, where it was stated."""
+        law = self.seal.forecast.law
+        return law.c if law.stated_floor else None
 
     @property
     def rungs(self) -> list[Rung]:
@@ -130,25 +137,29 @@ def others(delphi: Delphi) -> list[Other]:
         error = loss / measured - 1 if loss is not None and measured is not None else None
         return Other(words, loss, error, why)
 
+    stated = delphi.stated_floor
+    smaller, larger = dict(sorted(means.items())[1:]), dict(sorted(means.items())[:-1])
+    other_floor = (
+        (f"the floor stated, c = {scaling.FLOOR:g}", means, scaling.FLOOR, scaling.fit)
+        if stated is None
+        else ("the floor fitted with the rest", means, None, scaling.fit)
+    )
     found = []
-    for words, points, floor in (
-        ("a straight line in the logarithms, without a floor", means, 0.0),
-        (f"the floor stated, c = {scaling.FLOOR:g}", means, scaling.FLOOR),
-        ("without the smallest rung", dict(sorted(means.items())[1:]), None),
-        ("without the largest rung", dict(sorted(means.items())[:-1]), None),
+    for words, points, floor, fit in (
+        other_floor,
+        ("a straight line in the logarithms, without a floor", means, 0.0, scaling.fit),
+        ("without the smallest rung", smaller, stated, scaling.fit),
+        ("without the largest rung", larger, stated, scaling.fit),
+        ("Huber’s loss instead of squares", means, stated, scaling.fit_huber),
     ):
         try:
-            found.append(told(words, scaling.fit(points, floor=floor).loss(at)))
+            found.append(told(words, fit(points, floor=floor).loss(at)))
         except scaling.Refused as error:
             found.append(told(words, None, str(error)))
-    try:
-        found.append(told("Huber’s loss instead of squares", scaling.fit_huber(means).loss(at)))
-    except scaling.Refused as error:
-        found.append(told("Huber’s loss instead of squares", None, str(error)))
     for axis in OTHER_AXES:
         there = seal.design.on(axis)
         words = f"{forecasting.AXES[axis]} instead of {forecasting.AXES[seal.forecast.axis]}"
-        said = forecasting.forecast(seal.points, there or 0.0, axis=axis)
+        said = forecasting.forecast(seal.points, there or 0.0, axis=axis, floor=stated)
         if isinstance(said, Refusal):
             found.append(told(words, None, said.words))
         else:
@@ -162,7 +173,7 @@ def others(delphi: Delphi) -> list[Other]:
 
 WIDTH, HEIGHT = 700.0, 340.0
 LEFT, BOTTOM, TOP, RIGHT = 46.0, 34.0, 10.0, 16.0  # margins
-STEPS = 40  # of the curve
+STEPS = 24  # of the curve
 
 
 @dataclass(frozen=True)
@@ -178,13 +189,21 @@ class Drawing:
     up: list[tuple[float, str]]
 
 
+def _band(delphi: Delphi, at: float) -> tuple[float, float]:
+    """The interval of the law at this C."""
+    said = forecasting.forecast(
+        delphi.seal.points, at, level=delphi.seal.forecast.level, floor=delphi.stated_floor
+    )
+    assert isinstance(said, Forecast)  # the seal has one
+    return said.of_the_law
+
+
 def drawing(delphi: Delphi) -> Drawing:
     """The ladder, its law with the interval, and the run that it foretold."""
     said, rungs = delphi.seal.forecast, delphi.rungs
     first = rungs[0].points[0].model_flops
-    means = {rung.points[0].model_flops: rung.mean for rung in rungs}
     places = [first * (said.at / first) ** (n / STEPS) for n in range(STEPS + 1)]
-    bands = [scaling.forecast(means, place, level=said.level) for place in places]
+    bands = list(map(partial(_band, delphi), places))
     losses = [point.loss for point in delphi.seal.points] + [said.low, said.high]
     losses += [delphi.outcome.point.loss] if delphi.outcome else []
     ends = math.log(min(losses)), math.log(max(losses))
@@ -211,8 +230,8 @@ def drawing(delphi: Delphi) -> Drawing:
     return Drawing(
         law=line([(place, said.law.loss(place)) for place in places]),
         band=line(
-            [(place, band.high) for place, band in zip(places, bands, strict=True)]
-            + [(place, band.low) for place, band in zip(places, bands, strict=True)][::-1]
+            [(place, high) for place, (_, high) in zip(places, bands, strict=True)]
+            + [(place, low) for place, (low, _) in zip(places, bands, strict=True)][::-1]
         ),
         dots=[(x(point.model_flops), y(point.loss)) for point in delphi.seal.points],
         said=(x(said.at), y(said.loss), y(said.low), y(said.high)),

@@ -87,8 +87,8 @@ def test_what_other_readings_say_stands_beside_it(tmp_path: Path) -> None:
     assert found
     told = delphi.others(found)
     assert [other.words for other in told][:2] == [
-        "a straight line in the logarithms, without a floor",
         "the floor stated, c = 0.6",
+        "a straight line in the logarithms, without a floor",
     ]
     assert all(other.error == pytest.approx(other.loss / 1.5 - 1) for other in told if other.loss)
 
