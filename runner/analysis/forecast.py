@@ -241,9 +241,9 @@ def forecast(
         return Refusal(words=str(error))
     found = made[0]
     low, high = min(one.low for one in made), max(one.high for one in made)
-    words = ["that the law has this form is taken as true"]
+    untold = ["that the law has this form is taken as true"]
     if floor is not None:
-        words = [f"the floor is stated as {floor:g}; the interval holds 0 to {2 * floor:g}", *words]
+        untold.insert(0, f"the floor is stated as {floor:g}; the interval holds 0 to {2 * floor:g}")
     noise, freedom = _noise(rungs, found.law)
     single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
     law = found.law
@@ -263,7 +263,7 @@ def forecast(
         rungs=len(rungs),
         runs=len(points),
         reach=at / largest,
-        words=tuple(words),
+        words=tuple(untold),
     )
 
 
