@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 from statistics import fmean
 
@@ -61,6 +61,7 @@ class Delphi:
     seal_sha256: str
     outcome: Outcome | None
     trouble: str  # in a sentence, where the seal is not what it says
+    words: str = ""  # with which its declaration begins
 
     @property
     def stated_floor(self) -> float | None:
@@ -94,7 +95,13 @@ def read(folder: Path = FOLDER) -> Delphi | None:
         trouble = str(error)
     if found and found.seal_sha256 != digest:
         trouble = "the outcome is of another seal"
-    return Delphi(said, digest, found, trouble)
+    return Delphi(said, digest, found, trouble, _words(folder / "experiment.yaml"))
+
+
+def _words(file: Path) -> str:
+    """The comment at the head of a file."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return "\n".join(line[2:] for line in takewhile(lambda line: line.startswith("#"), lines))
 
 
 def files(pages: jinja2.Environment, told: str, folder: Path = FOLDER) -> Iterator[File]:
@@ -103,7 +110,7 @@ def files(pages: jinja2.Environment, told: str, folder: Path = FOLDER) -> Iterat
     found = read(folder)
     if found is None:
         return
-    made = made_from(told, found.seal, *([found.outcome] if found.outcome else []))
+    made = made_from(told, found.words, found.seal, *filter(None, [found.outcome]))
     yield File("api/delphi.json", lambda: to_json(_twin(found)), made)
     page = pages.get_template("delphi.html")
     yield File(

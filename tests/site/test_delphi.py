@@ -41,8 +41,10 @@ def test_without_a_seal_there_is_no_page(tmp_path: Path) -> None:
 def test_before_the_run_the_page_has_the_forecast_and_no_outcome(tmp_path: Path) -> None:
     seal = a_seal()
     write(tmp_path / "delphi", seal)
+    (tmp_path / "delphi" / "experiment.yaml").write_text("# One dial.\n#\n# Width.\ntitle: x\n# no")
     drawn(tmp_path / "delphi", tmp_path)
     text = Page(tmp_path / "delphi.html").text
+    assert "One dial. Width. " in text
     assert "The run is not over yet." in text
     assert f"{seal.forecast.loss:.4f}" in text
     assert "How it came out" not in text
