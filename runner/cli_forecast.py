@@ -62,7 +62,7 @@ def command(
     if outcome:
         _score(outcome, seal, store, jobs)
         return
-    known = _read_points(points) if points else list(points_in(_opened(store, jobs)))
+    known = read_points(points) if points else list(points_in(_opened(store, jobs)))
     chosen: Axis = next(one for one in get_args(Axis) if one == axis)
     if path is None:
         assert at is not None
@@ -121,7 +121,7 @@ def _designs(path: Path, arm: str) -> dict[str, Design]:
     return designs
 
 
-def _read_points(path: Path) -> list[Point]:
+def read_points(path: Path) -> list[Point]:
     """The runs in a file: a list of them, or what has one as `points`, as a seal does."""
     try:
         value = json.loads(path.read_bytes())

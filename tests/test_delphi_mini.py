@@ -15,7 +15,7 @@ from engine.config import ModelConfig
 from runner import cli_forecast, planning
 from runner.analysis import forecast as forecasting
 from runner.analysis import sealed
-from runner.analysis.forecast import Forecast
+from runner.analysis.forecast import Forecast, Refusal
 from runner.analysis.sealed import Outcome, Seal
 from runner.record import Plan
 
@@ -153,3 +153,11 @@ def git(*words: str) -> "subprocess.CompletedProcess[str]":
         )
     except OSError as error:
         return subprocess.CompletedProcess(words, 1, "", str(error))
+
+
+def test_the_ladder_that_was_given_up_is_kept_and_carries_no_law() -> None:
+    known = cli_forecast.read_points(FOLDER / "first-ladder.json")
+    assert len({point.model_flops for point in known}) == 6
+    said = forecasting.forecast(known, 10 * max(point.model_flops for point in known))
+    assert isinstance(said, Refusal)
+    assert "the floor sits on its bound" in said.words
