@@ -112,13 +112,19 @@ def files(pages: jinja2.Environment, told: str, folder: Path = FOLDER) -> Iterat
         return
     made = made_from(told, found.words, found.seal, *filter(None, [found.outcome]))
     yield File("api/delphi.json", lambda: to_json(_twin(found)), made)
-    page = pages.get_template("delphi.html")
-    yield File(
-        "delphi.html",
-        lambda: page.render(
-            root="", delphi=found, others=others(found), drawing=drawing(found), signed=signed
-        ),
-        made,
+    yield File("delphi.html", lambda: _page(found, pages), made)
+
+
+def _page(delphi: Delphi, pages: jinja2.Environment) -> str:
+    found, outcome = others(delphi), delphi.outcome
+    errors = [abs(other.error) for other in found if other.error is not None]
+    return pages.get_template("delphi.html").render(
+        root="",
+        delphi=delphi,
+        others=found,
+        nearer=sum(error < abs(outcome.error) for error in errors) if outcome else 0,
+        drawing=drawing(delphi),
+        signed=signed,
     )
 
 

@@ -95,6 +95,20 @@ def test_what_other_readings_say_stands_beside_it(tmp_path: Path) -> None:
     assert all(other.error == pytest.approx(other.loss / 1.5 - 1) for other in told if other.loss)
 
 
+def test_the_page_says_how_many_other_readings_would_have_come_nearer(tmp_path: Path) -> None:
+    seal = a_seal()
+    write(tmp_path / "delphi", seal, seal.forecast.loss)
+    drawn(tmp_path / "delphi", tmp_path)
+    assert "would have come nearer" not in Page(tmp_path / "delphi.html").text
+    found = delphi.read(tmp_path / "delphi")
+    assert found
+    straight = delphi.others(found)[1].loss
+    assert straight
+    write(tmp_path / "delphi", seal, straight)
+    drawn(tmp_path / "delphi", tmp_path)
+    assert "would have come nearer than what was sealed" in Page(tmp_path / "delphi.html").text
+
+
 def test_an_equal_page_is_not_drawn_again(tmp_path: Path) -> None:
     write(tmp_path / "delphi", a_seal())
     first = drawn(tmp_path / "delphi", tmp_path)["delphi.html"].made_from
