@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import jinja2
 from markupsafe import Markup
 
-from bot.site import forecasts, public, signed
+from bot.site import delphi, forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab
 from bot.site.files import File, is_site, made_from, put
 from runner import charts, figures, record, steps_view
@@ -89,6 +89,7 @@ def files(
     if key:
         yield from signed.files(store, facts, key)
     yield from public.files(pages, told)
+    yield from delphi.files(pages, told)
     for entry in facts.entries:
         yield from _execution(entry, facts.review(entry), pages, told)
     yield from _forecasts(facts, pages)
@@ -229,6 +230,7 @@ def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.En
     pages.globals.update(
         lab=lab,
         signs=signs,
+        foretold=delphi.read() is not None,
         marks=MARKS,
         thread=thread,
         commit=commit,

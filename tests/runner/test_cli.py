@@ -230,6 +230,18 @@ def test_run_ends_with_a_table_a_receipt_and_what_it_is_not(
     assert local.started == 1
 
 
+def test_only_some_of_the_arms_and_seeds_are_run(
+    folder: Path, tmp_path: Path, local: LocalStub
+) -> None:
+    words = ("run", folder, "--store", tmp_path / "store", "--json", "--only")
+    some = ask(*words, "arms=fast seeds=1")
+    assert [(run["arm"], run["seed"]) for run in json.loads(some.stdout)["runs"]] == [("fast", 1)]
+    none = ask(*words, "arms=fats")
+    assert none.exit_code == 2
+    assert "--only: the plan has no arm `fats`; did you mean `fast`?" in none.stderr
+    assert local.started == 1
+
+
 def test_run_in_json_keeps_stdout_to_the_answer(
     folder: Path, tmp_path: Path, local: LocalStub
 ) -> None:
