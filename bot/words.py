@@ -20,7 +20,7 @@ from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import Reading
 from bot.escape import code, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
-from runner import figures, record, reproduce, steps_view
+from runner import figures, predictions, record, reproduce, steps_view
 from runner.analysis import verdicts
 from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
@@ -97,8 +97,11 @@ def edited(seal: Preregistration, edit: Edit) -> str:
 
 def sentence(prediction: Any) -> str:
     """A prediction in words; its arms are strangers' words until a plan has resolved them."""
-    minus = f" minus `{code(prediction.versus)}`" if prediction.versus else ""
-    return f"`{prediction.metric}` of `{code(prediction.arm)}`{minus} is **{prediction.expect}**"
+    drawn = {"": "{}", "metric": "`{}`", "arm": "`{}`", "expect": "**{}**"}
+    return "".join(
+        drawn[what].format(code(words) if what == "arm" else words)
+        for what, words in predictions.parts(prediction)
+    )
 
 
 # ── Plan ─────────────────────────────────────────────────────────────────────────────────────

@@ -37,8 +37,8 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     if "kind" in found and found["kind"] != plan.resources.kind:
         return f"the plan priced `{plan.resources.kind}`, and not {quoted(found['kind'])}"
     for prediction in plan.predictions:
-        for one in (prediction.arm, prediction.versus):
-            if arms is not None and one is not None and one not in arms:
+        for one in prediction.arms:
+            if arms is not None and one not in arms:
                 return f"the preregistration predicts something of the arm `{one}`"
     return Narrowing(
         arms=None if arms is None else tuple(arm for arm in plan.arms if arm in arms),

@@ -17,9 +17,19 @@ import hashlib
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from engine.config import EvalConfig, ModelConfig, TrainConfig
+from runner import predictions
 from runner.store import Store, StoreError, to_json
 
 R = TypeVar("R", bound="Record")
@@ -41,6 +51,16 @@ class Record(BaseModel):
         return hashlib.sha256(self.canonical()).hexdigest()
 
 
+def without_unset(
+    record: Record, dump: SerializerFunctionWrapHandler, later: tuple[str, ...]
+) -> dict[str, Any]:
+    """A record's fields without those of `later` that are unset. What came later than the first
+    records of a kind is left out so, lest their bytes, and the seals over them, become others."""
+    fields = type(record).model_fields
+    unset = {name for name in later if getattr(record, name) == fields[name].default}
+    return {name: value for name, value in dump(record).items() if name not in unset}
+
+
 # ── Questions and designs ────────────────────────────────────────────────────────────────────
 
 
@@ -52,19 +72,39 @@ class Person(Record):
 
 
 class Prediction(Record):
-    """One sentence that a machine can check: the estimate lies in the set `expect` names."""
+    """One sentence that a machine can check: the estimate lies in the set `expect` names. The keys
+    beside it make it one of the forms that `runner.predictions` lists."""
 
     metric: Literal["eval/bpb"]
-    arm: str
+    arm: str | None = None
     versus: str | None = None
+    order: tuple[str, ...] = Field(default=(), max_length=predictions.MOST_ARMS)
+    exponent: tuple[str, ...] = Field(default=(), max_length=predictions.MOST_ARMS)
+    smaller: tuple[str, ...] = Field(default=(), max_length=predictions.MOST_ARMS)
+    axis: predictions.Axis | None = None
     expect: str  # "< b", "<= b", "> b", ">= b" or "a ± b"
     confidence: float = Field(gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _of_a_form(self) -> "Prediction":
+        if found := predictions.wrong(self):
+            key, words = found
+            raise PydanticCustomError("form", "{words}", {"key": key, "words": words})
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unset(self, dump, ("arm", "order", "exponent", "smaller", "axis"))
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms that it speaks of."""
+        return predictions.arms(self)
 
     @property
     def sentence(self) -> str:
         """The prediction in words."""
-        minus = f" minus {self.versus}" if self.versus else ""
-        return f"{self.metric} of {self.arm}{minus} is {self.expect}"
+        return "".join(text for _, text in predictions.parts(self))
 
 
 class Preregistration(Record):

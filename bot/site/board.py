@@ -95,7 +95,7 @@ class Row:
     def verdicts(self) -> list[record.Verdict]:
         """The verdicts that are about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
-        return [v for v in found if self.arm in (v.prediction.arm, v.prediction.versus)]
+        return [v for v in found if self.arm in v.prediction.arms]
 
 
 @dataclass(frozen=True)

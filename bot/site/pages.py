@@ -19,7 +19,7 @@ import jinja2
 
 from bot.site import forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
-from runner import charts, figures, record, steps_view
+from runner import charts, figures, predictions, record, steps_view
 from runner.analysis import verdicts
 from runner.analysis.calibration import Bin
 from runner.signing import Key
@@ -257,6 +257,7 @@ def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.En
         commit=commit,
         whisker=whisker,
         strip=strip,
+        parts=predictions.parts,
         knobs=knobs,
         scored_on=scored_on,
         ordered=steps_view.ordered,

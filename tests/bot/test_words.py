@@ -71,6 +71,15 @@ def everything(word: str) -> dict[str, str]:
     predictions = (
         synthetic.prediction(arm=word, versus=word),
         synthetic.prediction("2.6 ± 0.1", arm=word, versus=None),
+        *(
+            record.Prediction(metric="eval/bpb", expect="> 0", confidence=0.8, **keys)
+            for names in [(word, "a", "b", "c")]
+            for keys in (
+                {"order": names},
+                {"exponent": names, "axis": "model_flops"},
+                {"arm": word, "smaller": ("x", "y", "z"), "axis": "tokens"},
+            )
+        ),
     )
     person = record.Person(login=word, id=1)
     sealed = record.Preregistration(

@@ -9,6 +9,7 @@ import pytest
 from bot.site import forecasts
 from bot.site.board import read_lab
 from bot.site.pages import build
+from runner import record
 from runner.store import Store
 from tests import synthetic
 from tests.site.test_pages import Page
@@ -42,6 +43,25 @@ def test_a_prediction_stands_with_its_author_its_confidence_and_its_outcome(
     assert "80 % to 90 % 80 % 50 %" in text
     twin = json.loads((tmp_path / "site" / "api" / "forecasts.json").read_bytes())
     assert [one["counts"] for one in twin] == [True, True]
+
+
+def test_each_form_of_prediction_reads_as_a_sentence(store: Store, tmp_path: Path) -> None:
+    forms = [{"order": ("fast", "slow")}, {"order": ("fast", "slow"), "expect": "> 0.1"}]
+    told = [
+        record.Prediction(metric="eval/bpb", confidence=0.7, **{"expect": "> 0", **keys})
+        for keys in forms
+    ]
+    seal = synthetic.preregister(store, 1, predictions=told)
+    plan = synthetic.plan(preregistration=1, predictions=told)
+    execution = synthetic.execution(plan.model_copy(update={"seal": seal.seal}))
+    synthetic.finish(store, execution, synthetic.PLAIN)
+    build(store, tmp_path / "site")
+    words = "by eval/bpb the order is fast, slow, best first"
+    for page in ("forecasts.html", f"executions/{execution.id}/index.html"):
+        text = Page(tmp_path / "site" / page).text
+        assert f"{words} " in text
+        assert f"{words}, and each step is above 0.1" in text
+    assert "the least step, slow minus fast: 0.80 bpb" in text
 
 
 def test_running_again_and_another_design_are_shown_and_score_nothing(store: Store) -> None:
