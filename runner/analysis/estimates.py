@@ -14,9 +14,9 @@ arms this is the difference itself.
 the error apart from the curve, and sizes that lie off it by more than seeds differ have no
 exponent. One seed will do where there are five sizes.
 
-*A larger run*: its figures over the forecast that all runs of the smaller arms make, less 1. The
-forecast is taken as the number it was, which is what was predicted about: that it may have been
-lucky is not in the interval, which is the one of a mean over the larger arm's n seeds. The
+*A larger run*: its figures over the forecast of the smaller arms, by their means over seeds, less
+1. The forecast is taken as the number it was, which is what was predicted about: that it may have
+been lucky is not in the interval, which is the one of a mean over the larger arm's n seeds. The
 forecast's own interval is said beside it.
 
 What is computed by search is rounded to DIGITS, so that another machine computes the same.
@@ -26,7 +26,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mean, stdev
+from statistics import fmean, mean, stdev
 
 from scipy.special import stdtrit
 
@@ -134,7 +134,8 @@ def _exponent(
 def _forecast_error(
     prediction: record.Prediction, plan: record.Plan, values: Mapping[str, list[float]]
 ) -> Estimate:
-    points, arm = _points(prediction, plan, prediction.smaller, values), prediction.arm or ""
+    means = {arm: [fmean(values[arm])] for arm in prediction.smaller}
+    points, arm = _points(prediction, plan, prediction.smaller, means), prediction.arm or ""
     at = predictions.spent(plan.arms[arm], prediction.axis or "model_flops")
     try:
         forecast = scaling.forecast(points, at, level=LEVEL)
