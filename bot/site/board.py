@@ -14,6 +14,7 @@ from functools import cached_property
 
 from runner import record
 from runner.analysis import verdicts
+from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
 from runner.store import Store
 
@@ -102,16 +103,6 @@ class Row:
         """The verdicts that are about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
         return [v for v in found if self.arm in v.prediction.arms]
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What figures are figures of: so many tokens of one text."""
-
-    source: str
-    tokenizer: str
-    validation_sha256: str  # of the text; of what steps made, the fingerprint
-    eval_tokens: int
 
 
 @dataclass(frozen=True)
@@ -253,25 +244,6 @@ def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
     return tuple(
         sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.data.eval_tokens))
     )
-
-
-def scored_on(plan: record.Plan) -> Scored | None:
-    """What the plan's figures are figures of; None where that is not one thing."""
-    if plan.data:
-        data = plan.data
-        return Scored(data.source, data.tokenizer, data.validation_sha256, plan.eval.tokens)
-    found = {
-        Scored(
-            f"{plan.experiment.rpartition('/')[2]}, {name}",
-            str(plan.steps[name].config.get("tokenizer", "its own")),
-            fingerprint,
-            int(step.config["tokens"]),
-        )
-        for step in plan.steps.values()
-        if step.do == "evaluate"
-        for name, fingerprint in step.inputs["tokens"].items()
-    }
-    return found.pop() if len(found) == 1 else None
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:

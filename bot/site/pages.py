@@ -15,11 +15,12 @@ from urllib.parse import quote, urlsplit
 import jinja2
 
 from bot.site import forecasts, public, signed
-from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
+from bot.site.board import Entry, Group, Lab, Row, read_lab
 from bot.site.files import File, is_site, made_from, put
 from runner import charts, figures, predictions, record, steps_view
 from runner.analysis import verdicts
 from runner.analysis.calibration import Bin
+from runner.analysis.scored import scored_on
 from runner.signing import Key
 from runner.store import Store, to_json
 
