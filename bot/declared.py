@@ -13,7 +13,7 @@ from bot.facts import Finding
 from bot.github import GitHub, Refused
 from bot.tree import Tree, Unfit
 from engine.tokenize import Text
-from runner import aliases, checkout, planning, provenance, record, spec
+from runner import aliases, checkout, foretell, planning, provenance, record, spec
 from runner.record import Preregistration, Source, Standing
 from runner.spec import BadExperiment, Experiment
 from runner.store import Store
@@ -73,6 +73,7 @@ class Declared:
                 standings=self._standings(plan),
                 drifted=drifted(self._store, plan),
                 source=Source(tree=tree, commit=head),
+                foretold=foretell.foretell(self._store, plan),
             )
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))

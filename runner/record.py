@@ -260,6 +260,22 @@ class Standing(Record):
     why: str = ""
 
 
+class Foretold(Record):
+    """What the lab says that one run of an arm will score, before it is made."""
+
+    axis: Literal["model_flops", "hardware_flops", "tokens", "parameters"]
+    at: float  # on that axis
+    loss: float  # eval/bpb
+    low: float
+    high: float
+    level: float  # how often such an interval is to hold
+    law: str  # in words
+    rungs: int  # sizes that the law was fitted on
+    runs: int
+    reach: float  # how many times the largest of them
+    words: tuple[str, ...] = ()  # what the interval does not cover
+
+
 class PlanRecord(Record):
     """What the lab found at one head of a pull request: a plan, or what is wrong."""
 
@@ -279,6 +295,12 @@ class PlanRecord(Record):
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # that its execution may take by the clock
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
+    forecasts: dict[str, Foretold] = {}  # by arm
+    no_forecast: dict[str, str] = {}  # why of these arms there is none
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unset(self, dump, ("forecasts", "no_forecast"))
 
 
 class Narrowing(Record):
@@ -386,6 +408,11 @@ class Execution(Record):
     approvals: tuple[str, ...] = ()  # all that it rests on
     deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
     reproduces: str = ""  # the execution that it is to be compared with
+    forecasts: dict[str, Foretold] = {}  # by arm, as its plan was shown with them
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unset(self, dump, ("forecasts",))
 
 
 def execution_id(cause: str) -> str:

@@ -112,7 +112,8 @@ def _execution(entry: Entry, pages: jinja2.Environment, told: str) -> Iterator[F
 
 
 def _forecasts(facts: Lab, pages: jinja2.Environment) -> Iterator[File]:
-    told = forecasts.forecasts(facts.entries)
+    told, of_the_lab = forecasts.forecasts(facts.entries), forecasts.foretold(facts.entries)
+    yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)))
     yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]))
     page = pages.get_template("forecasts.html")
     yield File(
@@ -122,6 +123,8 @@ def _forecasts(facts: Lab, pages: jinja2.Environment) -> Iterator[File]:
             told=told,
             people=forecasts.forecasters(told),
             all=forecasts.of_the_lab(told),
+            foretold=of_the_lab,
+            coverage=forecasts.coverage(of_the_lab),
             reliability=reliability,
         ),
     )

@@ -95,3 +95,35 @@ def test_a_lab_without_predictions_says_so(store: Store, tmp_path: Path) -> None
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / "forecasts.html").text
     assert "Nothing has been predicted and judged yet." in text
+
+
+def foretold(store: Store, command: str, loss: float, title: str = "A") -> None:
+    """An execution has ended of which the lab had foretold this of `fast`; it scored 2.58."""
+    told = record.Foretold(
+        axis="model_flops", at=1e12, loss=loss, low=loss - 0.1, high=loss + 0.1, level=0.9,
+        law="L", rungs=5, runs=15, reach=4.0,
+    )  # fmt: skip
+    at = synthetic.START + timedelta(hours=int(command))
+    execution = synthetic.execution(synthetic.plan(title=title), command, at=at)
+    execution = execution.model_copy(update={"forecasts": {"fast": told}})
+    synthetic.finish(store, execution, synthetic.PLAIN)
+
+
+def test_the_lab_is_scored_as_a_forecaster_by_how_many_of_its_intervals_held(
+    store: Store, tmp_path: Path
+) -> None:
+    foretold(store, "1", 2.6, "A")
+    foretold(store, "2", 2.3, "B")
+    foretold(store, "3", 2.6, "A")
+    told = forecasts.foretold(read_lab(store).entries)
+    assert [one.not_counted for one in told] == ["run again", "", ""]
+    (found,) = forecasts.coverage(told)
+    assert (found.level, found.n, found.inside) == (0.9, 2, 1)
+    build(store, tmp_path / "site")
+    text = Page(tmp_path / "site" / "forecasts.html").text
+    assert "1 of 2 intervals held that were to hold in 90 % of all cases" in text
+    assert "fast 2.3000 2.2000 to 2.4000 2.5800 +12.17 % outside" in text
+    twin = json.loads((tmp_path / "site" / "api" / "foretold.json").read_bytes())
+    assert [(one["inside"], one["counts"]) for one in twin] == [
+        (True, False), (False, True), (True, True),
+    ]  # fmt: skip
