@@ -22,8 +22,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -35,6 +33,12 @@ from runner.store import Store, StoreError, to_json
 R = TypeVar("R", bound="Record")
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Instant = AwareDatetime
+
+
+def since(default: Any) -> Any:
+    """A field that older records do not have. It is left out where it says nothing, so that those
+    keep their bytes and with them their digests and signatures."""
+    return Field(default=default, exclude_if=lambda value: value == default)
 
 
 class Record(BaseModel):
@@ -51,16 +55,6 @@ class Record(BaseModel):
         return hashlib.sha256(self.canonical()).hexdigest()
 
 
-def without_unset(
-    record: Record, dump: SerializerFunctionWrapHandler, later: tuple[str, ...]
-) -> dict[str, Any]:
-    """A record's fields without those of `later` that are unset. What came later than the first
-    records of a kind is left out so, lest their bytes, and the seals over them, become others."""
-    fields = type(record).model_fields
-    unset = {name for name in later if getattr(record, name) == fields[name].default}
-    return {name: value for name, value in dump(record).items() if name not in unset}
-
-
 # ── Questions and designs ────────────────────────────────────────────────────────────────────
 
 
@@ -71,17 +65,20 @@ class Person(Record):
     id: int
 
 
+_Arms = Annotated[tuple[str, ...], Field(max_length=predictions.MOST_ARMS)]
+
+
 class Prediction(Record):
     """One sentence that a machine can check: the estimate lies in the set `expect` names. The keys
     beside it make it one of the forms that `runner.predictions` lists."""
 
     metric: Literal["eval/bpb"]
-    arm: str | None = None
+    arm: str | None = since(None)
     versus: str | None = None
-    order: tuple[str, ...] = Field(default=(), max_length=predictions.MOST_ARMS)
-    exponent: tuple[str, ...] = Field(default=(), max_length=predictions.MOST_ARMS)
-    smaller: tuple[str, ...] = Field(default=(), max_length=predictions.MOST_ARMS)
-    axis: predictions.Axis | None = None
+    order: _Arms = since(())
+    exponent: _Arms = since(())
+    smaller: _Arms = since(())
+    axis: predictions.Axis | None = since(None)
     expect: str  # "< b", "<= b", "> b", ">= b" or "a ± b"
     confidence: float = Field(gt=0, lt=1)
 
@@ -91,10 +88,6 @@ class Prediction(Record):
             key, words = found
             raise PydanticCustomError("form", "{words}", {"key": key, "words": words})
         return self
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_unset(self, dump, ("arm", "order", "exponent", "smaller", "axis"))
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -295,12 +288,8 @@ class PlanRecord(Record):
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # that its execution may take by the clock
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
-    forecasts: dict[str, Foretold] = {}  # by arm
-    no_forecast: dict[str, str] = {}  # why of these arms there is none
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_unset(self, dump, ("forecasts", "no_forecast"))
+    forecasts: dict[str, Foretold] = since({})  # by arm
+    no_forecast: dict[str, str] = since({})  # why of these arms there is none
 
 
 class Narrowing(Record):
@@ -408,11 +397,7 @@ class Execution(Record):
     approvals: tuple[str, ...] = ()  # all that it rests on
     deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
     reproduces: str = ""  # the execution that it is to be compared with
-    forecasts: dict[str, Foretold] = {}  # by arm, as its plan was shown with them
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_unset(self, dump, ("forecasts",))
+    forecasts: dict[str, Foretold] = since({})  # by arm, as its plan was shown with them
 
 
 def execution_id(cause: str) -> str:
