@@ -245,9 +245,10 @@ class Thread:
         """The issue form of the default branch."""
         return self._ask(Question("form"))
 
-    def finding(self, base: str, head: str) -> Finding:
-        """What the commit `head` declares that `base` does not."""
-        return self._ask(Question("finding", (base, head)))
+    def finding(self, base: str, head: str, rung: int = 1) -> Finding:
+        """What the commit `head` declares that `base` does not; of a ladder this rung."""
+        about = (base, head) if rung == 1 else (base, head, str(rung))
+        return self._ask(Question("finding", about))
 
     def refusal(self, by: Person, plan: int) -> str:
         """Why somebody may not approve the plan of this number as things stand, or nothing: it

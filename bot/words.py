@@ -21,7 +21,7 @@ from bot.commands import Reading
 from bot.escape import code, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
 from runner import figures, foretell, predictions, record, reproduce, steps_view
-from runner.analysis import verdicts
+from runner.analysis import promotion, verdicts
 from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
 
@@ -433,6 +433,7 @@ def result(thread: Thread, ran: Ran) -> str:
         origin=ran.execution.origin,
         receipt=_receipt(ran),
         foretold=list(foretell.outcomes(ran.execution, scores)),
+        gate=promotion.gate(plan, ran.runs) if result.state == "done" else None,
     )
 
 

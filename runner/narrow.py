@@ -26,6 +26,8 @@ def read(words: str, plan: Plan) -> Narrowing | str:
         found[name] = value
     if plan.steps:
         return "a plan of steps is approved as a whole"
+    if plan.rung and "arms" in found:
+        return "the gate of a rung compares both of its arms"
     arms = found["arms"].split(",") if "arms" in found else None
     for arm in arms or ():
         if arm not in plan.arms:

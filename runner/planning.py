@@ -14,7 +14,7 @@ from typing import Any
 from engine import flops
 from engine.config import ModelConfig, TrainConfig
 from engine.tokenize import BadText, Text, read_text
-from runner import closure, graph, predictions, spec, yaml12
+from runner import closure, graph, ladder, predictions, spec, yaml12
 from runner.complaints import BadExperiment, Problem, near
 from runner.hardware import KINDS
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
@@ -263,9 +263,13 @@ def text_folder(train_sha256: str, validation_sha256: str) -> str:
 
 
 def make_plan(
-    experiment: Experiment, folder: str, text: Text, sealed: Preregistration | None
+    experiment: Experiment,
+    folder: str,
+    text: Text,
+    sealed: Preregistration | None,
+    rung: int = 1,
 ) -> Plan:
-    """Resolve `experiment` under its sealed preregistration, if it has one.
+    """Resolve `experiment` under its sealed preregistration, if it has one; of a ladder this rung.
 
     Raises BadExperiment where a prediction speaks of an arm that the experiment lacks, or the
     text is too short for the windows.
@@ -282,6 +286,13 @@ def make_plan(
     arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
     if problems := problems or [*_of_no_law(experiment, arms, sealed)]:
         raise BadExperiment(problems)
+    planned = None
+    if experiment.ladder:
+        unlike = ladder.unlike(experiment.ladder, arms)
+        if problems := [experiment.problem(path, words) for path, words in unlike]:
+            raise BadExperiment(problems)
+        planned = experiment.ladder.planned(rung)
+        arms = {name: arms[name] for name in sorted((planned.baseline, planned.variant))}
     draft = Plan(
         experiment=folder,
         title=experiment.title,
@@ -300,6 +311,7 @@ def make_plan(
         resources=experiment.resources,
         seeds=experiment.seeds,
         arms=arms,
+        rung=planned,
         cost=_cost(experiment, arms),
         fingerprint="0" * 64,
     )

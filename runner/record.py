@@ -179,6 +179,17 @@ class PlannedStep(Record):
         return tuple(dict.fromkeys(name for these in self.inputs.values() for name in these))
 
 
+class PlannedRung(Record):
+    """A rung of a ladder: a variant against its baseline, at one size. See `runner.ladder`."""
+
+    n: int  # from 1 on
+    of: int
+    baseline: str
+    variant: str
+    floor: float  # c and b of the law by which the gate counts
+    exponent: float
+
+
 class Cost(Record):
     """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation. Of those whose
     model is the experiment's own only the tokens are known."""
@@ -211,6 +222,7 @@ class Plan(Record):
     steps: dict[str, PlannedStep] = {}
     code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
     compiled: bool = False  # from an `experiment.py`, which only its author has run
+    rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two
     cost: Cost
     fingerprint: Sha256
 
