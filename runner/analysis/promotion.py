@@ -32,6 +32,29 @@ class Gate:
     faster: float | None = None  # of which this is by speed alone
     why: str = ""  # nothing could be computed
 
+    @property
+    def head(self) -> str:
+        """Which gate, and how it came out."""
+        return f"The gate of rung {self.rung.n} of {self.rung.of}: {self.outcome}."
+
+    @property
+    def sentence(self) -> str:
+        """The figures that it rests on, and what follows; arms as code spans."""
+        rung, found = self.rung, self.speedup
+        after = f"The plan of rung {rung.n + 1} follows, if the branch is still where it was."
+        if self.outcome != "passed":
+            after = "So no plan of a next rung is posted."
+        elif rung.n == rung.of:
+            after = "It was the last one."
+        if found is None:
+            return f"{self.why[:1].upper()}{self.why[1:]}. {after}"
+        return (
+            f"For the loss of `{rung.variant}`, `{rung.baseline}` would take {found.estimate:.3g} "
+            f"times the compute (90 % interval {found.low:.3g} to {found.high:.3g}), by a floor of "
+            f"{rung.floor:g} and an exponent of {rung.exponent:g}; × {self.faster:.3g} of it is by "
+            f"the speeds that the job reported. {after}"
+        )
+
 
 def gate(plan: Plan, runs: Iterable[Run]) -> Gate | None:
     """The gate of the plan's rung, given its runs; None of a plan that is no rung."""

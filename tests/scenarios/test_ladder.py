@@ -77,7 +77,7 @@ def test_a_gate_that_is_not_passed_says_so_with_its_figures_and_posts_nothing_mo
     lab.say("grace", pull, "/run")
     assert f"**The gate of rung 1 of 2: {outcome}.** For the loss of `n1`" in lab.last(pull)
     assert "90 % interval" in lab.last(pull)
-    assert "So no plan of the next rung is posted." in lab.last(pull)
+    assert "So no plan of a next rung is posted." in lab.last(pull)
     assert len(plans(lab, pull)) == 1
     assert len(lab.records("plans")) == 1
 
