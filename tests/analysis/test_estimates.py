@@ -208,6 +208,13 @@ def test_an_exponents_interval_covers_it_as_often_as_it_says():
     assert missed <= 0.09 * (240 - refused)
 
 
+def test_what_is_found_by_search_is_rounded_so_that_another_machine_finds_the_same():
+    arms = ladder()
+    found = judged(exponent("> 0", arms), along(arms), arms)
+    for value in (found.estimate, *found.interval):
+        assert value == float(f"{value:.4e}")
+
+
 def test_points_on_a_curve_leave_no_doubt_about_its_exponent():
     points = [(float(c), 2 * c**-0.3 + 0.5) for c in (1, 4, 16, 64, 256)]
     found = scaling.exponent(points)

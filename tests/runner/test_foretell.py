@@ -82,6 +82,19 @@ def test_a_run_that_goes_on_or_was_cancelled_tells_nothing(store: Store) -> None
     assert foretell.foretell(store, plan(5)).forecasts == {}
 
 
+def test_runs_of_other_rates_do_not_hide_a_ladder(store: Store) -> None:
+    ran(store, plan(0, 1, 2, 3, 4))
+    ran(store, plan(1, 2, rate=3e-4), "2")
+    told = foretell.foretell(store, plan(5)).forecasts["t5"]
+    assert (told.rungs, told.runs) == (5, 15)
+
+
+def test_a_ladder_whose_rates_follow_its_size_is_taken_as_one(store: Store) -> None:
+    for n in range(5):
+        ran(store, plan(n, rate=3e-3 / 2**n), str(n))
+    assert foretell.foretell(store, plan(5, rate=3e-3 / 32)).forecasts["t5"].rungs == 5
+
+
 def test_a_forecast_does_not_rest_on_what_is_larger(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4, 6))
     assert foretell.foretell(store, plan(5)).forecasts["t5"].rungs == 5
