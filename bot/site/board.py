@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from runner import record
-from runner.analysis import verdicts
+from runner import foretell, record
+from runner.analysis import promotion, verdicts
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
 from runner.store import Store
@@ -56,6 +56,16 @@ class Entry:
     def summary(self, arm: str) -> ArmSummary:
         """Mean and spread of an arm over its seeds."""
         return verdicts.arm_summary(self.plan, self.figures, arm)
+
+    @property
+    def gate(self) -> promotion.Gate | None:
+        """How its rung of a ladder came out; None where there is none, or no end yet."""
+        return promotion.gate(self.plan, self.runs) if self.state == "done" else None
+
+    @property
+    def foretold(self) -> list[foretell.Outcome]:
+        """What the lab had foretold of its arms, beside what came."""
+        return list(foretell.outcomes(self.execution, self.figures))
 
     @property
     def steps(self) -> dict[str, record.StepEnd]:

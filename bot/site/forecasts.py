@@ -109,7 +109,7 @@ def foretold(entries: Iterable[Entry]) -> list[LabForecast]:
     for entry in sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id)):
         if entry.result is None or entry.result.state not in ("done", "failed"):
             continue
-        for outcome in foretell.outcomes(entry.execution, entry.figures):
+        for outcome in entry.foretold:
             key = entry.plan.fingerprint, outcome.arm
             found.append(LabForecast(entry, outcome, "run again" if key in seen else ""))
             seen.add(key)

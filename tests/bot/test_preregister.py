@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bot import words
 from bot.facts import Form, Issue, Thread, ThreadId
 from bot.preregister import NotReadable, read
 from runner.record import Person, Prediction, Preregistration
@@ -168,6 +169,14 @@ def test_the_other_forms_are_sealed_as_they_are_written() -> None:
     assert found[0].order == ("wide", "deep", "plain")
     assert (found[2].exponent, found[2].axis) == (("s1", "s2", "s3", "s4"), "model_flops")
     assert (found[3].arm, found[3].smaller) == ("s4", ("s1", "s2", "s3"))
+
+
+def test_the_examples_that_are_shown_are_sealed_as_they_stand() -> None:
+    _, _, shown = words.not_sealed(("line 1",)).partition("```yaml\n")
+    found = sealed(form_body(predictions=shown.removesuffix("\n```"))).predictions
+    assert [bool(one.order) + 2 * bool(one.exponent) + 4 * bool(one.smaller) for one in found] == [
+        0, 1, 2, 4,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -127,3 +127,20 @@ def test_the_lab_is_scored_as_a_forecaster_by_how_many_of_its_intervals_held(
     assert [(one["inside"], one["counts"]) for one in twin] == [
         (True, False), (False, True), (True, True),
     ]  # fmt: skip
+
+
+def test_the_page_of_an_experiment_shows_what_was_foretold_and_how_its_gate_came_out(
+    store: Store, tmp_path: Path
+) -> None:
+    told = record.Foretold(
+        axis="model_flops", at=1e12, loss=2.6, low=2.5, high=2.7, level=0.9, law="L", rungs=5,
+        runs=15, reach=4.0,
+    )  # fmt: skip
+    rung = record.PlannedRung(n=1, of=2, baseline="slow", variant="fast", floor=0.6, exponent=0.1)
+    plan = synthetic.plan().model_copy(update={"rung": rung})
+    execution = synthetic.execution(plan).model_copy(update={"forecasts": {"fast": told}})
+    synthetic.finish(store, execution, synthetic.PLAIN)
+    build(store, tmp_path / "site")
+    text = Page(tmp_path / "site" / f"executions/{execution.id}/index.html").text
+    assert "The gate of rung 1 of 2: passed. For the loss of fast, slow would take" in text
+    assert "fast : 2.6000 (90 % interval 2.5000 to 2.7000); it came out 2.5800" in text
