@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import NoneType
+from types import UnionType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -110,13 +110,13 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     """The keys that `schema` knows at `path`."""
     known: Any = schema
     for part in path:
-        known = next((one for one in get_args(known) if NoneType in get_args(known)), known)
         if isinstance(known, type) and issubclass(known, BaseModel):
             field = known.model_fields.get(str(part))
             known = field.annotation if field else None
         else:  # a mapping from names to what is below them, or a list of it
             known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
-    known = next((one for one in get_args(known) if NoneType in get_args(known)), known)
+        if isinstance(known, UnionType):  # with None
+            known = get_args(known)[0]
     found = isinstance(known, type) and issubclass(known, BaseModel)
     return [field.alias or name for name, field in known.model_fields.items()] if found else []
 
