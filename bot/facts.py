@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from bot.labfile import Policy
 from runner import lifecycle
-from runner.foretell import Words
+from runner.foretell import Forecasts
 from runner.progress import Progress
 from runner.record import (
     Answered,
@@ -101,7 +101,7 @@ class Finding:
     standings: Mapping[str, Standing] = field(default_factory=dict)  # of the plan's steps
     drifted: tuple[str, ...] = ()  # aliases that would mean something else
     source: Source | None = None
-    foretold: Words = field(default_factory=lambda: Words({}, {}))  # of its arms
+    foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # of its arms
 
 
 @dataclass(frozen=True)

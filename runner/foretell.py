@@ -23,7 +23,7 @@ Rates = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
-class Words:
+class Forecasts:
     """What the lab can say of a plan's arms, and of which it can say nothing, with the reason."""
 
     forecasts: dict[str, Foretold]
@@ -50,12 +50,12 @@ class Outcome:
         return self.measured / self.foretold.loss - 1
 
 
-def foretell(store: Store, plan: Plan) -> Words:
+def foretell(store: Store, plan: Plan) -> Forecasts:
     """Of each arm what its first run will score, or why that cannot be said."""
     designs = {arm: design_of(plan, arm) for arm in plan.arms}
     seen = _seen(store, [design for design in designs.values() if design])
     found = {arm: _one(designs[arm], _rates(plan, arm), seen) for arm in plan.arms}
-    return Words(
+    return Forecasts(
         {arm: one for arm, one in found.items() if isinstance(one, Foretold)},
         {arm: one for arm, one in found.items() if isinstance(one, str)},
     )

@@ -15,8 +15,8 @@ DECLARED = EXPERIMENT.replace("preregistration: 1\n", "").partition("arms:\n")[0
     "arms:\n"
     "  s1: {}\n"
     "  n1: {train: {learning_rate: 0.01}}\n"
-    "  s2: {train: {num_train_steps: 64}}\n"
-    "  n2: {train: {num_train_steps: 64, learning_rate: 0.01}}\n"
+    "  s2: {train: {num_train_steps: 32}}\n"
+    "  n2: {train: {num_train_steps: 32, learning_rate: 0.01}}\n"
     "ladder:\n"
     "  floor: 0.6\n"
     "  exponent: 0.1\n"
@@ -47,7 +47,7 @@ def test_each_rung_is_a_plan_of_its_own(folder: Path) -> None:
     assert (first.rung.n, first.rung.of, second.rung.n) == (1, 2, 2)
     assert first.fingerprint != second.fingerprint
     assert first.cost.runs == 6
-    assert second.cost.model_flops == 4 * first.cost.model_flops
+    assert second.cost.model_flops == 2 * first.cost.model_flops
     assert Plan.model_validate_json(first.canonical()) == first
 
 
@@ -69,7 +69,7 @@ def test_a_plan_without_a_ladder_is_written_as_before_there_were_any() -> None:
         ("seeds: [0, 1, 2]", "seeds: [0]", "a gate needs 2 seeds at least"),
         ("title:", "preregistration: 1\ntitle:", "a ladder is decided by its gates"),
         ("  n1: {", "  more: {}\n  n1: {", "is on no rung of the ladder, and would never run"),
-        ("n2: {train: {num_train_steps: 64", "n2: {train: {num_train_steps: 32", "a gate compares "
+        ("n2: {train: {num_train_steps: 32", "n2: {train: {num_train_steps: 64", "a gate compares "
          "arms of equally many"),
         ("floor: 0.6", "flor: 0.6", "did you mean `floor`?"),
         ("s1: {}\n  n1: {", "s1: {own: {model: \"m:M\"}}\n  n1: {", "nobody measures their speed"),

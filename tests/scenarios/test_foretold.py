@@ -9,19 +9,19 @@ from runner import charts
 from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
 from tests.stub_trainer import StubRay
 
-SIZES = (2, 8, 32, 128, 512)  # steps that an arm takes
+SIZES = (2, 4, 8, 16, 32)  # steps that an arm takes
 PREDICTIONS = """\
 - metric: eval/bpb
-  order: [t512, t128, t32]
+  order: [t32, t16, t8]
   confidence: 80 %
 - metric: eval/bpb
-  exponent: [t2, t8, t32, t128, t512]
+  exponent: [t2, t4, t8, t16, t32]
   axis: tokens
   expect: "0.3 ± 0.1"
   confidence: 70 %
 - metric: eval/bpb
-  arm: t512
-  smaller: [t2, t8, t32, t128]
+  arm: t32
+  smaller: [t2, t4, t8, t16]
   axis: model_flops
   expect: "> 0.1"
   confidence: 10 %
@@ -59,25 +59,25 @@ def propose(lab: Lab, name: str, declaration: str) -> int:
 
 def test_a_ladder_is_judged_by_its_forms_and_then_foretells_the_next_size(lab: Lab) -> None:
     issue = lab.preregister(form_body(predictions=PREDICTIONS))
-    assert "by `eval/bpb` the order is `t512`, `t128`, `t32`, best first" in lab.last(issue)
+    assert "by `eval/bpb` the order is `t32`, `t16`, `t8`, best first" in lab.last(issue)
     ladder = propose(lab, "ladder", declared(*SIZES))
     assert "No forecast: no run of the lab has a figure to begin with" in lab.last(ladder)
     lab.say("grace", ladder, "/run")
     verdict = lab.last(issue)
     assert "✅ 2 confirmed · ❌ 1 refuted" in verdict
     assert "n = 15: all within 0.3 ± 0.1" in verdict
-    assert "t512 over its forecast of 1.7" in verdict
+    assert "t32 over its forecast of 2.5" in verdict
     assert "The lab's forecast" not in lab.last(ladder)
 
-    larger = propose(lab, "larger", declared(2048).replace("preregistration: 1\n", ""))
+    larger = propose(lab, "larger", declared(64).replace("preregistration: 1\n", ""))
     plan = lab.last(larger)
     assert "The lab's own forecast of a run, from its records (90 % intervals" in plan
-    assert "| `t2048` | 1.5" in plan
-    assert "5 sizes, 15 runs; it is 4 times the largest" in plan
+    assert "| `t64` | 2.2" in plan
+    assert "5 sizes, 15 runs; it is 2 times the largest" in plan
     lab.say("grace", larger, "/run")
     result = lab.last(larger)
     assert "The lab's forecast held (90 % intervals)" in result
     assert "inside, " in result
 
-    again = propose(lab, "again", declared(2048).replace("preregistration: 1\n", ""))
+    again = propose(lab, "again", declared(64).replace("preregistration: 1\n", ""))
     assert "No forecast: it has been run, as x" in lab.last(again)
