@@ -108,6 +108,8 @@ def _proposed(thread: Thread, pull: Pull, found: Finding) -> Write:
         isolation=_isolation(thread, found.plan),
         forecasts=found.foretold.forecasts,
         no_forecast=found.foretold.without,
+        spread=found.spread,
+        other_design=found.other_design,
     )
     return Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 

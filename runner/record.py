@@ -111,6 +111,7 @@ class Preregistration(Record):
     author: Person
     at: Instant  # when it was sealed, by GitHub's clock
     text_sha256: Sha256  # of the issue's title and body as they were read
+    text: str | None = since(None)  # that: the title, a line break, the body
 
     @property
     def seal(self) -> str:
@@ -123,6 +124,7 @@ class Edit(Record):
 
     at: Instant
     text_sha256: Sha256
+    text: str | None = since(None)  # the title, a line break, the body
 
 
 class Resources(Record):
@@ -281,6 +283,14 @@ class Foretold(Record):
     words: tuple[str, ...] = ()  # what the interval does not cover
 
 
+class Spread(Record):
+    """The standard deviation between seeds, as the lab has seen it on runs of a kind."""
+
+    deviation: float = Field(ge=0)
+    arms: int  # that it was seen on
+    freedom: int  # degrees of freedom, that is, how many seeds more than arms
+
+
 class PlanRecord(Record):
     """What the lab found at one head of a pull request: a plan, or what is wrong."""
 
@@ -302,6 +312,8 @@ class PlanRecord(Record):
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
     forecasts: dict[str, Foretold] = since({})  # by arm
     no_forecast: dict[str, str] = since({})  # why of these arms there is none
+    spread: Spread | None = since(None)  # of such runs, as it was known then
+    other_design: str = since("")  # the execution that had sealed another one under its issue
 
 
 class Narrowing(Record):

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from runner import foretell, record
-from runner.analysis import promotion, verdicts
+from runner.analysis import preregistered, promotion, verdicts
+from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
 from runner.store import Store
@@ -28,7 +29,7 @@ class Entry:
     result: record.Result | None
     runs: tuple[record.Run, ...]  # in the plan's order
     seal: record.Preregistration | None = None
-    edits: int = 0  # of the issue, after the seal
+    edited: tuple[record.Edit, ...] = ()  # the issue, after the seal
     approval: record.Approval | None = None
     ends: dict[str, record.Ended] = field(default_factory=dict)  # by attempt
 
@@ -36,6 +37,16 @@ class Entry:
     def plan(self) -> record.Plan:
         """The plan that was executed."""
         return self.execution.plan
+
+    @property
+    def edits(self) -> int:
+        """How often the issue was edited after the seal."""
+        return len(self.edited)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The execution, as it is weighed among those under its preregistration."""
+        return Outcome(self.execution, self.result, self.figures)
 
     @property
     def records(self) -> list[record.Record]:
@@ -137,6 +148,21 @@ class Lab:
     wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
     repositories: dict[int, str]  # names by id, as far as executions tell them
 
+    @cached_property
+    def reviews(self) -> dict[tuple[int, int], Review]:
+        """Of each preregistration, by repository and issue, what counts under it."""
+        return reviews(self.entries)
+
+    def review(self, entry: Entry) -> Review | None:
+        """What counts under this execution's preregistration; None where it has none."""
+        seal = entry.seal
+        return self.reviews.get((seal.repository, seal.issue)) if seal else None
+
+    def why_not(self, entry: Entry) -> str:
+        """Why this execution's verdicts are not its preregistration's; empty where they are."""
+        review = self.review(entry)
+        return review.of(entry.execution.id).why_not if review else ""
+
     @property
     def running(self) -> list[Entry]:
         """Executions that have no result yet."""
@@ -146,6 +172,21 @@ class Lab:
     def without_figures(self) -> list[Entry]:
         """Executions that ended and left nothing to compare."""
         return [entry for entry in self.entries if entry.result and not entry.has_figures]
+
+
+def reviews(entries: Iterable[Entry]) -> dict[tuple[int, int], Review]:
+    """Of each preregistration, by repository and issue, what counts under it."""
+    asked: dict[tuple[int, int], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.seal:
+            asked[entry.seal.repository, entry.seal.issue].append(entry)
+    found = {}
+    for key, under in asked.items():
+        seal, edits = under[0].seal, under[0].edited
+        if seal:
+            outcomes = tuple(entry.outcome for entry in under)
+            found[key] = preregistered.review(Registration(seal, edits, outcomes))
+    return found
 
 
 # ── From records to facts ────────────────────────────────────────────────────────────────────
@@ -206,7 +247,7 @@ def _entry(store: Store, name: str) -> Entry:
         result=result,
         runs=tuple(run for run in runs if run),
         seal=seal,
-        edits=_edits(store, seal) if seal else 0,
+        edited=_edits(store, seal) if seal else (),
         approval=approval,
         ends={
             event.partition(".")[0]: record.require(store, f"{folder}/{event}", record.Ended)
@@ -229,8 +270,10 @@ def _seal(store: Store, repository: int, issue: int) -> record.Preregistration |
     return record.read(store, path, record.Preregistration)
 
 
-def _edits(store: Store, seal: record.Preregistration) -> int:
-    return len(record.names(store, f"preregistrations/{seal.repository}/{seal.issue}")) - 1
+def _edits(store: Store, seal: record.Preregistration) -> tuple[record.Edit, ...]:
+    folder = f"preregistrations/{seal.repository}/{seal.issue}"
+    numbers = sorted(int(name) for name in record.names(store, folder))
+    return tuple(record.require(store, f"{folder}/{n}", record.Edit) for n in numbers if n > 1)
 
 
 # ── From facts to rows ───────────────────────────────────────────────────────────────────────

@@ -16,8 +16,8 @@ from typing import Literal, cast
 
 from runner import record
 from runner.analysis import estimates
+from runner.analysis.estimates import Figures as Figures
 from runner.analysis.estimates import (
-    Figures,
     Interval,
     NoEstimate,
     deviation,

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -103,6 +103,7 @@ def test_the_steps_intervals_are_bonferronis():
     assert found.interval == pytest.approx([min(end) for end in zip(*ends, strict=True)])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.floats(0.5, 4)] * 3), min_size=2, max_size=6))
 def test_no_order_and_its_reverse_are_both_confirmed(rows):
     figures = of_abc(*zip(*rows, strict=True))
@@ -284,6 +285,7 @@ def test_a_missing_run_of_any_size_leaves_a_law_open(make):
     assert found.why == "inconclusive: incomplete, 2 of 3 seeds; no figure for s2.s1"
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=True)), min_size=15, max_size=15))
 def test_whatever_the_figures_each_form_can_be_written_down(values):
     arms = ladder(5)
