@@ -271,7 +271,7 @@ def exponent(points: Points, *, level: float = 0.95) -> Exponent:
     point by itself and with each C as one point, the mean of its losses. What is off at a C is off
     in all of its seeds, so that seeds alone would promise too much; and means may lie on a curve by
     luck where seeds lie apart. On synthetic boards (4 to 6 C of three seeds, errors of 0.1 %) it
-    covers 98 %, and 95 to 97 % where each C has an error of its own as large or twice as large.
+    covers 98 %, and 94 to 97 % where each C has an error of its own as large or twice as large.
     Raises Refused where a parameter of the law sits on its bound, the points are too few, or no b
     is too large for them.
     """
