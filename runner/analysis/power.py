@@ -130,8 +130,8 @@ def known(spread: Spread | None, seeds: int) -> str:
     """What a design with so many seeds can tell at all, in sentences."""
     if seeds < 2:
         return (
-            "With one seed there is no interval of a mean, and every prediction stays inconclusive but "
-            "one of an exponent."
+            "With one seed there is no interval of a mean, and every prediction stays inconclusive "
+            "but one of an exponent."
         )
     if spread is None:
         return (
