@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import cached_property
 from statistics import fmean
 
-from runner import record
-from runner.analysis import preregistered, verdicts
+from runner import foretell, record
+from runner.analysis import preregistered, promotion, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
@@ -75,6 +75,16 @@ class Entry:
     def summary(self, arm: str) -> ArmSummary:
         """Mean and spread of an arm over its seeds."""
         return verdicts.arm_summary(self.plan, self.figures, arm)
+
+    @property
+    def gate(self) -> promotion.Gate | None:
+        """How its rung of a ladder came out; None where there is none, or no end yet."""
+        return promotion.gate(self.plan, self.runs) if self.state == "done" else None
+
+    @property
+    def foretold(self) -> list[foretell.Outcome]:
+        """What the lab had foretold of its arms, beside what came."""
+        return list(foretell.outcomes(self.execution, self.figures))
 
     @property
     def steps(self) -> dict[str, record.StepEnd]:
@@ -143,7 +153,7 @@ class Row:
     def verdicts(self) -> list[record.Verdict]:
         """The verdicts that are about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
-        return [v for v in found if self.arm in (v.prediction.arm, v.prediction.versus)]
+        return [v for v in found if self.arm in v.prediction.arms]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.site import boards, chart, executions, forecast_page, front, public, runs, signed
+from bot.site import boards, chart, delphi, executions, forecast_page, front, public, runs, signed
 from bot.site.board import Lab, read_lab
 from bot.site.files import File, is_site, made_from, put
 from bot.site.templating import HERE, look
@@ -78,6 +78,7 @@ def files(
     if key:
         yield from signed.files(store, facts, key)
     yield from public.files(this.pages, this.told)
+    yield from delphi.files(this.pages, this.told)
     for entry in facts.entries:
         yield from runs.files(entry, this, store)
         yield from executions.files(entry, facts.review(entry), this)
