@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import ErrorDetails
 
 from engine.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from engine.tokenize import SHIPPED
 from runner import hardware, yaml12
 from runner import steps as stepping
 from runner.builtins import Options, Own, OwnModel, Train, TrainOwn, in_the_way
@@ -280,10 +281,11 @@ def _sense_of_own(
     trains: Mapping[str, TrainConfig],
 ) -> Iterator[Problem]:
     """What own code cannot be together with."""
-    if declared.data.source != "stdlib" and any(x != Own() for x in own.values()):
+    known = ("stdlib", *SHIPPED)
+    if declared.data.source not in known and any(x != Own() for x in own.values()):
         words = (
-            "arms with own code train on `stdlib` so far; for another text declare `steps`, one of "
-            "which writes its train.jsonl and validation.jsonl"
+            f"arms with own code train on {' or '.join(f'`{x}`' for x in known)} so far; for "
+            "another text declare `steps`, one of which writes its train.jsonl and validation.jsonl"
         )
         yield experiment.problem(("data", "source"), words)
     for name, arm in declared.arms.items():

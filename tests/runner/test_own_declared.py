@@ -176,7 +176,7 @@ def problems(declared: str) -> list[tuple[int, str, str]]:
          "arms.harder.own", "phases change the schedule, which is own code's here"),
         ("learning_rate: 0.01", "learning_rate: -1", 4, "train.learning_rate", "greater than 0"),
         ("source: stdlib", "source: text.txt", 2, "data.source",
-         "arms with own code train on `stdlib` so far"),
+         "arms with own code train on `stdlib` or `lab-2026-11` so far"),
         ("seeds:", "own: {optimiser: \"a:b\"}\nseeds:", 7, "own.optimiser",
          "did you mean `optimizer`?"),
     ],
