@@ -45,13 +45,15 @@ def score(
     scored_NS: np.ndarray,
     token_bytes_V: np.ndarray | None = None,
     batch_size: int = 16,
+    seen: Callable[[int, Any], object] = lambda *_: None,
 ) -> Evaluation:
     """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens is
     about its token i + 1, and counts where `scored_NS` is true.
 
     `token_bytes_V` is how many bytes of text each token stands for; None: a token is a byte.
     `logits_of` always gets `batch_size` windows, the last ones filled up with zeros; that changes
-    speed only, up to rounding: the sum over tokens is in float64. Raises CannotScore.
+    speed only, up to rounding: the sum over tokens is in float64. `seen` is shown each batch's
+    first window's number and its logits. Raises CannotScore.
     """
     inputs_NS, targets_NS = windows_NW[:, :-1], windows_NW[:, 1:]
     nats = 0.0
@@ -62,8 +64,14 @@ def score(
         logits_BSV = jnp.asarray(logits_of(tokens_BS))
         if start == 0:
             _check(logits_of, windows_NW, tokens_BS, logits_BSV)
+        seen(start, logits_BSV)
         nats_BS = np.asarray(_nats(logits_BSV, np.pad(targets_NS[rows], fill)), np.float64)
         nats += float(nats_BS[: len(targets_NS[rows])][scored_NS[rows]].sum())
+    if not math.isfinite(nats):
+        raise CannotScore(
+            "the logits give no probabilities: one is not a number or infinite, or what came was "
+            "given none at all; return finite logits, which are normalised here"
+        )
     targets = targets_NS[scored_NS]
     if token_bytes_V is not None and len(token_bytes_V) <= targets.max(initial=0):
         raise CannotScore(
@@ -95,12 +103,10 @@ def bits_per_byte(
     """Score `num_targets` targets of the split `validation` (in an array, bytes) in windows of the
     model's seq_len, spread evenly, each without context. Raises WrongTokens if the split is too
     small, CannotScore if it has tokens beyond the model's vocabulary."""
-    config, token_bytes_V = decoder.config, None
-    if isinstance(validation, TokenStore):
-        of_bytes = validation.manifest.tokenizer_sha256 == byte_tokenizer().sha256
-        token_bytes_V = None if of_bytes else validation.tokenizer().token_bytes
+    config = decoder.config
+    token_bytes_V = token_bytes(validation) if isinstance(validation, TokenStore) else None
     windows_NW, scored_NS = validation_windows(validation, config.seq_len, num_targets)
-    batch_size = max(1, min(16, MOST_LOGITS // (config.seq_len * config.vocab_size)))
+    batch_size = rows_of_a_batch(config.seq_len, config.vocab_size)
     params = jax.device_put(params)
     return score(
         lambda tokens_BS: _logits(decoder, params, tokens_BS),
@@ -109,6 +115,17 @@ def bits_per_byte(
         token_bytes_V,
         batch_size,
     )
+
+
+def token_bytes(tokens: TokenStore) -> np.ndarray | None:
+    """How many bytes of text each token stands for; None: each is one."""
+    of_bytes = tokens.manifest.tokenizer_sha256 == byte_tokenizer().sha256
+    return None if of_bytes else tokens.tokenizer().token_bytes
+
+
+def rows_of_a_batch(seq_len: int, vocab_size: int) -> int:
+    """How many windows are scored together."""
+    return max(1, min(16, MOST_LOGITS // (seq_len * vocab_size)))
 
 
 def load_params(path: Path, decoder: Model) -> Params:

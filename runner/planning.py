@@ -127,6 +127,8 @@ def make_graph_plan(
         steps={name: steps[name] for name in sorted(steps)},
         code_sha256=_digest(files),
         compiled=compiled,
+        ceiling_hours=experiment.ceiling_hours,
+        speedrun=experiment.speedrun,
         cost=_cost(experiment, trained),
         fingerprint="0" * 64,
     )
@@ -298,6 +300,8 @@ def make_plan(
         resources=experiment.resources,
         seeds=experiment.seeds,
         arms=arms,
+        ceiling_hours=experiment.ceiling_hours,
+        speedrun=experiment.speedrun,
         cost=_cost(experiment, arms),
         fingerprint="0" * 64,
     )
@@ -357,6 +361,8 @@ def fingerprint(plan: Plan) -> str:
     own fingerprint binds its inputs and code, and its configuration is what its arm was made of."""
     words = ("title", "experiment", "code_sha256", "compiled", "cost", "fingerprint")
     left_out: dict[str, Any] = dict.fromkeys(words, True)
+    # So that plans of before there were such fields keep their fingerprints.
+    left_out |= {key: True for key in ("ceiling_hours", "speedrun") if getattr(plan, key) is None}
     if plan.steps:
         left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code", "alias"}}}
     return hashlib.sha256(to_json(plan.model_dump(mode="json", exclude=left_out))).hexdigest()

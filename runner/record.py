@@ -17,7 +17,14 @@ import hashlib
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from engine.config import EvalConfig, ModelConfig, TrainConfig
 from runner.store import Store, StoreError, to_json
@@ -99,6 +106,21 @@ class Resources(Record):
     count: int = Field(default=1, ge=1, le=65_536)
 
 
+class Author(Record):
+    """Who enters a speedrun."""
+
+    name: str = Field(min_length=1, max_length=100)
+    affiliation: str = Field(default="", max_length=100)
+    url: str = Field(default="", pattern=r"^(https?://[^\s\"'<>]{1,200})?$")
+
+
+class Speedrun(Record):
+    """That the arms of an experiment compete, and where: see `runner.analysis.tracks`."""
+
+    track: str
+    author: Author
+
+
 class PlannedData(Record):
     """The text, by digest: figures on different digests are never compared."""
 
@@ -178,6 +200,8 @@ class Plan(Record):
     steps: dict[str, PlannedStep] = {}
     code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
     compiled: bool = False  # from an `experiment.py`, which only its author has run
+    ceiling_hours: float | None = None  # device-hours that it may take at most, as its author says
+    speedrun: Speedrun | None = None
     cost: Cost
     fingerprint: Sha256
 
@@ -385,6 +409,16 @@ class RunEnd(Record):
     checkpoint: Checkpoint | None
 
 
+class Examined(Record):
+    """What asking a model of an experiment's own again has shown (`runner.builtin.apart`)."""
+
+    positions: int  # that it was asked about with no more than what comes before
+    largest: float  # difference of a logit
+    void: str = ""  # why its score does not count
+    forward_flops_per_token: int | None = None  # of the trace that was scored, as its process says
+    uncounted: str = ""  # why there is none
+
+
 class Evaluated(Record):
     """The lab's own figures of one run, computed from its checkpoint."""
 
@@ -392,6 +426,14 @@ class Evaluated(Record):
     loss: float  # nats a token
     targets: int
     params_sha256: Sha256
+    parameters: int | None = None  # of a model of the experiment's own
+    examined: Examined | None = None  # likewise; None: it was not asked again
+
+    @model_serializer(mode="wrap")
+    def _of_own_models_only(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        told = whole(self)
+        left_out = [key for key in ("parameters", "examined") if told.get(key) is None]
+        return {key: value for key, value in told.items() if key not in left_out}
 
 
 class StepEnd(Record):

@@ -22,7 +22,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.stats import norm
@@ -56,6 +56,7 @@ class Scored(_Data):
     source: str  # how an experiment names it
     validation_sha256: Sha256  # of the text's bytes
     eval_tokens: int = Field(gt=0)
+    tokenizer: str = "byte"  # whose tokens they are
 
 
 class Hardware(_Data):
@@ -135,6 +136,14 @@ def known() -> Mapping[str, Track]:
 # ── Rows ─────────────────────────────────────────────────────────────────────────────────────
 
 
+class On(NamedTuple):
+    """What a row's figures are figures of."""
+
+    validation_sha256: str  # of the text's bytes
+    eval_tokens: int
+    tokenizer: str = "byte"
+
+
 @dataclass(frozen=True)
 class Row:
     """What somebody has entered: an arm of an execution with its seeds, or a self-reported run.
@@ -150,7 +159,7 @@ class Row:
     tier: Tier
     at: datetime  # when it ended
     figures: tuple[float, ...]  # bits per byte
-    scored: tuple[str, int] | None = None  # SHA-256 of the validation text, tokens; None: unknown
+    scored: On | None = None  # None: unknown
     family: str = ""  # rows of one family are sizes of one recipe, for scaling
     hardware: str = ""  # as `Hardware` writes it
     seconds: tuple[float, ...] = ()  # of training
@@ -244,19 +253,27 @@ def refusal(track: Track, row: Row) -> str:
         return "no run of it has a figure"
     if row.scored is None:
         return "on which text it was scored is not known"
-    sha256, tokens = row.scored
-    if sha256 != track.data.validation_sha256:
-        return (
-            f"it was scored on the text with SHA-256 {sha256[:12]}…, and this track is on "
-            f"{track.data.source}, {track.data.validation_sha256[:12]}…"
-        )
-    if tokens != track.data.eval_tokens:
-        return (
-            f"it was scored on {tokens:,} tokens, and this track is on {track.data.eval_tokens:,}"
-        )
+    if words := other_data(track, row.scored):
+        return words
     if not row.cost(track) and track.kind != "time":
         measured = "hardware" if row.custom else track.cost
         return f"its {measured} FLOPs are not known"
+    return ""
+
+
+def other_data(track: Track, scored: On) -> str:
+    """Why figures on these data are none of the track's; empty if they are."""
+    wanted = track.data
+    if scored.validation_sha256 != wanted.validation_sha256:
+        return (
+            f"it is scored on the text with SHA-256 {scored.validation_sha256[:12]}…, and this "
+            f"track is on {wanted.source}, {wanted.validation_sha256[:12]}…"
+        )
+    if (scored.eval_tokens, scored.tokenizer) != (wanted.eval_tokens, wanted.tokenizer):
+        return (
+            f"it is scored on {scored.eval_tokens:,} tokens ({scored.tokenizer}), and this track "
+            f"is on {wanted.eval_tokens:,} ({wanted.tokenizer})"
+        )
     return ""
 
 

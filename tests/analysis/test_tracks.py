@@ -10,7 +10,7 @@ from scipy.stats import ttest_ind
 from engine.tokenize import read_text
 from runner.analysis import tracks
 from runner.analysis.speedrun import Author
-from runner.analysis.tracks import Ranked, Row, Track
+from runner.analysis.tracks import On, Ranked, Row, Track
 
 ADA = Author(name="Ada", affiliation="", url="")
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ def row(id: str, day: int = 0, **more: Any) -> Row:
         "tier": "reproduced",
         "at": START + timedelta(days=day),
         "figures": (1.9, 1.92),
-        "scored": (TEXT, 1000),
+        "scored": On(TEXT, 1000),
         "model_flops": (1e11, 1e11),
         "hardware_flops": (4e11, 4.1e11),
         "hardware": "1 × cpu",
@@ -69,8 +69,13 @@ def test_a_track_without_its_number_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("track", "change", "why"),
     [
-        (COST, {"scored": ("b" * 64, 1000)}, "SHA-256 bbbbbbbbbbbb…, and this track is on a text"),
-        (COST, {"scored": (TEXT, 500)}, "scored on 500 tokens, and this track is on 1,000"),
+        (
+            COST,
+            {"scored": On("b" * 64, 1000)},
+            "SHA-256 bbbbbbbbbbbb…, and this track is on a text",
+        ),
+        (COST, {"scored": On(TEXT, 500)}, "on 500 tokens (byte), and this track is on 1,000"),
+        (COST, {"scored": On(TEXT, 1000, "bpe")}, "on 1,000 tokens (bpe), and this track"),
         (COST, {"scored": None}, "on which text it was scored is not known"),
         (COST, {"figures": ()}, "no run of it has a figure"),
         (COST, {"figures": (2.1,)}, "its 2.1000 bits per byte do not reach 2"),
