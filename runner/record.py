@@ -499,6 +499,26 @@ class Used(Record):
     price: float | None  # in US dollars, where the kind has a price
 
 
+class EnteredRun(Record):
+    """A run that competes in a speedrun: the lab's figure, and what was counted and measured."""
+
+    arm: str
+    seed: int
+    own: bool  # code of the experiment's own trained it
+    own_model: bool  # and its model is the experiment's own
+    isolated: bool  # that code ran apart from all that says what it came to
+    evaluated: Evaluated | None
+    why: str = ""  # there is no figure
+    resources: Resources
+    tokens: int
+    parameters: int | None
+    model_flops: int | None
+    seconds: float | None  # of its training, by the clock
+    hardware_flops: float | None  # seconds × devices × their peak
+    price: float | None = None  # in US dollars
+    measured: str = ""  # what to know of that
+
+
 class Result(Record):
     """How an execution ended. Written once; nothing of the execution changes after it."""
 
@@ -509,6 +529,7 @@ class Result(Record):
     refused: tuple[str, ...] = ()
     seconds: float | None = None  # from the first claim to the end
     used: tuple[Used, ...] = ()  # see `runner.usage`
+    entered: tuple[EnteredRun, ...] = ()  # what competes in a speedrun
 
 
 class Run(Record):

@@ -210,7 +210,11 @@ def parse(text: str, file: str) -> Experiment:
     problems.update(dict.fromkeys(_sense_of_own(experiment, declared, own, trains)))
     if problems:
         raise BadExperiment(in_order(list(problems)))
-    return _in_steps(experiment, declared) if any(x != Own() for x in own.values()) else experiment
+    # What competes is run as steps too, each of which is measured by itself.
+    competes = declared.speedrun is not None and declared.data.source in ("stdlib", *SHIPPED)
+    if competes or any(x != Own() for x in own.values()):
+        return _in_steps(experiment, declared)
+    return experiment
 
 
 def _with_steps(document: yaml12.Document, file: str) -> Experiment:
