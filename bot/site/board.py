@@ -36,6 +36,12 @@ class Entry:
         """The plan that was executed."""
         return self.execution.plan
 
+    @property
+    def records(self) -> list[record.Record]:
+        """All that the records say about it, in a fixed order."""
+        known = (self.execution, self.result, self.seal, self.approval)
+        return [fact for fact in (*known, *self.ends.values(), *self.runs) if fact is not None]
+
     @cached_property
     def figures(self) -> dict[tuple[str, int], float | None]:
         """The lab's own figure of each run."""

@@ -1,16 +1,13 @@
 """The static site, drawn from the records alone: equal records give equal pages.
 
-It is built beside the old one and put in its place when it is whole. Links are relative and
-nothing is asked of another host, so it works from file:// and below any path.
+Each page is one of `files`, drawn when what it is made from has changed. Links are relative and
+nothing is asked of another host, so the site works from file:// and below any path.
 """
 
-import hashlib
 import math
-import secrets
-import shutil
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -19,6 +16,7 @@ import jinja2
 
 from bot.site import forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
+from bot.site.files import File, is_site, made_from, put
 from runner import charts, figures, record, steps_view
 from runner.analysis import verdicts
 from runner.analysis.calibration import Bin
@@ -26,7 +24,6 @@ from runner.signing import Key
 from runner.store import Store, to_json
 
 HERE = Path(__file__).parent
-ABANDONED = 3600.0  # seconds after which a half-built site beside ours is nobody's any more
 MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
 
 
@@ -41,7 +38,7 @@ class SiteSummary:
     path: Path
     executions: int
     rows: int
-    charts_drawn: int  # the rest was taken over from the site that stood there
+    drawn: tuple[str, ...]  # paths; all others stood there as they are
 
 
 def build(
@@ -52,38 +49,24 @@ def build(
     repository_url: str | None = None,
     key: Key | None = None,
 ) -> SiteSummary:
-    """Build the whole site into the folder `out`, with signed files if there is a `key`.
+    """Bring the folder `out` to hold the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests and do not link them. Raises SiteError where `out` holds something
-    that is no site. A reader finds the old site until the new one is complete; between the two
-    renames that exchange them there is a moment without either.
+    that is no site.
     """
     out = out.resolve()
     _check(out, repository_url)
     facts = read_lab(store)
-    new = out.parent / f".{out.name}.{secrets.token_hex(6)}.new"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(out)
-    try:
-        drawn = _write(facts, new, out, _environment(lab, repository_url, bool(key)))
-        if key:
-            signed.write(store, facts, new, key)
-        old = new.with_suffix(".old")
-        if out.exists():
-            out.rename(old)
-        new.rename(out)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+    drawn = put(files(facts, store, lab, repository_url, key), out)
     rows = sum(len(group.rows) for group in facts.groups)
-    return SiteSummary(out, len(facts.entries), rows, drawn)
+    return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
 
 
 def _check(out: Path, repository_url: str | None) -> None:
     if out.exists() and not out.is_dir():
         raise SiteError(f"{out} is a file; name a folder for the site.")
-    if out.is_dir() and any(out.iterdir()) and not (out / "api" / "leaderboard.json").is_file():
+    if out.is_dir() and not is_site(out):
         raise SiteError(
             f"{out} holds something that is no site of this lab, and building would replace it; "
             "name a folder that is empty or does not exist."
@@ -92,66 +75,55 @@ def _check(out: Path, repository_url: str | None) -> None:
         raise SiteError(f"{repository_url!r} is no web address; write https://….")
 
 
-def _sweep(out: Path) -> None:
-    """Remove what builds that were killed have left beside the site."""
-    for left in out.parent.glob(f".{out.name}.*"):
-        if left.suffix in (".new", ".old") and time.time() - left.stat().st_mtime > ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _write(facts: Lab, new: Path, old: Path, pages: jinja2.Environment) -> int:
-    """Write every file of the site into `new`; how many charts had to be drawn."""
-    shutil.copytree(HERE / "static", new)
-    index = pages.get_template("index.html").render(root="", facts=facts)
-    (new / "index.html").write_text(index, encoding="utf-8")
-    (new / "api").mkdir()
-    (new / "api" / "leaderboard.json").write_bytes(to_json(leaderboard(facts)))
-    _write_forecasts(facts, new, pages)
-    public.write(new, pages)
-    page, drawn = pages.get_template("execution.html"), 0
+def files(
+    facts: Lab, store: Store, lab: str, repository_url: str | None, key: Key | None
+) -> Iterator[File]:
+    """Every file of the site, what is linked to before what links to it."""
+    pages = _environment(lab, repository_url, bool(key))
+    told = made_from(lab, repository_url or "", str(bool(key)))  # on every page
+    for path in sorted((HERE / "static").iterdir()):
+        yield File(path.name, path.read_bytes, told)
+    if key:
+        yield from signed.files(store, facts, key)
+    yield from public.files(pages, told)
     for entry in facts.entries:
-        folder = Path("executions") / entry.execution.id
-        (new / folder).mkdir(parents=True)
-        chart = _chart_name(entry) if any(run.curve for run in entry.runs) else None
-        if chart:
-            drawn += _draw(entry, new / folder / chart, old / folder / chart)
-        text = page.render(root="../../", entry=entry, chart=chart, repositories=facts.repositories)
-        (new / folder / "index.html").write_text(text, encoding="utf-8")
-    return drawn
+        yield from _execution(entry, pages, told)
+    yield from _forecasts(facts, pages)
+    yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
+    yield File("index.html", partial(pages.get_template("index.html").render, root="", facts=facts))
 
 
-def _write_forecasts(facts: Lab, new: Path, pages: jinja2.Environment) -> None:
-    told = forecasts.forecasts(facts.entries)
-    page = pages.get_template("forecasts.html").render(
-        root="",
-        told=told,
-        people=forecasts.forecasters(told),
-        all=forecasts.of_the_lab(told),
-        reliability=reliability,
+def _execution(entry: Entry, pages: jinja2.Environment, told: str) -> Iterator[File]:
+    folder, chart = f"executions/{entry.execution.id}", None
+    if any(run.curve for run in entry.runs):
+        chart = "loss.svg"
+        yield File(
+            f"{folder}/{chart}",
+            lambda: charts.svg(charts.loss_curves(entry.plan, entry.runs)),
+            made_from(entry.plan, *entry.runs),
+        )
+    page = pages.get_template("execution.html")
+    yield File(
+        f"{folder}/index.html",
+        partial(page.render, root="../../", entry=entry, chart=chart),
+        made_from(told, entry.state, str(entry.edits), *entry.records),
     )
-    (new / "forecasts.html").write_text(page, encoding="utf-8")
-    (new / "api" / "forecasts.json").write_bytes(to_json([_forecast(one) for one in told]))
 
 
-# ── Charts ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _chart_name(entry: Entry) -> str:
-    """A name that is another one whenever the drawing would be: by what it is made from."""
-    digest = hashlib.sha256(Path(charts.__file__).read_bytes())
-    digest.update(version("vl-convert-python").encode())
-    for fact in (entry.plan, *entry.runs):
-        digest.update(fact.canonical())
-    return f"loss-{digest.hexdigest()[:16]}.svg"
-
-
-def _draw(entry: Entry, new: Path, old: Path) -> bool:
-    """Put the entry's chart at `new`, from the `old` site if it is there. True if drawn."""
-    if old.is_file():
-        shutil.copyfile(old, new)
-        return False
-    new.write_text(charts.svg(charts.loss_curves(entry.plan, entry.runs)), encoding="utf-8")
-    return True
+def _forecasts(facts: Lab, pages: jinja2.Environment) -> Iterator[File]:
+    told = forecasts.forecasts(facts.entries)
+    yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]))
+    page = pages.get_template("forecasts.html")
+    yield File(
+        "forecasts.html",
+        lambda: page.render(
+            root="",
+            told=told,
+            people=forecasts.forecasters(told),
+            all=forecasts.of_the_lab(told),
+            reliability=reliability,
+        ),
+    )
 
 
 # ── The twin for machines ────────────────────────────────────────────────────────────────────

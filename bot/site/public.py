@@ -1,11 +1,12 @@
 """The pages on other labs' public figures: how forecasts of them came out, and their audit. These
 are the same in every lab, since nothing of its records is in them."""
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import jinja2
 
+from bot.site.files import File
 from runner.analysis import public_boards, scaling, speedrun
 from runner.analysis.public_boards import Axis
 from runner.store import to_json
@@ -21,22 +22,41 @@ AXES: dict[Axis, tuple[str, str]] = {
 REACH = 0.04  # relative error at the ends of a bar
 
 
-def write(folder: Path, pages: jinja2.Environment) -> None:
-    """Write `scaling.html`, `audit.html` and their twins below `api/`."""
-    boards = [(public_boards.tested(axis), *words) for axis, words in AXES.items()]
-    page = pages.get_template("scaling.html").render(
+def files(pages: jinja2.Environment, told: str) -> Iterator[File]:
+    """`scaling.html`, `audit.html` and their twins below `api/`; `told` is a digest of what is on
+    every page."""
+    yield File("api/scaling.json", lambda: to_json(_twin()), told)
+    yield File("scaling.html", lambda: _scaling(pages), told)
+    yield File("api/audit.json", lambda: to_json([vars(finding) for finding in _findings()]), told)
+    yield File("audit.html", lambda: _audit(pages), told)
+
+
+def _boards() -> list[tuple[public_boards.Board, str, str]]:
+    return [(public_boards.tested(axis), *words) for axis, words in AXES.items()]
+
+
+def _twin() -> dict[str, Any]:
+    return {board.axis: _board(board) for board, *_ in _boards()}
+
+
+def _scaling(pages: jinja2.Environment) -> str:
+    return pages.get_template("scaling.html").render(
         root="",
         source=public_boards.source(),
         stated=scaling.FLOOR,
-        boards=boards,
+        boards=_boards(),
         error_bar=error_bar,
         signed=signed,
     )
-    (folder / "scaling.html").write_text(page, encoding="utf-8")
-    twin = {board.axis: _board(board) for board, *_ in boards}
-    (folder / "api" / "scaling.json").write_bytes(to_json(twin))
-    findings = speedrun.audit_rows(public_boards.rows())
-    page = pages.get_template("audit.html").render(
+
+
+def _findings() -> list[speedrun.Finding]:
+    return speedrun.audit_rows(public_boards.rows())
+
+
+def _audit(pages: jinja2.Environment) -> str:
+    findings = _findings()
+    return pages.get_template("audit.html").render(
         root="",
         source=public_boards.source(),
         rows=len(public_boards.rows()),
@@ -44,8 +64,6 @@ def write(folder: Path, pages: jinja2.Environment) -> None:
         odd=[finding for finding in findings if finding.kind == "odd"],
         rules=speedrun.RULES,
     )
-    (folder / "audit.html").write_text(page, encoding="utf-8")
-    (folder / "api" / "audit.json").write_bytes(to_json([vars(finding) for finding in findings]))
 
 
 def error_bar(error: float) -> str:

@@ -1,24 +1,28 @@
 """The lab's word on the site: each seal, plan and finished execution as a signed file, and the
 public keys beside them."""
 
-from pathlib import Path
+from collections.abc import Iterator
+from functools import partial
 
 from bot.site.board import Lab
+from bot.site.files import File, made_from
 from runner import record, signing
 from runner.record import PlanRecord, run_name
 from runner.signing import Key, Receipt
 from runner.store import Store
 
 
-def write(store: Store, facts: Lab, folder: Path, key: Key) -> None:
-    """Write `api/keys.json` and the signed files below `api/signed/`."""
-    keys = dict.fromkeys([key.public, *signing.public_keys(store)])
-    (folder / "api" / "keys.json").write_bytes(signing.published(keys))
+def files(store: Store, facts: Lab, key: Key) -> Iterator[File]:
+    """The signed files below `api/signed/`, and `api/keys.json`."""
     for kind, found in _records(store, facts):
         path = signing.place(kind, found)
-        target = folder / "api" / "signed" / f"{path}.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(signing.sign(key, kind, path, found))
+        yield File(
+            f"api/signed/{path}.json",
+            partial(signing.sign, key, kind, path, found),
+            made_from(key.public, found),
+        )
+    keys = dict.fromkeys([key.public, *signing.public_keys(store)])
+    yield File("api/keys.json", lambda: signing.published(keys))
 
 
 def _records(store: Store, facts: Lab) -> "list[tuple[signing.Kind, record.Record]]":

@@ -69,6 +69,7 @@ def made(store: Store, plan: Plan, execution: str = "x1") -> Mapping[str, makers
     }
 
 
+@pytest.mark.long
 def test_a_graph_is_made_and_the_next_execution_finds_all_of_it(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store)

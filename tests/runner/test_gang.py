@@ -204,6 +204,7 @@ def drive(
     return found
 
 
+@pytest.mark.long
 def test_a_gang_whose_host_was_killed_ends_with_the_same_bytes(found: dict[str, Any]) -> None:
     once, again = found["undisturbed"], found["disturbed"]
     assert once["lost"] == []
@@ -212,6 +213,7 @@ def test_a_gang_whose_host_was_killed_ends_with_the_same_bytes(found: dict[str, 
     assert again["digests"] == once["digests"]
 
 
+@pytest.mark.long
 def test_the_gang_goes_on_from_a_committed_checkpoint(found: dict[str, Any]) -> None:
     whole, rest = found["undisturbed"]["losses"], found["disturbed"]["losses"]
     assert list(map(int, whole)) == list(range(1, STEPS + 1))
@@ -219,12 +221,14 @@ def test_the_gang_goes_on_from_a_committed_checkpoint(found: dict[str, Any]) -> 
     assert rest == {step: whole[step] for step in rest}
 
 
+@pytest.mark.long
 def test_a_program_that_fails_is_said_and_not_begun_again(found: dict[str, Any]) -> None:
     said = found["failed"]
     assert "failed: ValueError: no such text" in said
     assert "in attempt 1" in said
 
 
+@pytest.mark.long
 def test_no_reservation_outlives_its_gang(found: dict[str, Any]) -> None:
     assert found["reserved"] == ["REMOVED"] * (1 + found["disturbed"]["attempt"] + 1)
 

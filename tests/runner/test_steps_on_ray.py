@@ -46,6 +46,7 @@ def execution(answer: Result) -> str:
     return next(word for word in answer.output.split() if word.startswith("x")).rstrip(":")
 
 
+@pytest.mark.long
 def test_what_does_not_need_a_broken_step_is_made(
     ran: tuple[Path, Path, list[Result]],
 ) -> None:
@@ -61,6 +62,7 @@ def test_what_does_not_need_a_broken_step_is_made(
     assert found["result"]["state"] == "failed"
 
 
+@pytest.mark.long
 def test_the_mended_one_makes_only_what_is_missing(ran: tuple[Path, Path, list[Result]]) -> None:
     folder, store, (broken, mended) = ran
     assert mended.exit_code == 0, mended.output
@@ -77,6 +79,7 @@ def test_the_mended_one_makes_only_what_is_missing(ran: tuple[Path, Path, list[R
     assert planned.output.count("cached") == 6
 
 
+@pytest.mark.long
 def test_a_graph_is_drawn_for_a_terminal_and_for_a_page(
     ran: tuple[Path, Path, list[Result]],
 ) -> None:
@@ -89,6 +92,7 @@ def test_a_graph_is_drawn_for_a_terminal_and_for_a_page(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_ray_made_is_reproduced_bit_for_bit(ran: tuple[Path, Path, list[Result]]) -> None:
     _, store, (_, mended) = ran
     again = ask("reproduce", execution(mended), "--store", store)

@@ -25,7 +25,10 @@ from runner.reports import ANOTHER_WORKER
 from runner.store import Store
 from tests.runner.test_worker import TINY, declare, state_sha256
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc"),
+]
 
 CANARY = "canary-6b1f0c1e-of-the-parents-environment"
 LONGER = TINY.replace("num_train_steps: 20", "num_train_steps: 60")

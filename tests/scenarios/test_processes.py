@@ -46,6 +46,7 @@ def wait_for(what: str, look: Callable[[], Any], patience: float = 120) -> Any:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 @pytest.mark.usefixtures("adopting")
 def test_the_demo_tells_its_whole_story_and_leaves_no_process(tmp_path: Path) -> None:
     before = set(descendants(os.getpid()))
@@ -104,6 +105,7 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_bot_killed_in_the_middle_of_training_finishes_the_story_in_its_next_life(
     tmp_path: Path,
 ) -> None:

@@ -1,7 +1,6 @@
 """The pages: they stand alone, show strangers' words as words, and replace the old ones whole."""
 
 import json
-import os
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -254,47 +253,44 @@ def test_equal_records_give_equal_bytes(filled, tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_a_chart_is_drawn_once_and_then_taken_over(filled, tmp_path, monkeypatch):
+def test_only_what_has_changed_is_drawn_again(filled, tmp_path):
     first = build(filled, tmp_path / "site")
-    before = contents(tmp_path / "site")
-    monkeypatch.setattr(charts, "svg", lambda _: pytest.fail("it was drawn again"))
     again = build(filled, tmp_path / "site")
-    assert (first.charts_drawn, again.charts_drawn) == (1, 0)
-    assert contents(tmp_path / "site") == before
+    assert any(path.endswith("loss.svg") for path in first.drawn)
+    assert not any(path.startswith("executions/") for path in again.drawn)
+    synthetic.finish(filled, synthetic.execution(synthetic.plan(), "3"), synthetic.PLAIN)
+    third = build(filled, tmp_path / "site")
+    new = synthetic.record.execution_id("3")
+    pages_drawn = [path for path in third.drawn if path.startswith("executions/")]
+    assert pages_drawn == [f"executions/{new}/loss.svg", f"executions/{new}/index.html"]
+    build(filled, tmp_path / "fresh")
+    assert contents(tmp_path / "site") == contents(tmp_path / "fresh")
 
 
-def test_the_old_site_stays_until_the_new_one_is_whole(filled, tmp_path, monkeypatch):
+def test_a_build_that_dies_is_finished_by_the_next_one(filled, tmp_path, monkeypatch):
     site = tmp_path / "site"
     build(filled, site)
-    before = contents(site)
+    front = (site / "index.html").read_bytes()
+    # The same execution goes on: its page is written, and the build dies before the front page.
+    synthetic.finish(filled, synthetic.execution(synthetic.plan(), "2", pull=4), synthetic.PLAIN)
 
-    def dies(*_):
-        assert contents(site) == before
+    def dies(_):
         raise KeyboardInterrupt
 
-    synthetic.finish(filled, synthetic.execution(synthetic.plan(), "3"), synthetic.PLAIN)
-    monkeypatch.setattr(pages, "_draw", dies)
-    with pytest.raises(KeyboardInterrupt):
-        build(filled, site)
-    assert contents(site) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["site", "store"]
+    with monkeypatch.context() as patched:
+        patched.setattr(pages, "leaderboard", dies)
+        with pytest.raises(KeyboardInterrupt):
+            build(filled, site)
+    assert (site / "index.html").read_bytes() == front
+    build(filled, site)
+    build(filled, tmp_path / "fresh")
+    assert contents(site) == contents(tmp_path / "fresh")
 
 
 def test_a_page_whose_record_is_gone_is_gone_after_the_next_build(filled, tmp_path):
     build(filled, tmp_path / "site")
     build(Store(tmp_path / "another"), tmp_path / "site")
     assert not (tmp_path / "site" / "executions").exists()
-
-
-def test_what_a_killed_build_left_is_swept_away_in_time(store, tmp_path):
-    fresh, stale = tmp_path / ".site.aaaa.new", tmp_path / ".site.bbbb.old"
-    for folder in (fresh, stale):
-        folder.mkdir()
-    past = time.time() - 2 * pages.ABANDONED
-    os.utime(stale, (past, past))
-    build(store, tmp_path / "site")
-    assert fresh.is_dir()
-    assert not stale.exists()
 
 
 def test_a_folder_that_is_no_site_is_never_replaced(store, tmp_path):
