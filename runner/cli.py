@@ -33,6 +33,7 @@ from runner import (
 from runner import compile_check as checking
 from runner.cli_new import command as new
 from runner.cli_place import TheJobs, TheStore
+from runner.cli_replay import command as replay
 from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
@@ -49,6 +50,7 @@ DONE, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
 app.add_typer(steps_app)
 app.command("new")(new)
+app.command("replay")(replay)
 app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)
 app.add_typer(store_app, name="store")

@@ -13,9 +13,9 @@ from typing import Protocol
 from runner import (
     aliases,
     checkout,
-    entered,
     faults,
     lifecycle,
+    measured,
     provenance,
     record,
     redact,
@@ -352,7 +352,7 @@ def _conclude(
         of_steps = training[-1].ended.steps if training and training[-1].ended else {}
         runs, unbelieved = step_runs.runs(store, execution, of_steps)
         if execution.plan.speedrun:
-            competing = entered.runs(store, execution, of_steps, sum(_spans(store, facts)))
+            competing = measured.runs(store, execution, of_steps, sum(_spans(store, facts)))
     else:
         runs = {
             (arm, seed): _run(store, facts, arm, seed, ends, scores)

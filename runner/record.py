@@ -10,6 +10,7 @@ drawn from these. Paths below `records/`:
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
+    replays/<execution>/<n>.json                      a stretch of a run was trained again
     wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B
 """
 
@@ -548,6 +549,19 @@ class Run(Record):
     curve: tuple[tuple[int, float], ...]  # (step, training loss in nats a token), a claim
     tokens_per_second: float | None  # a claim
     skipped: int = 0  # steps that were bad and changed nothing, a claim
+
+
+class Replayed(Record):
+    """A stretch of a run was trained again (`runner.cli_replay`)."""
+
+    at: Instant
+    run: str  # its `train` step
+    first: int  # the step of the checkpoint it was trained from; 0: from the beginning
+    last: int
+    how: Literal[
+        "bit for bit", "within the tolerance", "follows its inputs", "differs", "not comparable"
+    ]
+    words: str
 
 
 class Upload(Record):

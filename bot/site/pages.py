@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import jinja2
 
-from bot.site import forecasts, public, signed
+from bot.site import forecasts, public, signed, tracks
 from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
 from bot.site.files import File, is_site, made_from, put
 from runner import charts, figures, record, steps_view
@@ -89,6 +89,7 @@ def files(
     for entry in facts.entries:
         yield from _execution(entry, pages, told)
     yield from _forecasts(facts, pages)
+    yield from tracks.files(facts, pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield File("index.html", partial(pages.get_template("index.html").render, root="", facts=facts))
 

@@ -38,6 +38,7 @@ def runs(
         price = KINDS[step.resources.kind].price
         count = step.resources.count
         arm, seed = _arm(name, step)
+        tokens, parameters, model_flops = _counted(step, score)
         found.append(
             EnteredRun(
                 arm=arm,
@@ -48,7 +49,9 @@ def runs(
                 evaluated=score,
                 why="" if score else (end.why if end and end.why else "it was not scored"),
                 resources=step.resources,
-                **_counted(step, score),
+                tokens=tokens,
+                parameters=parameters,
+                model_flops=model_flops,
                 seconds=seconds,
                 hardware_flops=hardware,
                 price=price * seconds * count / 3600 if price and seconds else None,
@@ -90,22 +93,16 @@ def _isolated(end: StepEnd | None) -> bool:
     return end is not None and not end.receipt.get("isolation", "").startswith("none")
 
 
-def _counted(step: PlannedStep, score: Evaluated | None) -> dict[str, int | None]:
+def _counted(step: PlannedStep, score: Evaluated | None) -> tuple[int, int | None, int | None]:
+    """Tokens, parameters and model FLOPs of a run."""
     config, recipe = step.config["model"], step.config["train"]
     tokens = recipe["num_train_steps"] * recipe["train_batch_size"] * config["seq_len"]
     if "model" not in step.config["own"]:
         model = ModelConfig.model_validate(config)
-        counted: tuple[int | None, int | None] = (
-            flops.parameters(model),
-            flops.model_flops(model, tokens),
-        )
-    else:
-        forward = score.examined.forward_flops_per_token if score and score.examined else None
-        counted = (
-            score.parameters if score else None,
-            3 * forward * tokens if forward is not None else None,
-        )
-    return {"tokens": tokens, "parameters": counted[0], "model_flops": counted[1]}
+        return tokens, flops.parameters(model), flops.model_flops(model, tokens)
+    forward = score.examined.forward_flops_per_token if score and score.examined else None
+    model_flops = None if forward is None else 3 * forward * tokens
+    return tokens, score.parameters if score else None, model_flops
 
 
 def _measured(
