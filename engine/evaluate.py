@@ -67,11 +67,6 @@ def score(
         seen(start, logits_BSV)
         nats_BS = np.asarray(_nats(logits_BSV, np.pad(targets_NS[rows], fill)), np.float64)
         nats += float(nats_BS[: len(targets_NS[rows])][scored_NS[rows]].sum())
-    if not math.isfinite(nats):
-        raise CannotScore(
-            "the logits give no probabilities: one is not a number or infinite, or what came was "
-            "given none at all; return finite logits, which are normalised here"
-        )
     targets = targets_NS[scored_NS]
     if token_bytes_V is not None and len(token_bytes_V) <= targets.max(initial=0):
         raise CannotScore(

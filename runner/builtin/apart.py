@@ -12,6 +12,7 @@ one window the shorter come first, and windows that touch are asked about in dif
 What this leaves open: a public text can be learnt by heart, and one position in thirty thousand
 that is looked up will hardly be found."""
 
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from engine.data import TokenStore, validation_windows, window_starts
-from engine.evaluate import Evaluation, rows_of_a_batch, score, token_bytes
+from engine.evaluate import CannotScore, Evaluation, rows_of_a_batch, score, token_bytes
 
 PROBES = 2048  # positions that are asked about again
 MOST_APART = 1e-3  # of a logit, with the rest of the window and without
@@ -101,6 +102,11 @@ def scored(
 
             bytes_V = token_bytes(parts[name][0])
             found[name] = score(talk.logits, tokens_NW, scored_NS, bytes_V, rows, seen)
+            if not math.isfinite(found[name].bpb):
+                raise CannotScore(
+                    "the logits give no probabilities: one is not a number or infinite, or what "
+                    "came was given none at all; return finite logits, which are normalised here"
+                )
         return found, talk.counted()
 
     found, counted = ask(model, rows, vocab, of_windows)
