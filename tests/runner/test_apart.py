@@ -2,7 +2,9 @@
 ahead, however they hide it, have no score that counts."""
 
 import json
+import runpy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,10 +13,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from engine import flops
+from engine.config import ComputeConfig, ModelConfig
 from engine.data import TokenStore
 from engine.evaluate import CannotScore, Evaluation, bits_per_byte
+from engine.model import Decoder
 from engine.tokenize import read_text
-from runner import isolate
+from runner import isolate, planning
 from runner.asking import Asker
 from runner.builtin import apart
 from runner.builtin.apart import Counted, Examined, Place
@@ -25,6 +30,7 @@ from tests.cheats import model as cheats
 
 T = TypeVar("T")
 CHEATS = Path(cheats.__file__).parent
+EXPERIMENTS = Path(planning.__file__).parents[1] / "experiments"
 CONFIG = {"seq_len": 32, "vocab_size": 256}
 TARGETS = 2048
 isolated = pytest.mark.skipif(
@@ -50,11 +56,11 @@ def trained(folder: Path, name: str) -> Path:
     return folder
 
 
-def isolated_ask(tmp_path: Path, name: str) -> apart.Ask:
+def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> apart.Ask:
     (tmp_path / "scratch").mkdir()
     limits = isolate.Limits(memory=4 << 30, tasks=400, file=64 << 20, seconds=120)
     own = (f"model:{name}",)
-    return Asker(own, CHEATS, tmp_path / "scratch", Resources(kind="cpu"), limits).talk
+    return Asker(own, code, tmp_path / "scratch", Resources(kind="cpu"), limits).talk
 
 
 class Here:
@@ -63,20 +69,16 @@ class Here:
     def __init__(self, name: str) -> None:
         self.made = own_model(CONFIG, name, getattr(cheats, name))
         self.params = cheats.Honest(CONFIG).init(jax.random.key(1))
-        self.talks = 0
-        self.asked: list[list[np.ndarray]] = []
+        self.logits_of: Callable[[np.ndarray], Any] = partial(self.made.logits, self.params)
 
-    def __call__(self, _: Path, rows: int, __: int, about: Callable[[Any], T]) -> T:
-        self.talks, self.rows = self.talks + 1, rows
-        self.asked.append([])
+    def __call__(self, _: Path, __: int, ___: int, about: Callable[[Any], T]) -> T:
         return about(self)
 
     def counted(self) -> Counted:
         return Counted(1, "")
 
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
-        found = np.asarray(self.made.logits(self.params, tokens_BS))
-        self.asked[-1].append(tokens_BS)
+        found = np.asarray(self.logits_of(tokens_BS))
         return found if positions_B is None else found[np.arange(len(found)), positions_B]
 
 
@@ -112,6 +114,43 @@ def test_honest_models_pass_with_the_same_bits(text: TokenStore, tmp_path: Path,
     assert examined.positions == TARGETS
     if name == "Unnormalised":
         assert found.bpb == pytest.approx(deserved(text).bpb, abs=1e-6)
+
+
+DECODER = {"hidden_dim": 16, "intermediate_dim": 32, "num_layers": 2, "num_heads": 2, "seq_len": 32}
+
+
+@pytest.mark.parametrize("name", ["gated-attention", "parallel-block"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_shipped_examples_pass(text: TokenStore, tmp_path: Path, name: str, dtype: str) -> None:
+    module = runpy.run_path(str(EXPERIMENTS / name / "model.py"))
+    key, part = {"g": ("attention", "GatedAttention"), "p": ("block", "ParallelBlock")}[name[0]]
+    compute = ComputeConfig.model_validate({"dtype": dtype})
+    decoder = Decoder(ModelConfig.model_validate(DECODER), compute, **{key: module[part]})
+    ask, params, answer = Here("Honest"), decoder.init(jax.random.key(2)), jax.jit(decoder.logits)
+    ask.logits_of = lambda tokens: answer(params, tokens)
+    _, examined = scored(ask, tmp_path, text)
+    assert (examined.largest, examined.void) == (0.0, "")
+
+
+@isolated
+@pytest.mark.long
+def test_isolated_the_shipped_example_passes_and_its_gates_are_counted(
+    text: TokenStore, tmp_path: Path
+) -> None:
+    code = EXPERIMENTS / "gated-attention"
+    params = runpy.run_path(str(code / "model.py"))["gated"](DECODER).init(jax.random.key(2))
+    folder = tmp_path / "m"
+    folder.mkdir()
+    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(params))
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+    safetensors.numpy.save_file(named, folder / "params.safetensors")
+    (folder / "model.json").write_text(json.dumps(DECODER | CONFIG))
+    (folder / "own.json").write_text(json.dumps({"model": "model:gated"}))
+    _, examined = scored(isolated_ask(tmp_path, "gated", code), folder, text)
+    assert (examined.largest, examined.void) == (0.0, "")
+    plain = flops.forward_flops_per_token(ModelConfig.model_validate(DECODER))
+    assert examined.forward_flops_per_token is not None
+    assert plain < examined.forward_flops_per_token < plain * 1.05
 
 
 @isolated
@@ -184,12 +223,9 @@ def test_isolated_what_it_says_of_its_flops_is_its_own_word(
 # ── What is asked again ──────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_that_is_asked_before_tells_what_comes_next(
-    text: TokenStore, tmp_path: Path
-) -> None:
+def test_nothing_that_is_asked_before_tells_what_comes_next() -> None:
     """Every question is of one text, in which each window touches the next: by the time a position
     is asked about, no question in that process has shown the token after it at its place."""
-    ask = Here("Honest")
     whole = np.arange(3000, dtype=np.int32) + 300  # every token tells its place
     windows = {"": np.stack([whole[n : n + 33] for n in range(0, 2048, 32)])}
     rng = np.random.default_rng(5)
@@ -206,7 +242,6 @@ def test_nothing_that_is_asked_before_tells_what_comes_next(
             for place, at in zip(batch, positions, strict=False):
                 assert place.position == at
                 assert windows[""][place.window, place.position + 1] not in known
-    del ask, text, tmp_path
 
 
 def test_positions_are_others_each_time_and_only_scored_ones() -> None:
