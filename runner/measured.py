@@ -6,6 +6,7 @@ steps with own code that it needs. Where a maker of it was lost and the next one
 checkpoint, the time of the lost one is not known to the second: then all attempts of the execution
 count as a whole, which is at least as much."""
 
+import json
 from collections.abc import Mapping
 
 from engine import flops
@@ -15,6 +16,7 @@ from runner.hardware import KINDS
 from runner.record import EnteredRun, Evaluated, Execution, Plan, PlannedStep, StepEnd
 from runner.store import Store
 
+OWN = "own.json"  # of `runner.builtin.own_model`, which imports JAX
 INTERRUPTED = "of a lost maker it went on from, so that all attempts count as a whole"
 ELSEWHERE = (
     "its cost is not known: it went on from what another execution had trained; run it in a new "
@@ -48,6 +50,7 @@ def runs(
                 isolated=isolated.get(name, False) and _isolated(end),
                 evaluated=score,
                 why="" if score else (end.why if end and end.why else "it was not scored"),
+                void=_another_model(store, step) if step.own and score else "",
                 resources=step.resources,
                 tokens=tokens,
                 parameters=parameters,
@@ -91,6 +94,18 @@ def _scores(
 def _isolated(end: StepEnd | None) -> bool:
     """Whether own code, if there was any, ran apart from all else."""
     return end is not None and not end.receipt.get("isolation", "").startswith("none")
+
+
+def _another_model(store: Store, step: PlannedStep) -> str:
+    """Why what own code has left is not the model that was planned; empty if it is."""
+    wanted = step.config["model"], step.config["own"].get("model")
+    try:
+        config = json.loads(step_runs.file_of(store, step, "model.json") or b"null")
+        own = json.loads(step_runs.file_of(store, step, OWN) or b"{}")
+        left = config, own.get("model")
+    except (*step_runs.UNBELIEVED, AttributeError) as error:
+        return f"what its training left cannot be read: {' '.join(str(error).split())[:200]}"
+    return "" if left == wanted else "its training left another model than was planned"
 
 
 def _counted(step: PlannedStep, score: Evaluated | None) -> tuple[int, int | None, int | None]:

@@ -510,6 +510,7 @@ class EnteredRun(Record):
     isolated: bool  # that code ran apart from all that says what it came to
     evaluated: Evaluated | None
     why: str = ""  # there is no figure
+    void: str = ""  # why the figure does not count
     resources: Resources
     tokens: int
     parameters: int | None

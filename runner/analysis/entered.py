@@ -31,7 +31,8 @@ def on(plan: Plan) -> On | None:
 
 def _of_tokens(step: PlannedStep, tokens: int) -> On | None:
     sha256 = step.config.get("sha256")
-    if step.do != "tokenize" or not isinstance(sha256, Mapping) or "validation" not in sha256:
+    # With a source it is the plan that filled in the digests; else they are anybody's word.
+    if step.do != "tokenize" or not step.config["source"] or not isinstance(sha256, Mapping):
         return None
     return On(str(sha256["validation"]), tokens, str(step.config["tokenizer"]))
 
@@ -120,6 +121,8 @@ def _void(runs: Sequence[EnteredRun]) -> str:
                 f"{where}code of the experiment's own ran without isolation, so that its figures "
                 "are its own word"
             )
+        if run.void:
+            return where + run.void
         if run.own_model and run.evaluated.examined is None:
             return f"{where}its model was not asked again with no more than what comes before"
         if run.evaluated.examined and run.evaluated.examined.void:

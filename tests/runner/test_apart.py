@@ -220,6 +220,12 @@ def test_isolated_what_it_says_of_its_flops_is_its_own_word(
     assert found.bpb == pytest.approx(deserved(text).bpb, rel=1e-4)
 
 
+def test_what_is_isolated_sees_nothing_of_the_shipped_text() -> None:
+    hidden = [isolate.LAB / name for name in ("texts", "bot", "tests", "docs", "README.md")]
+    seen = [*isolate._code(), *(Path("/", name) for name in isolate.SYSTEM)]
+    assert not [x for x in hidden if any(x.is_relative_to(path) for path in seen)]
+
+
 # ── What is asked again ──────────────────────────────────────────────────────────────────────
 
 

@@ -3,6 +3,7 @@ and what keeps it from a rank."""
 
 import itertools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,14 @@ def declare(folder: Path, declared: str = DECLARED) -> Path:
     return folder
 
 
-def made(*, void: str = "", forward: int | None = 50, isolated: bool = True, lost: int = 0) -> Any:
+def made(
+    *,
+    void: str = "",
+    forward: int | None = 50,
+    isolated: bool = True,
+    lost: int = 0,
+    other: Mapping[str, int] = {},
+) -> Any:
     """What makes the steps of an attempt's plan: `mine` is found to be so."""
 
     def make_steps(job: StubJob) -> None:
@@ -118,6 +126,10 @@ def made(*, void: str = "", forward: int | None = 50, isolated: bool = True, los
                         m.partition("/")[2]: score(m) for m in plan.steps[name].inputs["models"]
                     }
                     (out / "scores.json").write_text(json.dumps(scores))
+                elif plan.steps[name].do == "train":
+                    config = plan.steps[name].config
+                    (out / "model.json").write_text(json.dumps({**config["model"], **other}))
+                    (out / "own.json").write_text(json.dumps(config["own"]))
                 else:
                     (out / "made.txt").write_text(name)
 
@@ -236,6 +248,16 @@ def test_a_declared_ceiling_is_shown_and_is_the_limit(tmp_path: Path) -> None:
     assert plan.fingerprint != without.fingerprint
 
 
+def test_what_an_author_says_of_a_digest_counts_for_nothing(tmp_path: Path, tiny: Track) -> None:
+    said = f"sha256: {{validation: {tiny.data.validation_sha256}}}"
+    forged = STEPS.replace(
+        "  tokens: {do: tokenize, config: {source: lab-2026-11}}",
+        '  mine: {do: "model:Mine"}\n'
+        f"  tokens: {{do: tokenize, inputs: {{text: mine}}, config: {{{said}}}}}",
+    )
+    assert entered.on(planning.plan_folder(declare(tmp_path / "x", forged))) is None
+
+
 # ── Measured ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -276,6 +298,7 @@ def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
     ("found", "why"),
     [
         ({"void": "at position 3 of window 4 …"}, "seed 0: at position 3 of window 4"),
+        ({"other": {"width": 9}}, "seed 0: its training left another model than was planned"),
         ({"isolated": False}, "seed 0: code of the experiment's own ran without isolation"),
     ],
 )
