@@ -116,8 +116,9 @@ def _asking(job: Job) -> int:
     """Have models scored here whose code runs in children that reach nothing."""
     from runner.asking import Asker  # needs NumPy
 
-    # Whoever asks and whoever answers share an accelerator's memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if KINDS[job.resources.kind].platform != "cpu":
+        # Whoever asks and whoever answers share its memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     asker = Asker(job.own, Path(job.code), Path(job.scratch), job.resources, job.limits)
     code, receipt = make(job, handed=lambda: ({}, asker.talk)), Path(job.scratch, RECEIPT)
     if code == 0 and job.receipt:
