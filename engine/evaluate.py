@@ -61,7 +61,7 @@ def score(
         rows = slice(start, start + batch_size)
         fill = ((0, batch_size - len(inputs_NS[rows])), (0, 0))
         tokens_BS = np.pad(inputs_NS[rows], fill).astype(np.int32)
-        logits_BSV = jnp.asarray(logits_of(tokens_BS))
+        logits_BSV = _array(logits_of(tokens_BS))
         if start == 0:
             _check(logits_of, windows_NW, tokens_BS, logits_BSV)
         seen(start, logits_BSV)
@@ -131,7 +131,7 @@ def load_params(path: Path, decoder: Model) -> Params:
 
 
 def _check(
-    logits_of: LogitsOf, windows: np.ndarray, tokens_BS: np.ndarray, logits_BSV: jax.Array
+    logits_of: LogitsOf, windows: np.ndarray, tokens_BS: np.ndarray, logits_BSV: Any
 ) -> None:
     shape = logits_BSV.shape
     if len(shape) != 3 or shape[:2] != tokens_BS.shape:
@@ -150,7 +150,7 @@ def _check(
     targets_BR = tokens_BS[:, 1 : half + 1]
     before, after = (
         np.asarray(_nats(logits[:, :half], targets_BR))
-        for logits in (logits_BSV, jnp.asarray(logits_of(other_BS)))
+        for logits in (logits_BSV, _array(logits_of(other_BS)))
     )
     if np.abs(after - before).max(initial=0.0) > MOST_FORESIGHT:
         raise CannotScore(
@@ -164,9 +164,26 @@ def _logits(decoder: Model, params: Params, tokens_BS: jax.Array) -> jax.Array:
     return decoder.logits(params, tokens_BS)
 
 
-@jax.jit
-def _nats(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
+def _array(logits: Any) -> Any:
+    """As it is if it is NumPy's, which is scored without JAX: who only scores what another process
+    has computed starts none of JAX's threads, and may go on to fork."""
+    return logits if isinstance(logits, np.ndarray) else jnp.asarray(logits)
+
+
+def _nats(logits_BSV: Any, targets_BS: np.ndarray) -> Any:
     """−log softmax(logits)[target], float32."""
+    if not isinstance(logits_BSV, np.ndarray):
+        return _nats_by_jax(logits_BSV, targets_BS)
+    logits_BSV = logits_BSV.astype(np.float32)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        most_BS1 = logits_BSV.max(axis=2, keepdims=True)
+        sums_BS = np.exp(logits_BSV - most_BS1).sum(axis=2)
+        chosen_BS1 = np.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
+        return np.log(sums_BS) + most_BS1[:, :, 0] - chosen_BS1[:, :, 0]
+
+
+@jax.jit
+def _nats_by_jax(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
     logits_BSV = logits_BSV.astype(jnp.float32)
     chosen_BS1 = jnp.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
     return jax.nn.logsumexp(logits_BSV, axis=2) - chosen_BS1[:, :, 0]

@@ -41,7 +41,9 @@ def evaluate(
         for (name, (store, _)), share in zip(validation.items(), shares, strict=True)
     }
     scores, by_part = {}, {}
-    for label, folder in models.items() if isinstance(models, Mapping) else [("", models)]:
+    every = models.items() if isinstance(models, Mapping) else [("", models)]
+    # What is asked comes first: children are forked, and JAX has many threads once it is used.
+    for label, folder in sorted(every, key=lambda of: not (of[1] / OWN).is_file()):
         if ask and (folder / OWN).is_file():
             scores[label], by_part[label] = _asked(ask, folder, parts, label)
             continue
