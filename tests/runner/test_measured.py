@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bot import words
 from bot.site import pages
 from bot.site.board import read_lab
 from engine import flops
@@ -22,6 +23,7 @@ from runner.hardware import KINDS
 from runner.lock import compiled
 from runner.record import Execution, Result
 from runner.store import Store
+from tests import synthetic
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
 from tests.site.test_pages import Page
@@ -256,6 +258,26 @@ def test_what_an_author_says_of_a_digest_counts_for_nothing(tmp_path: Path, tiny
         f"  tokens: {{do: tokenize, inputs: {{text: mine}}, config: {{{said}}}}}",
     )
     assert entered.on(planning.plan_folder(declare(tmp_path / "x", forged))) is None
+
+
+def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> None:
+    asked = DECLARED.replace("{kind: cpu}", "{kind: cpu, ceiling_hours: 0.25}")
+    plan = planning.plan_folder(declare(tmp_path / "x", asked))
+    found = record.PlanRecord(
+        repository=7,
+        pull=2,
+        n=1,
+        commit="a" * 40,
+        at=synthetic.START,
+        plan=plan,
+        code="k3f9-aaaa",
+        limit_seconds=allowance.limit_seconds(plan, 4.0),
+        isolation="bubblewrap",
+    )
+    said = words.plan(found, "https://example.org")
+    assert "whose FLOPs are counted after approval (at most 0.25 device-hours, as decl" in said
+    assert "For Ada (Regatta) it enters the track `tiny`" in said
+    assert "sets aside 15 min" in said
 
 
 # ── Measured ─────────────────────────────────────────────────────────────────────────────────
