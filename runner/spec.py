@@ -14,13 +14,14 @@ from pydantic_core import ErrorDetails
 
 from engine.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
 from engine.tokenize import SHIPPED
-from runner import hardware, yaml12
+from runner import hardware, ladder, yaml12
 from runner import steps as stepping
 from runner.analysis import tracks
 from runner.builtins import Options, Own, OwnModel, Train, TrainOwn, in_the_way
 from runner.complaints import MOST_PROBLEMS, dotted, in_order, near, telling, told
 from runner.complaints import BadExperiment as BadExperiment
 from runner.complaints import Problem as Problem
+from runner.ladder import Ladder
 from runner.record import Resources, Speedrun
 from runner.steps import Node, StepName
 from runner.steps import Step as Step
@@ -73,6 +74,7 @@ class _Declaration(BaseModel):
     speedrun: Speedrun | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
+    ladder: Ladder | None = None
 
 
 class Declaration(BaseModel):
@@ -104,6 +106,7 @@ class Experiment:
     document: yaml12.Document  # to say where something stands
     ceiling_hours: float | None = None
     speedrun: Speedrun | None = None
+    ladder: Ladder | None = None
 
     def problem(self, path: yaml12.Path, message: str) -> Problem:
         """A complaint about the value at `path` of this experiment's file."""
@@ -205,7 +208,9 @@ def parse(text: str, file: str) -> Experiment:
         document=document,
         ceiling_hours=declared.resources.ceiling_hours,
         speedrun=declared.speedrun,
+        ladder=declared.ladder,
     )
+    problems.update(dict.fromkeys(_sense_of_ladder(experiment, declared, own)))
     problems.update(dict.fromkeys(_sense(experiment)))
     problems.update(dict.fromkeys(_sense_of_own(experiment, declared, own, trains)))
     if problems:
@@ -321,6 +326,20 @@ def _sense_of_own(
             yield experiment.problem(path, words)
 
 
+def _sense_of_ladder(
+    experiment: Experiment, declared: _Declaration, own: Mapping[str, Own]
+) -> Iterator[Problem]:
+    if declared.ladder:
+        for path, words in ladder.problems(
+            declared.ladder,
+            declared.arms,
+            len(declared.seeds),
+            own=any(x != Own() for x in own.values()),
+            preregistered=declared.preregistration is not None,
+        ):
+            yield experiment.problem(path, words)
+
+
 _SHORT = _Declaration.model_fields.keys() - Declaration.model_fields.keys()
 
 
@@ -328,6 +347,9 @@ def _sense(experiment: Experiment) -> list[Problem]:
     """What is well formed and still makes no sense."""
     found = []
     resources, entered = experiment.resources, experiment.speedrun
+    if entered and experiment.ladder:
+        words = "a ladder is many plans, and an entry is one; enter what it comes to by itself"
+        found.append(experiment.problem(("speedrun",), words))
     if entered and entered.track not in tracks.known():
         words = f"there is no track `{entered.track}`; there are {', '.join(tracks.known())}"
         words += near(entered.track, tracks.known())
