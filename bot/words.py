@@ -21,7 +21,7 @@ from bot.commands import Reading
 from bot.escape import code, fenced, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
 from runner import figures, foretell, predictions, record, reproduce, steps_view
-from runner.analysis import power, preregistered, promotion, verdicts
+from runner.analysis import entered, power, preregistered, promotion, verdicts
 from runner.analysis.preregistered import Registration, Review, Weighed
 from runner.analysis.text_diff import text_diff
 from runner.hardware import KINDS
@@ -53,7 +53,7 @@ def _rest(context: jinja2.runtime.Context, items: Collection[Any], most: int) ->
     return f"… and [{more}]({context['link']})" if context.get("link") else f"… and {more}"
 
 
-_jinja.globals.update(rest=_rest)
+_jinja.globals.update(rest=_rest, foreseen=entered.foreseen)
 _jinja.filters.update(
     upto=lambda items, most: list(items)[:most],
     text=text,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from runner import drive, lifecycle, local_ray, provenance, record, steps_view, terminal
+from runner import allowance, drive, lifecycle, local_ray, provenance, record, steps_view, terminal
 from runner.hardware import KINDS
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
@@ -49,7 +49,14 @@ def begin(
             return execution.id
     name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
     now = datetime.now(UTC)
-    begun = record.Execution(id=name, at=now, plan=planned, origin=None, source=source)
+    begun = record.Execution(
+        id=name,
+        at=now,
+        plan=planned,
+        origin=None,
+        source=source,
+        limit_seconds=allowance.ceiling_seconds(planned),
+    )
     drive.begin(store, begun)
     console.print(f"{name}: unsigned, no approval")
     return name

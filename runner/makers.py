@@ -174,6 +174,16 @@ def newest(store: Store, name: str, fingerprint: str) -> tuple[Start | None, End
     return start, end
 
 
+def history(store: Store, name: str, fingerprint: str) -> list[tuple[Start, End | None]]:
+    """Every generation of a step with its end, the first one first."""
+    found: list[tuple[Start, End | None]] = []
+    lease = f"{_step(name, fingerprint)}/1"
+    while begun := _word(store, f"leases/{lease}/start.json", Start):
+        found.append((begun, _word(store, f"leases/{lease}/end.json", End)))
+        lease = f"{_step(name, fingerprint)}/{len(found) + 1}"
+    return found
+
+
 def make(
     store: Store,
     name: str,

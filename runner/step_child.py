@@ -25,6 +25,7 @@ from runner.reports import Isolation
 from runner.store import to_json
 
 WHY, RECEIPT = "why.txt", "receipt.json"  # what it leaves in its scratch folder
+EVALUATE = "runner.builtin.evaluate:evaluate"
 BOX = "box"  # in the scratch folder: what an isolated step sees as its scratch folder
 SHARED = ("checkpoints", "curve")  # in the scratch folder: what the next maker goes on from
 MOST_WHY = 2_000  # characters
@@ -56,6 +57,9 @@ def main(job: Job) -> int:
     """Make the step; returns the exit code."""
     guard.adopt_orphans()
     if job.code and job.isolation == "bubblewrap":
+        if job.function == EVALUATE:  # the lab's, which asks models in children of their own
+            guard.die_with_parent(signal.SIGKILL)
+            return _asking(job)
         guard.die_with_parent(signal.SIGTERM)  # it has its own way to end
         return _isolated(job)
     guard.die_with_parent(signal.SIGKILL)
@@ -71,19 +75,18 @@ def main(job: Job) -> int:
     return code
 
 
-def make(job: Job, *, taken: bool = False) -> int:
+def make(
+    job: Job, *, taken: bool = False, handed: Callable[[], tuple[Any, ...]] | None = None
+) -> int:
     """Make the step in this process; returns the exit code. `taken`: whoever started this process
-    has taken its cores."""
+    has taken its cores. `handed` gives what the function gets in the place of own functions, of
+    which nothing is then imported."""
     scratch = Path(job.scratch)
     os.chdir(scratch)
     try:
         machine.settle(job.resources, taken=taken)
-        if job.code:
-            sys.path.insert(0, job.code)
-            sys.dont_write_bytecode = True  # that folder is the store's
-        own = {name: _imported_own(name) for name in job.own}
-        handed = (own,) if own else ()
-        _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *handed)
+        more = handed() if handed else _own(job)
+        _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *more)
         # What has not imported JAX does not depend on what JAX finds here.
         receipt = machine.receipt(jax="jax" in sys.modules) if job.receipt else {}
         (scratch / RECEIPT).write_bytes(to_json(receipt))
@@ -97,7 +100,31 @@ def make(job: Job, *, taken: bool = False) -> int:
     return 0
 
 
+def _own(job: Job) -> tuple[Any, ...]:
+    """Functions of the experiment's own, by name, for a step that calls some."""
+    if job.code:
+        sys.path.insert(0, job.code)
+        sys.dont_write_bytecode = True  # that folder is the store's
+    own = {name: _imported_own(name) for name in job.own}
+    return (own,) if own else ()
+
+
 # ── Isolated ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _asking(job: Job) -> int:
+    """Have models scored here whose code runs in children that reach nothing."""
+    from runner.asking import Asker  # needs NumPy
+
+    if KINDS[job.resources.kind].platform != "cpu":
+        # Whoever asks and whoever answers share its memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    asker = Asker(job.own, Path(job.code), Path(job.scratch), job.resources, job.limits)
+    code, receipt = make(job, handed=lambda: ({}, asker.talk)), Path(job.scratch, RECEIPT)
+    if code == 0 and job.receipt:
+        said = receipts(receipt) | {"isolation": asker.held[: machine.MOST_WORDS]}
+        receipt.write_bytes(to_json(said))
+    return code
 
 
 def _isolated(job: Job) -> int:
