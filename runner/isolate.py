@@ -113,7 +113,7 @@ def command(box: Box, argv: Iterable[str]) -> list[str]:
     if bwrap is None:
         raise CannotIsolate(MISSING)
     words = [bwrap, *NAMESPACES, *NOBODY, "--hostname", "isolated"]
-    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    words += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
     for name, value in sorted(_environment(box).items()):
         words += ["--setenv", name, value]
     for name in SYSTEM:
@@ -265,8 +265,16 @@ def run(
             ended = _watch(process, box, limits, keep, told)
             return ended._replace(held=_held(limits, groups.controllers))
         finally:
-            process.kill()  # and with it all that runs inside
-            process.wait()
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End all that runs inside, whatever became of its parent-death signals, and wait until it
+    has ended: what it wrote is read next."""
+    inside = guard.descendants(process.pid)
+    process.kill()
+    guard.end(inside)
+    process.wait()
 
 
 def _limit(limits: Limits, groups: cgroups.Held) -> None:
@@ -399,7 +407,7 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 
 def _terminate(bwrap: int) -> None:
-    """Ask all that runs inside to end, but not the two of bubblewrap's own, which would end it."""
+    """Ask all that runs inside to end, but not process 1 there, with which all of it would."""
     inside = guard.descendants(bwrap)
     for process in inside[1:]:
         with contextlib.suppress(ProcessLookupError):
@@ -407,11 +415,27 @@ def _terminate(bwrap: int) -> None:
 
 
 def main(tasks: int, module: list[str]) -> None:
-    """Inside: count processes from here on, where the kernel does, and run the module."""
+    """Inside: count processes from here on, where the kernel does, and run the module in a child
+    of this process. This one is process 1, which nobody inside can trace: who could, would take its
+    parent-death signal away and outlive everything."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+    guard.be_dumpable(False)
+    if child := os.fork():
+        os._exit(_code_of(child))
+    guard.be_dumpable(True)
     sys.argv = module
     runpy.run_module(module[0], run_name="__main__", alter_sys=True)
+
+
+def _code_of(child: int) -> int:
+    """The exit code of a child, and 128 + n where signal n ended it, once it has ended. Orphans are
+    taken leave of meanwhile."""
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":

@@ -117,6 +117,8 @@ def _isolated(job: Job) -> int:
         )
     except isolate.CannotIsolate as error:
         return _failed(scratch, str(error))
+    finally:
+        guard.end_descendants(signal.SIGKILL)  # also whom the system took bubblewrap away from
     if ended.code or ended.why:
         return _failed(scratch, _reason(scratch / BOX / WHY, ended))
     try:

@@ -85,6 +85,41 @@ def test_it_ends_with_whoever_started_it(outside: Any) -> None:
     assert not [one for one in inside if Path(f"/proc/{one}").exists()]
 
 
+def test_nothing_is_left_where_no_signal_tells_it_of_its_parents_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = isolate.command
+    monkeypatch.setattr(
+        isolate,
+        "command",
+        lambda *asked, **more: [x for x in usual(*asked, **more) if x != "--die-with-parent"],
+    )
+    (tmp_path / "polite.py").write_text(POLITE)
+    box = Box(
+        writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
+    )
+    limits = isolate.USUAL.model_copy(update={"seconds": 2})
+    begun: list[int] = []
+
+    def look(process: int, *asked: Any) -> str:
+        begun[:] = guard.descendants(process)
+        return usual_look(process, *asked)
+
+    usual_look = isolate._beyond
+    monkeypatch.setattr(isolate, "_beyond", look)
+    assert isolate.run(box, ["polite", "deaf"], limits, keep=len).why == "it took longer than 2 s"
+    assert len(begun) > 1
+    assert not [one for one in begun if alive(one)]
+
+
+def alive(process: int) -> bool:
+    try:
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return words[0] != "Z"
+
+
 STEPS = """
 import sys
 from runner.step_child import Job
