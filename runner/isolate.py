@@ -13,6 +13,7 @@ The kernel itself is shared: bubblewrap narrows what is in reach, and filters no
 """
 
 import contextlib
+import fcntl
 import os
 import resource
 import runpy
@@ -21,7 +22,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,8 @@ from typing import IO, NamedTuple
 
 from pydantic import Field
 
-from runner import cgroups, guard
+from runner import cgroups, consumption, guard
+from runner.consumption import Hidden
 from runner.record import Record
 
 LAB = Path(__file__).parents[1]  # where the lab's packages lie
@@ -52,6 +53,7 @@ TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
 SMALL = 1 << 30  # bytes of what is kept in memory: /tmp, /dev/shm
 MOST_ENTRIES = 200_000  # files and folders of what it writes
 BLOCK = 1 << 16
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 MISSING = (
     "bubblewrap is not there, and without it code of an experiment's own is not isolated. Install "
@@ -247,12 +249,10 @@ def run(
     argv = [sys.executable, "-P", "-m", "runner.isolate", str(limits.tasks), *module]
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
-        tempfile.TemporaryFile() as question,
+        _sealed(given) as question,
         guard.noting(signal.SIGTERM) as told,
         cgroups.held(most) as groups,
     ):
-        question.write(given)
-        question.seek(0)
         process = subprocess.Popen(
             command(box, argv),
             stdin=question,
@@ -262,10 +262,21 @@ def run(
             preexec_fn=partial(_limit, limits, groups),
         )
         try:
-            ended = _watch(process, box, limits, keep, told)
+            ended = _watch(process, box, limits, keep, told, "memory" in groups.controllers)
             return ended._replace(held=_held(limits, groups.controllers))
         finally:
             _end(process)
+
+
+@contextlib.contextmanager
+def _sealed(given: bytes) -> Iterator[int]:
+    """A file to read that is nowhere on disk, and that whoever has it open cannot change."""
+    with os.fdopen(os.memfd_create("given", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as file:
+        file.write(given)
+        file.flush()
+        file.seek(0)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+        yield file.fileno()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -290,8 +301,12 @@ def _watch(
     limits: Limits,
     keep: Callable[[bytes], object],
     told: Callable[[], bool],
+    grouped: bool,
 ) -> Ended:
+    """`grouped`: a control group holds its memory."""
     assert process.stdout
+    folders = [here for here, _ in box.writes]
+    least, hidden = consumption.least(consumption.left(folders)), Hidden()
     began = looked = look_at_files = time.monotonic()
     asked: float | None = None  # when it was asked to end
     printed, reading = 0, True
@@ -311,9 +326,12 @@ def _watch(
             asked = now
             _terminate(process.pid)
         looked = now
-        why = _beyond(process.pid, limits, now - began)
+        why = _beyond(process.pid, limits, now - began, 0 if grouped else hidden.memory)
+        why = why or _out_of(consumption.left(folders), least, grouped)
         if not why and now > look_at_files:
-            why = _written(box, limits)
+            inside = consumption.usage(process.pid).processes
+            hidden = consumption.hidden(inside, [there for _, there in box.writes])
+            why = _written(box, limits, hidden.disk)
             # Where there is much to look at, a tenth of the time is spent on looking.
             look_at_files = now + 10 * (time.monotonic() - now)
         if why:
@@ -322,7 +340,10 @@ def _watch(
         block = os.read(process.stdout.fileno(), BLOCK)
         reading, printed = bool(block), printed + len(block)
         _keep(keep, block, printed, limits.printed)
-    return Ended(process.returncode, "it was told to end" if asked is not None else "")
+    if asked is not None:
+        return Ended(process.returncode, "it was told to end")
+    # What it wrote last nobody has looked at, and what reads it reads all of it.
+    return Ended(process.returncode, "" if process.returncode else _written(box, limits))
 
 
 def _readable(file: IO[bytes], wait: float = LOOK_EVERY) -> bool:
@@ -338,72 +359,45 @@ def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int
         keep(b"\n(more was printed, and is not kept)\n")
 
 
-def _beyond(process: int, limits: Limits, seconds: float) -> str:
-    """The limit of time, processes and memory that it is beyond; empty if none."""
+def _beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
+    """The limit of time, processes and memory that it is beyond; empty if none. `files` are bytes
+    of memory that is files."""
     if seconds > limits.seconds:
         return f"it took longer than {limits.seconds:g} s"
-    tasks, memory, processes = _usage(process)
+    tasks, memory, processes = consumption.usage(process)
     if tasks > limits.tasks:
         return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
     most = limits.most_memory()
     # What processes share was counted for each: where that is too much, look closer.
-    if memory > most and (memory := sum(map(_share, processes))) > most:
+    if memory + files > most and (memory := consumption.memory(processes, files)) > most:
         return f"it took {memory:,} bytes of memory, and {most:,} is the most"
     return ""
 
 
-def _written(box: Box, limits: Limits) -> str:
-    """How it wrote more than it may; empty if it did not."""
-    written, entries = 0, 0
-    for here, _ in box.writes:
-        for size in _sizes(here):
-            written, entries = written + size, entries + 1
-            if entries > MOST_ENTRIES:
-                return f"it wrote more than {MOST_ENTRIES:,} files"
-    if written > limits.written:
-        return f"it wrote {written:,} bytes, and {limits.written:,} is the most"
+def _out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str:
+    """What its machine has nothing left of, whoever took it; empty if it has. This also ends who
+    holds what no look has found."""
+    for name in ("disk",) if grouped else ("disk", "memory"):
+        if name in left and left[name] < least.get(name, 0):
+            return f"its machine has only {left[name]:,} bytes of {name} left"
     return ""
 
 
-def _usage(of: int) -> tuple[int, int, list[int]]:
-    """(processes and threads, bytes of memory) of a process and all its descendants, and those."""
-    children: dict[int, list[int]] = {}
-    known: dict[int, tuple[int, int]] = {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{entry.name}/stat", "rb") as file:  # noqa: PTH123  thousands of them
-                words = file.read().rpartition(b")")[2].split()
-            children.setdefault(int(words[1]), []).append(int(entry.name))
-            known[int(entry.name)] = int(words[17]), int(words[21])
-    found = [of]
-    for one in found:  # which grows while we walk it
-        found.extend(children.get(one, []))
-    tasks = sum(known.get(one, (0, 0))[0] for one in found)
-    pages = sum(known.get(one, (0, 0))[1] for one in found)
-    return tasks, pages * os.sysconf("SC_PAGE_SIZE"), found
-
-
-def _share(process: int) -> int:
-    """The bytes of memory of one process, of what it shares its share; 0 if it has ended."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
-    return 0
-
-
-def _sizes(folder: Path) -> Iterator[int]:
-    """What each entry below a folder takes on disk; no link is followed."""
-    folders = [str(folder)]
-    for inner in folders:  # which grows while we walk it
-        with contextlib.suppress(OSError), os.scandir(inner) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    yield found.st_blocks * 512
+def _written(box: Box, limits: Limits, hidden: int = 0) -> str:
+    """How it wrote more than it may, or what nobody can count; empty if it did not. `hidden` are
+    bytes that no name leads to."""
+    written, entries = hidden, 0
+    try:
+        for here, _ in box.writes:
+            for size in consumption.sizes(here):
+                written, entries = written + size, entries + 1
+                if entries > MOST_ENTRIES:
+                    return f"it wrote more than {MOST_ENTRIES:,} files"
+    except consumption.Uncounted as error:
+        return f"it {error}"
+    if written > limits.written:
+        return f"it wrote {written:,} bytes, and {limits.written:,} is the most"
+    return ""
 
 
 def _terminate(bwrap: int) -> None:

@@ -15,6 +15,7 @@ from runner.record import Record, Sha256
 from runner.store import open_regular
 
 MOST_FILES = 1_000_000
+SETUID = stat.S_ISUID | stat.S_ISGID
 
 
 class BadOutput(Exception):
@@ -77,6 +78,8 @@ def _sizes(folder: Path) -> dict[str, int]:
                     raise bad(folder, f"it holds more than {MOST_FILES:,} files and folders")
                 if stat.S_ISDIR(found.st_mode):
                     folders.append(path)
+                elif stat.S_ISREG(found.st_mode) and found.st_mode & SETUID:
+                    raise bad(folder, f"its file {entry.name!r} would run as its owner (setuid)")
                 elif stat.S_ISREG(found.st_mode):
                     sizes[path.relative_to(folder).as_posix()] = found.st_size
                 else:

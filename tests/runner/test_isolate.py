@@ -179,6 +179,28 @@ def test_links_in_the_output_and_for_the_log_lead_nobody_astray(
     assert (tmp_path / "secrets/key.pem").read_text() == CANARY
 
 
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("unlinked", r"it wrote [\d,]+ bytes, and 67,108,864 is the most"),
+        ("deep", "it hid what it wrote from being counted"),
+        ("sparse", r"it wrote 100,6\d\d,\d\d\d bytes, and 67,108,864 is the most"),
+        ("setuid", "it left a file that would run as its owner"),
+    ],
+)
+def test_what_it_writes_where_nobody_looks_is_counted(
+    store: Store, tmp_path: Path, how: str, words: str
+) -> None:
+    with pytest.raises(MakingFailed, match=words):
+        sprung(store, tmp_path, "hides", how=how)
+    assert list(store.walk())  # `regatta store gc` goes through all of it
+    assert not [path for path in scratch(store).iterdir() if path.is_dir()]
+
+
+def test_what_it_is_given_cannot_be_written_to(store: Store, tmp_path: Path) -> None:
+    assert reached(sprung(store, tmp_path, "hides", how="stdin")[0]) == []
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_pipes_hold_nobody_up(store: Store, tmp_path: Path, code: int) -> None:
     with pytest.raises(MakingFailed, match=r"not a regular file|ended with 1"):

@@ -1,5 +1,6 @@
 """Isolated code is told to end, has a while to do so, and ends with whoever started it."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner import guard, isolate, step_child
+from runner import cgroups, consumption, guard, isolate, step_child
 from runner.isolate import Box
 from runner.record import Resources
 
@@ -74,7 +75,7 @@ def test_who_does_not_listen_is_killed(outside: Any, tmp_path: Path) -> None:
 
 def test_it_ends_with_whoever_started_it(outside: Any) -> None:
     process = outside("deaf")
-    before = isolate._usage(process.pid)[0]
+    before = consumption.usage(process.pid).tasks
     inside = guard.descendants(process.pid)
     process.kill()
     process.wait()
@@ -184,3 +185,46 @@ def test_a_file_is_no_larger_than_the_kernel_lets_it_be(tmp_path: Path) -> None:
 
 def path(folder: Path) -> str:
     return f"{isolate.LAB}:{folder}"
+
+
+# ── What is watched ──
+
+TAKES = """
+import os, time
+held = os.memfd_create("x")
+for _ in range(96):
+    os.write(held, b"x" * (1 << 20))
+time.sleep(20)
+"""
+
+
+def run(tmp_path: Path, script: str, **limits: Any) -> isolate.Ended:
+    (tmp_path / "trap.py").write_text(script)
+    box = Box(
+        writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
+    )
+    return isolate.run(box, ["trap"], isolate.USUAL.model_copy(update=limits), keep=len)
+
+
+def test_memory_that_is_a_file_is_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
+    ended = run(tmp_path, TAKES, memory=80 << 20, seconds=15)
+    assert "bytes of memory, and 83,886,080 is the most" in ended.why
+
+
+@pytest.mark.parametrize("what", ["disk", "memory"])
+def test_it_ends_before_its_machine_has_nothing_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
+    looks = iter([8 << 30, 8 << 30, 8 << 30, 200 << 20])
+    monkeypatch.setattr(consumption, "left", lambda *_: {what: next(looks)})
+    ended = run(tmp_path, "import time; time.sleep(20)", seconds=15)
+    assert ended.why == f"its machine has only 209,715,200 bytes of {what} left"
+
+
+def test_who_has_little_left_at_first_may_run() -> None:
+    assert consumption.least({"disk": 100 << 20, "memory": 8 << 30}) == {
+        "disk": 50 << 20,
+        "memory": 256 << 20,
+    }
