@@ -3,10 +3,12 @@ flags are set before anything is imported, and it ends with whoever started it. 
 is its log. Code of the experiment's own runs in a child of this process that reaches nothing else
 (`runner.isolate`), unless the job says whose word it is that it need not.
 
-Of an isolated step, only the output, its checkpoints and its curve lie where others read them; what
-else it writes beside them lies in the scratch folder's `box`, and what the lab says of it (log.txt,
-why.txt, receipt.json) is out of its reach. All of it is read through `reports.read_regular`."""
+Of an isolated step, only the output, its checkpoints and its curve lie where others read them. What
+else it writes beside them lies in the scratch folder's `box`, which is removed at the end, and what
+the lab says of it (log.txt, why.txt, receipt.json) is out of its reach. All of it is read through
+`reports.read_regular`."""
 
+import contextlib
 import importlib
 import os
 import signal
@@ -19,6 +21,7 @@ from typing import Any
 
 from runner import guard, isolate, machine, reports
 from runner.builtin.blame import BadOwnCode, blamed
+from runner.files import remove_tree
 from runner.hardware import KINDS
 from runner.record import Record, Resources
 from runner.reports import Isolation
@@ -107,6 +110,14 @@ def _isolated(job: Job) -> int:
     box = box_of(job)
     for here, _ in box.writes:
         here.mkdir(parents=True, exist_ok=True)
+    try:
+        return _made_in(box, job, scratch)
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(scratch / BOX)
+
+
+def _made_in(box: isolate.Box, job: Job, scratch: Path) -> int:
     try:
         ended = isolate.run(
             box,

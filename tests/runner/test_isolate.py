@@ -197,6 +197,11 @@ def test_what_it_writes_where_nobody_looks_is_counted(
     assert not [path for path in scratch(store).iterdir() if path.is_dir()]
 
 
+def test_what_it_leaves_beside_its_output_goes_with_its_box(store: Store, tmp_path: Path) -> None:
+    _, left = sprung(store, tmp_path, "lies")
+    assert not (left / step_child.BOX).exists()
+
+
 def test_what_it_is_given_cannot_be_written_to(store: Store, tmp_path: Path) -> None:
     assert reached(sprung(store, tmp_path, "hides", how="stdin")[0]) == []
 
