@@ -322,7 +322,7 @@ def make(
             scratch=str(scratch),
             code=str(code) if step.own else "",
             resources=step.resources,
-            isolation=terms.isolation if step.own else "",
+            isolation=terms.isolation if step.private else "",
             limits=terms.limits,
         )
         child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()

@@ -59,9 +59,12 @@ def kept(
             guard.wait()
 
 
-def die_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send this process `number` when the thread that started it ends."""
+def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
+    """Have the kernel send this process `number` when the thread that started it ends. Where its
+    `parent` is known and has ended already, it ends now: the kernel tells of no end in the past."""
     _prctl(PR_SET_PDEATHSIG, number)
+    if parent and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

@@ -9,7 +9,8 @@ them, time and written bytes are watched from outside as well, four times a seco
 is ended, all of it at once. No limit is on address space, which says nothing of what JAX uses. What
 it prints comes through a pipe, of which a part is kept.
 
-The kernel itself is shared: bubblewrap narrows what is in reach, and filters no system calls.
+The kernel itself is shared: bubblewrap narrows what is in reach, and of its system calls refuses
+what leads around namespaces (`runner.seccomp`).
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from typing import IO, NamedTuple
 
 from pydantic import Field
 
-from runner import cgroups, consumption, guard
+from runner import cgroups, consumption, guard, seccomp
 from runner.consumption import Hidden
 from runner.record import Record
 
@@ -109,8 +110,9 @@ class Ended(NamedTuple):
 # ── What it sees ─────────────────────────────────────────────────────────────────────────────
 
 
-def command(box: Box, argv: Iterable[str]) -> list[str]:
-    """The whole command line. Raises CannotIsolate where there is no bubblewrap."""
+def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str]:
+    """The whole command line; `calls` is an open file with the filter of system calls. Raises
+    CannotIsolate where there is no bubblewrap."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise CannotIsolate(MISSING)
@@ -139,6 +141,7 @@ def command(box: Box, argv: Iterable[str]) -> list[str]:
     for path in sorted(set(box.reads)):  # a folder before what lies in it
         words += _bind("--ro-bind", path)
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(box.folder)]
+    words += ["--seccomp", str(calls)] if calls is not None else []
     return [*words, "--", *argv]
 
 
@@ -189,15 +192,17 @@ def _environment(box: Box) -> dict[str, str]:
 def probe() -> str:
     """Why bubblewrap does not work on this machine, in a sentence; empty if it does."""
     try:
-        said = subprocess.run(
-            command(Box(), ["/usr/bin/env", "true"]),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=20,
-            check=False,
-            env={},
-        )
+        with _filter() as calls:
+            said = subprocess.run(
+                command(Box(), ["/usr/bin/env", "true"], *calls),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=20,
+                check=False,
+                env={},
+                pass_fds=calls,
+            )
     except CannotIsolate as error:
         return str(error)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -223,10 +228,11 @@ def _held(limits: Limits, controllers: Iterable[str]) -> str:
     grouped = "by a control group"
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
+    filtered = "" if seccomp.program() else ", system calls not filtered"
     return (
-        f"{version()}, no network; memory {limits.most_memory()} B {memory}, tasks {limits.tasks} "
-        f"{tasks}, file {limits.file} B by the kernel, written {limits.written} B watched, "
-        f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
+        f"{version()}, no network{filtered}; memory {limits.most_memory()} B {memory}, "
+        f"tasks {limits.tasks} {tasks}, file {limits.file} B by the kernel, "
+        f"written {limits.written} B watched, {limits.seconds:g} s watched, printed {limits.printed} B kept"
     )
 
 
@@ -250,22 +256,35 @@ def run(
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
         _sealed(given) as question,
+        _filter() as calls,
         guard.noting(signal.SIGTERM) as told,
         cgroups.held(most) as groups,
     ):
         process = subprocess.Popen(
-            command(box, argv),
+            command(box, argv, *calls),
+            pass_fds=calls,
             stdin=question,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if stderr else subprocess.DEVNULL,
             env={},  # its first process lives inside, and others can read what it was given
-            preexec_fn=partial(_limit, limits, groups),
+            preexec_fn=partial(_limit, os.getpid(), limits, groups),
         )
         try:
             ended = _watch(process, box, limits, keep, told, "memory" in groups.controllers)
             return ended._replace(held=_held(limits, groups.controllers))
         finally:
             _end(process)
+
+
+@contextlib.contextmanager
+def _filter() -> Iterator[tuple[int, ...]]:
+    """An open file with the filter of system calls, which bubblewrap reads; none where there is no
+    filter for this machine."""
+    if program := seccomp.program():
+        with _sealed(program) as file:
+            yield (file,)
+    else:
+        yield ()
 
 
 @contextlib.contextmanager
@@ -288,8 +307,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _limit(limits: Limits, groups: cgroups.Held) -> None:
-    guard.die_with_parent(signal.SIGKILL)
+def _limit(parent: int, limits: Limits, groups: cgroups.Held) -> None:
+    guard.die_with_parent(signal.SIGKILL, parent)
     groups.enter()
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file, limits.file))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -162,6 +162,38 @@ def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: 
     assert (tmp_path / "out" / "ended.txt").exists()
 
 
+PLAIN_CHILD = """
+import subprocess, sys, time
+def step(config, inputs, out):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    (out / "begun.txt").write_text("begun")
+    time.sleep(60 * config["lasts"])
+"""
+
+
+@pytest.mark.parametrize("lasts", [0, 1])
+def test_of_trusted_code_nobody_is_left_either(tmp_path: Path, lasts: int) -> None:
+    for name in ("out", "out.scratch", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "code" / "own.py").write_text(PLAIN_CHILD)
+    job = step_child.Job(
+        function="own:step",
+        config={"lasts": lasts},
+        inputs={},
+        out=str(tmp_path / "out"),
+        scratch=str(tmp_path / "out.scratch"),
+        code=str(tmp_path / "code"),
+        resources=Resources(kind="cpu"),
+        isolation="trusted",
+    )
+    with subprocess.Popen([sys.executable, "-c", STEPS, job.canonical().decode()]) as worker:
+        wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
+        family = guard.descendants(worker.pid)
+        if lasts:
+            worker.kill()
+    wait_for(lambda: not [one for one in family if alive(one)])
+
+
 def wait_for(there: Callable[[], bool]) -> None:
     until = time.monotonic() + 30
     while not there() and time.monotonic() < until:
