@@ -232,7 +232,8 @@ def _held(limits: Limits, controllers: Iterable[str]) -> str:
     return (
         f"{version()}, no network{filtered}; memory {limits.most_memory()} B {memory}, "
         f"tasks {limits.tasks} {tasks}, file {limits.file} B by the kernel, "
-        f"written {limits.written} B watched, {limits.seconds:g} s watched, printed {limits.printed} B kept"
+        f"written {limits.written} B watched, "
+        f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
     )
 
 
