@@ -166,6 +166,12 @@ def _code() -> list[Path]:
     return sorted(x for x in found if x.is_dir() and not x.is_relative_to("/usr"))
 
 
+def shows(path: Path) -> bool:
+    """Whether what lies at `path` can be read in every box, beside programs and libraries."""
+    shown = (*(Path("/", name).resolve() for name in SYSTEM), *(x.resolve() for x in _code()))
+    return any(path.resolve().is_relative_to(folder) for folder in shown)
+
+
 def _environment(box: Box) -> dict[str, str]:
     given = {
         name: value
