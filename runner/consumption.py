@@ -10,13 +10,39 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.outputs import SETUID
+from pydantic import Field
 
+from runner.outputs import SETUID
+from runner.record import Record
+
+MOST_ENTRIES = 200_000  # files and folders of what it writes
 GONE = " (deleted)"  # after the name of an open file that has none any more
 MEMFD = "/memfd:"
 PRIVATE = ("tmp", "dev/shm")  # of a box, in memory
 GONE_MEANWHILE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 LEAST_DISK, LEAST_MEMORY = 256 << 20, 256 << 20  # bytes that a machine is to have left
+
+
+class Limits(Record):
+    """What code of an experiment's own may take, in bytes and seconds."""
+
+    memory: int = Field(
+        default=0, ge=0
+    )  # of all its processes together; 0: nine tenths of the machine's
+    tasks: int = Field(default=4096, ge=1)  # processes and threads
+    file: int = Field(default=64 << 30, ge=1)  # one file
+    written: int = Field(default=256 << 30, ge=1)  # all that lies in its folders
+    seconds: float = Field(default=24 * 3600.0, gt=0)
+    printed: int = Field(
+        default=16 << 20, ge=0
+    )  # of what is kept; the rest is counted and thrown away
+
+    def most_memory(self) -> int:
+        """`memory`, or nine tenths of this machine's."""
+        return self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10
+
+
+USUAL = Limits()
 
 
 class Uncounted(Exception):
@@ -170,3 +196,47 @@ def least(at_first: Mapping[str, int]) -> Mapping[str, int]:
     half of that."""
     wanted = {"disk": LEAST_DISK, "memory": LEAST_MEMORY}
     return {name: min(wanted[name], size // 2) for name, size in at_first.items()}
+
+
+# ── The rules ────────────────────────────────────────────────────────────────────────────────
+
+
+def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
+    """The limit of time, processes and memory that it is beyond; empty if none. `files` are bytes
+    of memory that is files."""
+    if seconds > limits.seconds:
+        return f"it took longer than {limits.seconds:g} s"
+    tasks, taken, processes = usage(process)
+    if tasks > limits.tasks:
+        return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
+    most = limits.most_memory()
+    # What processes share was counted for each: where that is too much, look closer.
+    if taken + files > most and (taken := memory(processes, files)) > most:
+        return f"it took {taken:,} bytes of memory, and {most:,} is the most"
+    return ""
+
+
+def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str:
+    """What its machine has nothing left of, whoever took it; empty if it has. This also ends who
+    holds what no look has found."""
+    for name in ("disk",) if grouped else ("disk", "memory"):
+        if name in left and left[name] < least.get(name, 0):
+            return f"its machine has only {left[name]:,} bytes of {name} left"
+    return ""
+
+
+def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str:
+    """How it wrote more than it may, or what nobody can count; empty if it did not. `hidden` are
+    bytes that no name leads to."""
+    size_of_all, entries = hidden, 0
+    try:
+        for folder in folders:
+            for size in sizes(folder):
+                size_of_all, entries = size_of_all + size, entries + 1
+                if entries > MOST_ENTRIES:
+                    return f"it wrote more than {MOST_ENTRIES:,} files"
+    except Uncounted as error:
+        return f"it {error}"
+    if size_of_all > limits.written:
+        return f"it wrote {size_of_all:,} bytes, and {limits.written:,} is the most"
+    return ""

@@ -30,11 +30,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from pydantic import Field
-
 from runner import cgroups, consumption, guard, seccomp
+from runner.consumption import USUAL as USUAL
 from runner.consumption import Hidden
-from runner.record import Record
+from runner.consumption import Limits as Limits
 
 LAB = Path(__file__).parents[1]  # where the lab's packages lie
 ROOMS = ("engine", "runner")  # the lab's packages that a job runs; the bot's is none of them
@@ -52,7 +51,6 @@ NOBODY = ("--uid", "65534", "--gid", "65534")
 LOOK_EVERY = 0.25  # seconds
 TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
 SMALL = 1 << 30  # bytes of what is kept in memory: /tmp, /dev/shm
-MOST_ENTRIES = 200_000  # files and folders of what it writes
 BLOCK = 1 << 16
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
@@ -64,28 +62,6 @@ MISSING = (
 
 class CannotIsolate(Exception):
     """Bubblewrap does not work here; the message says why and what to do."""
-
-
-class Limits(Record):
-    """What code of an experiment's own may take, in bytes and seconds."""
-
-    memory: int = Field(
-        default=0, ge=0
-    )  # of all its processes together; 0: nine tenths of the machine's
-    tasks: int = Field(default=4096, ge=1)  # processes and threads
-    file: int = Field(default=64 << 30, ge=1)  # one file
-    written: int = Field(default=256 << 30, ge=1)  # all that lies in its folders
-    seconds: float = Field(default=24 * 3600.0, gt=0)
-    printed: int = Field(
-        default=16 << 20, ge=0
-    )  # of what is kept; the rest is counted and thrown away
-
-    def most_memory(self) -> int:
-        """`memory`, or nine tenths of this machine's."""
-        return self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10
-
-
-USUAL = Limits()
 
 
 @dataclass(frozen=True)
@@ -352,12 +328,12 @@ def _watch(
             asked = now
             _terminate(process.pid)
         looked = now
-        why = _beyond(process.pid, limits, now - began, 0 if grouped else hidden.memory)
-        why = why or _out_of(consumption.left(folders), least, grouped)
+        why = consumption.beyond(process.pid, limits, now - began, 0 if grouped else hidden.memory)
+        why = why or consumption.out_of(consumption.left(folders), least, grouped)
         if not why and now > look_at_files:
             inside = consumption.usage(process.pid).processes
             hidden = consumption.hidden(inside, [there for _, there in box.writes])
-            why = _written(box, limits, hidden.disk)
+            why = consumption.written(folders, limits, hidden.disk)
             # Where there is much to look at, a tenth of the time is spent on looking.
             look_at_files = now + 10 * (time.monotonic() - now)
         if why:
@@ -369,7 +345,9 @@ def _watch(
     if asked is not None:
         return Ended(process.returncode, "it was told to end")
     # What it wrote last nobody has looked at, and what reads it reads all of it.
-    return Ended(process.returncode, "" if process.returncode else _written(box, limits))
+    return Ended(
+        process.returncode, "" if process.returncode else consumption.written(folders, limits)
+    )
 
 
 def _readable(file: IO[bytes], wait: float = LOOK_EVERY) -> bool:
@@ -383,47 +361,6 @@ def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int
         keep(block[: most - before])
     if before <= most < printed:
         keep(b"\n(more was printed, and is not kept)\n")
-
-
-def _beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
-    """The limit of time, processes and memory that it is beyond; empty if none. `files` are bytes
-    of memory that is files."""
-    if seconds > limits.seconds:
-        return f"it took longer than {limits.seconds:g} s"
-    tasks, memory, processes = consumption.usage(process)
-    if tasks > limits.tasks:
-        return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
-    most = limits.most_memory()
-    # What processes share was counted for each: where that is too much, look closer.
-    if memory + files > most and (memory := consumption.memory(processes, files)) > most:
-        return f"it took {memory:,} bytes of memory, and {most:,} is the most"
-    return ""
-
-
-def _out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str:
-    """What its machine has nothing left of, whoever took it; empty if it has. This also ends who
-    holds what no look has found."""
-    for name in ("disk",) if grouped else ("disk", "memory"):
-        if name in left and left[name] < least.get(name, 0):
-            return f"its machine has only {left[name]:,} bytes of {name} left"
-    return ""
-
-
-def _written(box: Box, limits: Limits, hidden: int = 0) -> str:
-    """How it wrote more than it may, or what nobody can count; empty if it did not. `hidden` are
-    bytes that no name leads to."""
-    written, entries = hidden, 0
-    try:
-        for here, _ in box.writes:
-            for size in consumption.sizes(here):
-                written, entries = written + size, entries + 1
-                if entries > MOST_ENTRIES:
-                    return f"it wrote more than {MOST_ENTRIES:,} files"
-    except consumption.Uncounted as error:
-        return f"it {error}"
-    if written > limits.written:
-        return f"it wrote {written:,} bytes, and {limits.written:,} is the most"
-    return ""
 
 
 def _terminate(bwrap: int) -> None:

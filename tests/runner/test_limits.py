@@ -106,8 +106,8 @@ def test_nothing_is_left_where_no_signal_tells_it_of_its_parents_end(
         begun[:] = guard.descendants(process)
         return usual_look(process, *asked)
 
-    usual_look = isolate._beyond
-    monkeypatch.setattr(isolate, "_beyond", look)
+    usual_look = consumption.beyond
+    monkeypatch.setattr(consumption, "beyond", look)
     assert isolate.run(box, ["polite", "deaf"], limits, keep=len).why == "it took longer than 2 s"
     assert len(begun) > 1
     assert not [one for one in begun if alive(one)]
