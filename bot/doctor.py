@@ -126,6 +126,13 @@ def secret_files(of: Deployment) -> Finding:
     if missing:
         there = _listed(missing)
         return Finding(False, f"{there} is not there.", f"Create it, or name another: {there}.")
+    if shown := [file for file in files if isolate.shows(file)]:
+        there = _listed(shown)
+        return Finding(
+            False,
+            f"code of experiments can read {there}: it lies among programs and libraries.",
+            f"Move {there} to /etc/regatta, and let the settings name it there.",
+        )
     wide = [file for file in files if file.stat().st_mode & 0o077]
     if wide:
         modes = ", ".join(f"{file} has mode {_mode(file)}" for file in wide)
@@ -164,6 +171,9 @@ def _usable(place: str, variable: str) -> Finding:
     if place.startswith("gs://"):
         return Finding(True, f"{place} keeps what is created in it.")
     folder = Path(place)
+    if isolate.shows(folder):
+        words = f"code of experiments can read {place}: it lies among programs and libraries."
+        return Finding(False, words, f"{another}; not below /usr or Python's own folder.")
     if folder.stat().st_mode & 0o007:
         words = f"everybody on this machine can read {place} (mode {_mode(folder)})."
         return Finding(False, words, f"`chmod o-rwx {place}`")

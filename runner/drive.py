@@ -220,10 +220,11 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
 
 def _isolation(execution: record.Execution) -> Isolation:
     """How code of the experiment's own is kept apart. What somebody runs by hand on his own machine
-    is his; what a thread began says for itself, and if it does not, such code is refused."""
+    is his, unless it says otherwise, as what is reproduced does. What a thread began says for
+    itself, and if it does not, such code is refused."""
     if not (execution.plan.own_code() or execution.plan.compiled):
         return ""
-    return execution.isolation if execution.origin else "own machine"
+    return execution.isolation or ("" if execution.origin else "own machine")
 
 
 # ── Believing ────────────────────────────────────────────────────────────────────────────────

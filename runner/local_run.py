@@ -36,10 +36,14 @@ def earlier(
 
 
 def begin(
-    store: Store, planned: record.Plan, console: Console, source: record.Source | None = None
+    store: Store,
+    planned: record.Plan,
+    console: Console,
+    source: record.Source | None = None,
+    isolation: record.Isolated = "",
 ) -> str:
     """Begin an execution of the plan, whose folder is `source`, or go on with one that was left
-    unfinished."""
+    unfinished. Without `isolation`, code of the experiment's own is taken for the caller's."""
     known = 0
     for execution, result in earlier(store, planned):
         known += 1
@@ -56,6 +60,7 @@ def begin(
         origin=None,
         source=source,
         limit_seconds=allowance.ceiling_seconds(planned),
+        isolation=isolation,
     )
     drive.begin(store, begun)
     console.print(f"{name}: unsigned, no approval")

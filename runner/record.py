@@ -33,6 +33,7 @@ from runner.store import Store, StoreError, to_json
 
 R = TypeVar("R", bound="Record")
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Isolated = Literal["", "bubblewrap", "trusted"]  # how own code is kept apart; "": it is not run
 Instant = AwareDatetime
 
 
@@ -196,6 +197,11 @@ class PlannedStep(Record):
         """The steps it takes its inputs from."""
         return tuple(dict.fromkeys(name for these in self.inputs.values() for name in these))
 
+    @property
+    def private(self) -> bool:
+        """Whether the experiment's own code makes it, or makes what it reads."""
+        return bool(self.own) or self.store != self.do
+
 
 class PlannedRung(Record):
     """A rung of a ladder: a variant against its baseline, at one size. See `runner.ladder`."""
@@ -327,7 +333,7 @@ class PlanRecord(Record):
     policy: str = ""  # commit of the default branch whose policy was read
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # that its execution may take by the clock
-    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
+    isolation: Isolated = ""  # of own code; "": it cannot run here
     forecasts: dict[str, Foretold] = since({})  # by arm
     no_forecast: dict[str, str] = since({})  # why of these arms there is none
     spread: Spread | None = since(None)  # of such runs, as it was known then
@@ -435,7 +441,7 @@ class Execution(Record):
     source: Source | None = None
     lab: Lab | None = None
     limit_seconds: float | None = None  # of an attempt by the clock, all together; None: none
-    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": there is none
+    isolation: Isolated = ""  # of own code; "": there is none
     approvals: tuple[str, ...] = ()  # all that it rests on
     deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
     reproduces: str = ""  # the execution that it is to be compared with

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from bot import app_manifest, deployment, doctor, init
 from bot.cli import app
+from runner import isolate
 
 RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.example.org"
 TOKEN = "r" * 32
@@ -288,6 +289,15 @@ def test_a_planted_fault_is_found_and_the_advice_mends_it(world: World, fault: s
     assert name in failing, failing
     world.follow(failing[name].mend)
     assert world.failing() == {}
+
+
+def test_what_lies_where_own_code_can_read_it_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolate, "_code", lambda: [world.root])
+    assert set(world.failing()) == {"secret files", "store"}
+    assert isolate.shows(Path("/usr/src/app/store"))
+    assert not isolate.shows(Path("/srv/store"))
 
 
 def test_no_finding_holds_a_secret(world: World) -> None:
