@@ -17,6 +17,7 @@ from bot.lists import Found as Found
 from bot.lists import Lists, moment, person
 from bot.lists import Seen as Seen
 from bot.repository import PAGE
+from bot.wire import Forbidden as Forbidden
 from bot.wire import Gone as Gone
 from bot.wire import Later as Later
 from bot.wire import Refused as Refused
