@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bot import metrics, operate
 from bot.operate import Loop
-from runner.local_ray import free_ports
 from runner.files import StoreFault
+from runner.local_ray import free_ports
 from runner.store import Store
 
 
