@@ -22,6 +22,7 @@ from bot.wire import Gone as Gone
 from bot.wire import Later as Later
 from bot.wire import Refused as Refused
 
+EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
 MOST_COMPARED = 300  # files that GitHub lists of a comparison
 
 
@@ -100,6 +101,7 @@ class GitHub(Lists):
                 commit=review["commit_id"],
                 at=moment(review["submitted_at"]),
                 body=review["body"] or "",
+                node=review["node_id"],
             )
             for review in self._pages(f"/pulls/{number}/reviews")
             if review.get("submitted_at")  # a pending one is seen by its author only
@@ -111,6 +113,15 @@ class GitHub(Lists):
             return next((review for review in self.reviews(number) if review.id == id), None)
         except Gone:
             return None
+
+    def unedited(self, review: Review) -> bool:
+        """Whether GitHub says that the review's text was never changed; only GraphQL tells."""
+        try:
+            answer = self._graphql(EDITED, {"id": review.node})
+        except (Refused, Forbidden):
+            return False
+        node = (answer.get("data") or {}).get("node") or {}
+        return "lastEditedAt" in node and node["lastEditedAt"] is None
 
     def committers(self, number: int) -> frozenset[int]:
         """Ids of who opened the pull request and of who wrote or committed its commits.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from bot.wire import Answer, Gone, Later, Moved, Refused, Unauthorized, Wire
+from bot.wire import GRAPHQL, Answer, Gone, Later, Moved, Refused, Unauthorized, Wire
 from runner import faults
 
 PAGE = 100
@@ -143,6 +143,12 @@ class Repository:
                 raise
             self._credentials.renew(token)
         return self._wire.send(verb, path, self._credentials(), query=query, body=body)
+
+    def _graphql(self, query: str, variables: dict[str, str]) -> dict[str, Any]:
+        """What GraphQL answers: its `data` and, where something is wrong, `errors`."""
+        asked = {"query": query, "variables": variables}
+        found = self._send("POST", GRAPHQL, "", asked).found
+        return found if isinstance(found, dict) else {}
 
     def _as_app(self, verb: str, path: str, query: dict[str, str] | str = "") -> Answer:
         """A request of the App itself. Raises Refused where the bot is no App."""

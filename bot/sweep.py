@@ -166,9 +166,14 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
             number=id.number,
             pull=True,
             at=review.at,
-            # The list does not say whether a review was edited, and who may write here can do that.
             message=intake.said(
-                review.id, review.author, review.at, review.body, edited=True, commit=review.commit
+                review.id,
+                review.author,
+                review.at,
+                review.body,
+                # The list does not say whether it was, and who may write here can do that.
+                edited=bool(review.body) and not github.unedited(review),
+                commit=review.commit,
             ),
         )
         if heard.keep(store, id, f"swept-r{review.id}", said):

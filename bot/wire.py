@@ -20,6 +20,7 @@ import requests
 TIMEOUT = 20  # seconds for one request
 RETRY = timedelta(seconds=10)
 SLOW_DOWN = timedelta(seconds=60)  # where GitHub limits and does not say for how long
+GRAPHQL = "/graphql"  # the path that stands for it
 MOVED = (301, 302, 307, 308)
 # What GitHub says with a 403 where no permission would help.
 FINAL = ("locked", "must authenticate via a GitHub App", "Invalid app_id")
@@ -75,6 +76,8 @@ class Wire:
 
     def __init__(self, api: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api.rstrip("/")
+        # On a server of one's own, GraphQL is beside REST's /api/v3 and not below it.
+        self._graphql = f"{self._api.removesuffix('/v3')}{GRAPHQL}"
         self._monotonic = monotonic
         self._session = requests.Session()
         self._session.auth = _as_it_is  # else requests takes a token from ~/.netrc
@@ -115,7 +118,7 @@ class Wire:
         try:
             answer = self._session.request(
                 verb,
-                f"{self._api}{path}",
+                self._graphql if path == GRAPHQL else f"{self._api}{path}",
                 params=query or None,
                 json=body,
                 headers=headers,
