@@ -189,7 +189,7 @@ class Actor:
     def _once(self, id: ThreadId, key: str, claim: dict[str, Any]) -> None:
         path = f"said/{id.repository}/{id.number}/{key}"
         # Whoever loses the claim must not do it: somebody else has, or is about to.
-        claim = claim | {"at": self._github.now().isoformat()}
+        claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
         if self._create(f"{path}/claim", claim):
             self._say(id, key, claim, unsure=False)
 
@@ -235,7 +235,7 @@ class Actor:
             since = datetime.fromisoformat(claim["at"]) if "at" in claim else None
             return [
                 made
-                for made in self._github.my_comments(id.number, _marker(key))
+                for made in self._github.my_comments(id.number, _marker(key), claim.get("by"))
                 if since is None or made.at >= since.replace(microsecond=0) - CLOCKS
             ]
         return self._github.my_checks(claim["commit"], claim["name"], _external_id(id, key))

@@ -207,12 +207,13 @@ class GitHub(Lists):
         """The names of an issue's labels."""
         return [label["name"] for label in self._pages(f"/issues/{number}/labels")]
 
-    def my_comments(self, number: int, ending: str) -> list[Made]:
-        """The bot's own comments on a thread that end with the marker `ending`, oldest first."""
+    def my_comments(self, number: int, ending: str, login: str | None = None) -> list[Made]:
+        """The comments of the bot's own, or of that `login`, on a thread that end with the marker
+        `ending`, oldest first."""
         return [
             Made(comment["id"], moment(comment["created_at"]))
             for comment in self._pages(f"/issues/{number}/comments")
-            if person(comment["user"]).login == self.bot
+            if person(comment["user"]).login in (self.bot, login)
             and (comment["body"] or "").endswith(ending)
         ]
 

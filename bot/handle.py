@@ -20,7 +20,6 @@ from runner.store import Store
 
 MAY_TAKE = 300.0  # seconds of work in one invocation
 WAIT_TO_LEAD = 60.0  # seconds; a leader that is gone is noticed within 45
-BOT = "github-actions[bot]"  # the login that the token of Actions speaks with
 # Actions' name for events, where it is another one than that of deliveries.
 EVENTS = {"pull_request_target": "pull_request"}
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from bot.sandbox.gate import GRAPHQL
-from bot.sandbox.rest import Answer, Person, Sent, fields, known_token
+from bot.sandbox.rest import Answer, Sent, fields, known_person
 from bot.sandbox.sandbox import Sandbox
 from bot.sandbox.shapes import node_id
 from bot.sandbox.state import Review, stamp
@@ -17,10 +17,10 @@ KNOWN = "query($id:ID!){node(id:$id){...on PullRequestReview{lastEditedAt}}}"
 
 
 def routes(sandbox: Sandbox) -> APIRouter:
-    router = APIRouter(dependencies=[Depends(known_token)])
+    router = APIRouter(dependencies=[Depends(known_person)])
 
     @router.post(GRAPHQL)
-    def query(who: Person, sent: Sent) -> Response:
+    def query(sent: Sent) -> Response:
         asked = fields(sent)
         if "".join(str(asked.get("query")).split()) != "".join(KNOWN.split()):
             return Answer(_error("the sandbox does not know this query"))
