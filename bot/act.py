@@ -75,10 +75,12 @@ class Actor:
             case Say(key=key, body=body, state=state):
                 claim = {"kind": "comment", "body": _marked(body, key)}
                 self._once(thread.id, key, claim)
-                self._note_shown(thread, key, body, state)
+                if state:
+                    self._note_shown(thread, key, body, state)
             case Check(key=key, state=state):
                 self._once(thread.id, key, _check_claim(action))
-                self._note_shown(thread, key, action.summary, state)
+                if state:
+                    self._note_shown(thread, key, action.summary, state)
             case React(comment=comment, content=content):
                 self._idempotent(where, action.key, lambda: self._github.react(comment, content))
             case Label(name=name):

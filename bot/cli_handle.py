@@ -43,7 +43,7 @@ def command(
     ] = 5.0,
 ) -> None:
     """Do whatever is due, as a job of GitHub Actions, and end. Exit codes: 0 done, or another
-    bot leads, or time is over; 2 something is missing."""
+    bot leads, or time is over; 1 GitHub is away; 2 something is missing."""
     from bot import handle, logs, sweep
     from bot.github import GitHub, Later, Refused
     from bot.reconcile import Reconciler
@@ -65,6 +65,7 @@ def command(
             bot=bot,
             seconds_between_writes=seconds_between_writes,
         )
+        sweep.belongs(opened, github)
         handle.keep(opened, event, github.id)
         address = RayAddress(ray_address, deployment.ray_token_file(ray_token_file))
         ray = RayJobs(address, opened.id)
@@ -78,7 +79,14 @@ def command(
             ray=ray,
         )
         ended = handle.work(reconciler, may_take=minutes * 60)
-    except (BadCluster, deployment.Unset, handle.NoEvent, handle.NoPlace, RayError) as error:
+    except (
+        BadCluster,
+        deployment.Unset,
+        handle.NoEvent,
+        handle.NoPlace,
+        sweep.AnotherRepository,
+        RayError,
+    ) as error:
         errors.print(Text(str(error), style="red"))
         sys.exit(2)
     except Later as error:
@@ -89,3 +97,5 @@ def command(
         errors.print(Text(words, style="red"))
         sys.exit(2)
     print(ended)
+    if ended == "GitHub is away":
+        sys.exit(1)

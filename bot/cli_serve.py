@@ -61,6 +61,7 @@ def command(
 ) -> None:
     """Run the bot. Secrets come from the environment, or from files that it names."""
     from bot import serve as server
+    from bot import sweep
     from bot.logs import escaped
     from bot.wire import Later, Refused
     from runner import redact, signing
@@ -94,7 +95,14 @@ def command(
                 log_form=logs or ("text" if sys.stderr.isatty() else "json"),
             )
         )
-    except (BadCluster, deployment.Unset, RayError, StoreError, signing.BadKey) as error:
+    except (
+        BadCluster,
+        deployment.Unset,
+        sweep.AnotherRepository,
+        RayError,
+        StoreError,
+        signing.BadKey,
+    ) as error:
         _stop(str(error))
     except Later as error:
         _stop(f"GitHub says later: {escaped(str(error))}", 1)

@@ -25,7 +25,7 @@ EVENTS = {"pull_request_target": "pull_request"}
 
 log = logging.getLogger("regatta.handle")
 
-Ended = Literal["done", "another leads", "time is over"]
+Ended = Literal["done", "another leads", "GitHub is away", "time is over"]
 
 
 class NoEvent(Exception):
@@ -103,7 +103,7 @@ def work(
         wait = reconciler.work()
         while not reconciler.leads:
             if monotonic() - began > WAIT_TO_LEAD:
-                return "another leads"
+                return "GitHub is away" if reconciler.holds else "another leads"
             sleep(1.0)
             wait = reconciler.work()
         until = monotonic() + may_take

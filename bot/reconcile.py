@@ -98,8 +98,7 @@ class Reconciler:
         self._recorded = _Recorded(store)
         self._tries = aside.Tries(store)
         self._sweeper = sweep.Sweeper(store, github, sweep_every, ray)
-        self._ray = ray
-        self._leads = self._stumbles = False
+        self._leads = self._holds = self._stumbles = False
         self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
         self._listed_at = float("-inf")
 
@@ -107,6 +106,11 @@ class Reconciler:
     def leads(self) -> bool:
         """Whether this process leads, as of its last `work`; one that stumbles leads nobody."""
         return self._leads and not self._stumbles
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is this process's turn to lead, be GitHub there or not."""
+        return self._holds
 
     def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
         """Look at a thread, now or a while from now."""
@@ -139,7 +143,8 @@ class Reconciler:
 
     def _lead(self) -> bool:
         """Whether this process leads; at the beginning, take stock of what is there."""
-        if not self._leadership.held():
+        self._holds = self._leadership.held()
+        if not self._holds:
             self._leads = False
             return False
         if not self._leads:
@@ -160,8 +165,6 @@ class Reconciler:
         """Before the first look: do the records go as far as what GitHub and Ray show?"""
         heard.tidy(self._store, self._github.id)
         sweep.restored(self._store, self._github)
-        if self._ray is not None:
-            restore.stop_orphans(self._store, self._ray)
         for id in self._observer.threads():
             self.wake(id)
 

@@ -23,6 +23,8 @@ from runner.launch import RayAddress, RayJobs
 from runner.signing import Key
 from runner.store import Store
 
+ENDS_WITHIN = 10  # seconds for answers that are going on; then the lease has to be let go
+
 log = logging.getLogger("regatta.serve")
 
 
@@ -73,6 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
 
+    sweep.belongs(store, github)
     if settings.key:
         signing.keep(store, settings.key, github.now())
     rebuild()
@@ -129,6 +132,8 @@ def serve(settings: Settings) -> None:
             port=settings.port,
             log_config=None,
             access_log=False,
+            limit_concurrency=webhook.MOST_CONNECTIONS,
+            timeout_graceful_shutdown=ENDS_WITHIN,
         )
     finally:
         if end:

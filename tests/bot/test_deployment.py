@@ -6,6 +6,7 @@ import pytest
 
 from bot import deployment
 from bot.deployment import SECRET, Unset
+from runner import isolate
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +58,28 @@ def test_an_empty_variable_of_actions_names_no_file(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv(deployment.RAY_TOKEN)
     with pytest.raises(Unset, match="REGATTA_RAY_TOKEN_FILE"):
         deployment.ray_token_file(Path())
+
+
+@pytest.mark.parametrize(
+    ("said", "trust", "works", "is_in"),
+    [
+        (None, False, True, "bubblewrap"),
+        (None, False, False, ""),
+        (None, True, False, "trusted"),
+        ("trusted", True, False, "trusted"),
+        ("trusted", False, True, "trusted"),
+        ("bubblewrap", False, False, "bubblewrap"),
+        ("none", False, True, ""),
+    ],
+)
+def test_own_code_is_isolated_as_the_operator_says_else_as_works_here(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, trust: bool, works: bool, is_in: str
+) -> None:
+    monkeypatch.setattr(isolate, "probe", lambda: "" if works else "It is not there.")
+    assert deployment.isolation(said, trust) == is_in
+
+
+@pytest.mark.parametrize("said", ["bubblewrap", "none"])
+def test_an_operator_who_says_two_things_is_asked_for_one(said: str) -> None:
+    with pytest.raises(Unset, match="contradict"):
+        deployment.isolation(said, True)
