@@ -14,6 +14,7 @@ from bot.labfile import Policy
 from runner import allowance, record
 from runner.allowance import Spending
 from runner.ledger import Ledger
+from runner.past import Past
 from runner.record import PlanRecord
 from runner.store import Store
 from runner.turns import Turns
@@ -28,7 +29,8 @@ class Asked:
         self._store = store
         self._github = github
         self._turns = turns
-        self._declared = Declared(store, github)
+        self._past = Past(store)
+        self._declared = Declared(store, github, self._past)
         self._ledger = Ledger(store)
         self._fingerprints: dict[tuple[int, str, str], str] = {}
 
@@ -53,6 +55,8 @@ class Asked:
                 return self._github.review(id.number, int(question.about[0]))
             case "committers":
                 return self._github.committers(id.number)
+            case "registration":
+                return self._past.registration(id.repository, int(question.about[0]))
             case "replan":
                 return self._replan(id, question.about[0])
             case "code":

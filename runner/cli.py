@@ -31,6 +31,7 @@ from runner import (
     upload,
 )
 from runner import compile_check as checking
+from runner.analysis import power
 from runner.cli_new import command as new
 from runner.cli_place import TheJobs, TheStore
 from runner.cli_reproduce import command as reproduce
@@ -43,6 +44,7 @@ from runner.complaints import BadExperiment, near
 from runner.hardware import DESCRIBED, Slice, slice_named
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
+from runner.past import Past
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -107,6 +109,10 @@ def plan(
             out.print(drift)
             out.print()
     out.print(terminal.plan_view(planned, Group(*held)))
+    past = Past(opened) if opened else None
+    predictions = past.predictions(planned) if past else ()
+    for line in power.told(planned, predictions, past.spread(planned) if past else None):
+        out.print(line, highlight=False, markup=False)
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
