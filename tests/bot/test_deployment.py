@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from bot import deployment
+from bot import deployment, logs
+from bot.cli import app
 from bot.deployment import SECRET, Unset
+from bot.wire import Later
 from runner import isolate
 
 
@@ -83,3 +86,21 @@ def test_own_code_is_isolated_as_the_operator_says_else_as_works_here(
 def test_an_operator_who_says_two_things_is_asked_for_one(said: str) -> None:
     with pytest.raises(Unset, match="contradict"):
         deployment.isolation(said, True)
+
+
+def test_a_server_says_in_words_that_github_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "set_up", lambda *_, **__: None)
+    monkeypatch.setenv(SECRET, "s" * 40)
+    monkeypatch.setenv(deployment.TOKEN, "a-token")
+    monkeypatch.setenv(deployment.RAY_TOKEN, "another-token")
+    away = "http://127.0.0.1:9"
+    options = ["--repository", "a/b", "--store", str(tmp_path / "store"), "--isolation", "none"]
+    for bot in ([], ["--bot", "lab[bot]"]):
+        told = CliRunner().invoke(
+            app, ["serve", *options, "--github-api", away, "--ray-address", away, *bot]
+        )
+        assert told.exit_code == 1, told.output
+        assert "GitHub says later" in told.output
+        assert not isinstance(told.exception, Later)

@@ -1,6 +1,7 @@
 """The loop that does the work: it comes around however much there is to do, and says when it does
 not."""
 
+import json
 import logging
 from collections.abc import Iterator
 from datetime import timedelta
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot import handle, heard, operate, sweep
+from bot import handle, heard, logs, metrics, operate, sweep
 from bot.facts import ThreadId
 from bot.reconcile import LIST_EVERY, ONE_ROUND, Reconciler
 from bot.sandbox.faults import Fault
@@ -67,7 +68,7 @@ def test_what_another_process_took_is_found_while_there_is_much_to_do(
     lab.clock.advance(1)
     lab.sandbox.comment("sam", 1, "/help")
     headers, body = lab.undelivered[-1]
-    event = handle.Event(headers["X-GitHub-Event"], __import__("json").loads(body), "another-1")
+    event = handle.Event(headers["X-GitHub-Event"], json.loads(body), "another-1")
     handle.keep(lab.store, event, lab.sandbox.world.repository_id)
     before = looks.count(1)
     listed: list[float] = []
@@ -138,8 +139,6 @@ def _no_space(*_: object, **__: object) -> None:
 
 
 def _stumbles() -> float:
-    from bot import metrics
-
     return float(metrics.STUMBLES._value.get())
 
 
@@ -157,3 +156,24 @@ def test_a_sweep_happens_while_there_is_much_to_do(
     while lab.monotonic() < until:
         lab.sleep(max(bot.come_around() or 1.0, 60.0))
     assert sweep.last_at(lab.store, lab.sandbox.world.repository_id) != before
+
+
+def test_the_eyes_on_a_command_are_logged_with_its_delivery(lab: Lab) -> None:
+    seen: dict[str, str] = {}
+
+    class Keeps(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen[record.getMessage()] = str(logs._about.get())
+
+    log, keeps = logging.getLogger("regatta"), Keeps()
+    before = log.level
+    log.addHandler(keeps)
+    log.setLevel(logging.INFO)
+    try:
+        lab.say("sam", 1, "/help")
+    finally:
+        log.removeHandler(keeps)
+        log.setLevel(before)
+    (eyes,) = [about for words, about in seen.items() if "eyes" in words]
+    told = [name for name in lab.records("handled") if name.startswith("700001/1/")]
+    assert any(name.rpartition("/")[2].removesuffix(".json") in eyes for name in told)
