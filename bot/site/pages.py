@@ -15,10 +15,10 @@ from urllib.parse import quote, urlsplit
 import jinja2
 from markupsafe import Markup
 
-from bot.site import forecasts, public, signed
+from bot.site import delphi, forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab
 from bot.site.files import File, is_site, made_from, put
-from runner import charts, figures, record, steps_view
+from runner import charts, figures, predictions, record, steps_view
 from runner.analysis import verdicts
 from runner.analysis.calibration import Bin
 from runner.analysis.preregistered import Review
@@ -89,6 +89,7 @@ def files(
     if key:
         yield from signed.files(store, facts, key)
     yield from public.files(pages, told)
+    yield from delphi.files(pages, told)
     for entry in facts.entries:
         yield from _execution(entry, facts.review(entry), pages, told)
     yield from _forecasts(facts, pages)
@@ -116,7 +117,8 @@ def _execution(
 
 
 def _forecasts(facts: Lab, pages: jinja2.Environment) -> Iterator[File]:
-    told = forecasts.forecasts(facts.entries)
+    told, of_the_lab = forecasts.forecasts(facts.entries), forecasts.foretold(facts.entries)
+    yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)))
     yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]))
     page = pages.get_template("forecasts.html")
     yield File(
@@ -126,6 +128,8 @@ def _forecasts(facts: Lab, pages: jinja2.Environment) -> Iterator[File]:
             told=told,
             people=forecasts.forecasters(told),
             all=forecasts.of_the_lab(told),
+            foretold=of_the_lab,
+            coverage=forecasts.coverage(of_the_lab),
             reliability=reliability,
         ),
     )
@@ -229,11 +233,13 @@ def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.En
     pages.globals.update(
         lab=lab,
         signs=signs,
+        foretold=delphi.read() is not None,
         marks=MARKS,
         thread=thread,
         commit=commit,
         whisker=whisker,
         strip=strip,
+        parts=predictions.parts,
         knobs=knobs,
         scored_on=scored_on,
         ordered=steps_view.ordered,
