@@ -314,9 +314,13 @@ def hint(reading: Reading) -> str:
 
 def type_again(message: Message) -> str:
     """A command was found late, and nobody can say that it is still what its author wants."""
-    why = "it was edited since" if message.edited else "it is more than a day old"
+    edited, what = "it was edited since", "comment"
+    if message.via == "review":
+        what = "review"
+        edited = "it was edited since, or GitHub does not say that it was not"
+    why = edited if message.edited else "it is more than a day old"
     return (
-        f"**Please type it again:** I did not hear of this comment by {text(message.author.login)} "
+        f"**Please type it again:** I did not hear of this {what} by {text(message.author.login)} "
         f"when it was written ({message.at:%Y-%m-%d %H:%M} UTC), and {why}, so I do nothing on its "
         "word. If it is still wanted, a new comment does it."
     )
