@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.site import boards, chart, delphi, executions, forecast_page, front, public, runs, signed
+from bot.site import (
+    boards,
+    chart,
+    delphi,
+    executions,
+    forecast_page,
+    front,
+    public,
+    runs,
+    signed,
+    tracks,
+)
 from bot.site.board import Lab, read_lab
 from bot.site.files import File, is_site, made_from, put
 from bot.site.templating import HERE, look
@@ -84,6 +95,7 @@ def files(
         yield from executions.files(entry, facts.review(entry), this)
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
+    yield from tracks.files(facts, this.pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield from boards.files(facts, this)
     yield front.page(facts, this)

@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
 PLACES = {  # of the navigation
     "leaderboards.html": "Leaderboards",
+    "speedrun.html": "Speedrun",
     "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
     "compare.html": "Compare",
