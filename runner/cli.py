@@ -23,6 +23,7 @@ from runner import (
     figures,
     local_run,
     lock,
+    narrow,
     planning,
     provenance,
     record,
@@ -32,8 +33,10 @@ from runner import (
 )
 from runner import compile_check as checking
 from runner.analysis import power
+from runner.cli_forecast import command as forecast
 from runner.cli_new import command as new
 from runner.cli_place import TheJobs, TheStore
+from runner.cli_replay import command as replay
 from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
@@ -50,7 +53,9 @@ from runner.store import Store, StoreError
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
 app.add_typer(steps_app)
+app.command("forecast")(forecast)
 app.command("new")(new)
+app.command("replay")(replay)
 app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)
 app.add_typer(store_app, name="store")
@@ -108,11 +113,10 @@ def plan(
         for drift in drifted:
             out.print(drift)
             out.print()
-    out.print(terminal.plan_view(planned, Group(*held)))
     past = Past(opened) if opened else None
     predictions = past.predictions(planned) if past else ()
-    for line in power.told(planned, predictions, past.spread(planned) if past else None):
-        out.print(line, highlight=False, markup=False)
+    told = power.told(planned, predictions, past.spread(planned) if past else None)
+    out.print(terminal.plan_view(planned, Group(*held, *told)))
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
@@ -129,6 +133,9 @@ def run(
         str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
     ] = "",
     ray_token_file: Annotated[Path | None, typer.Option(help="The file with its token.")] = None,
+    only: Annotated[
+        str, typer.Option(help="What to run of it, such as 'arms=slow,fast seeds=0'.")
+    ] = "",
 ) -> None:
     """Train and evaluate an experiment, here or on a Ray of yours. Unsigned, without approval."""
     if bool(ray_address) != bool(ray_token_file):
@@ -136,7 +143,7 @@ def run(
     _planned(path, None)  # what cannot be planned leaves no store behind
     opened = _open(store, jobs)
     _check_lock(path)
-    planned = _planned(path, opened)
+    planned = _narrowed(_planned(path, opened), only)
     console = Console(stderr=True)
     if found := _drifted(opened, planned):
         for drift in found:
@@ -247,6 +254,14 @@ def _planned(path: Path, store: Store | None) -> record.Plan:
         return planning.plan_folder(path, store)
     except BadExperiment as error:
         _stop(BAD_INPUT, str(error))
+
+
+def _narrowed(planned: record.Plan, only: str) -> record.Plan:
+    """What `--only` leaves of a plan, by the words that a `/run` takes."""
+    left = narrow.read(only, planned) if only else record.Narrowing()
+    if isinstance(left, str):
+        _stop(BAD_INPUT, f"--only: {left}.")
+    return narrow.narrowed(planned, left)
 
 
 def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:

@@ -14,7 +14,8 @@ from rich.text import Text
 from engine import memory
 from engine.config import ComputeConfig, ModelConfig, TrainConfig
 from engine.flops import parameters
-from runner import record
+from runner import allowance, record
+from runner.analysis import entered, promotion
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.compile_check import Check
 from runner.figures import duration, flops, flow, percent
@@ -150,8 +151,9 @@ def _cost(plan: record.Plan) -> list[str]:
     if plan.steps:
         runs = f"{len(plan.steps)} steps, of which {cost.runs} train"
     if cost.uncounted == cost.runs > 0:
-        words = "with models of the experiment's own: their FLOPs and time are not known beforehand"
-        return [f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"]
+        words = "with models of the experiment's own, whose FLOPs are counted after approval"
+        first = f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"
+        return [first, *_ceiling(plan), *entered.foreseen(plan)]
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
     times = " to ".join(duration(value) for value in cost.seconds)
     if len(cost.device_seconds) > 1:
@@ -165,10 +167,23 @@ def _cost(plan: record.Plan) -> list[str]:
         f"at 50 % to 20 % utilisation{alone}: {hardware} hardware FLOPs, {times} on {cost.device}"
         f"{price}",
     ]
+    if rung := plan.rung:
+        what = f"{rung.variant} against {rung.baseline}"
+        lines.append(f"rung {rung.n} of {rung.of} of a ladder: {what}")
     if cost.uncounted:
-        words = "train models of the experiment's own, whose FLOPs and time are not among these"
-        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}")
-    return lines
+        words = "train models of the experiment's own, whose FLOPs are counted after approval"
+        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}, and are not among these")
+    return [*lines, *_ceiling(plan), *entered.foreseen(plan)]
+
+
+def _ceiling(plan: record.Plan) -> list[str]:
+    seconds = allowance.ceiling_seconds(plan)
+    if seconds is None:
+        return []
+    return [
+        f"stopped after {plan.ceiling_hours:g} device-hours, as declared: {duration(seconds)} by "
+        "the clock"
+    ]
 
 
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
@@ -194,6 +209,8 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
         for run in runs
         if run.why
     ]
+    if result and result.state == "done" and (found := promotion.gate(plan, runs)):
+        parts.append(Text(f"{found.head} {found.sentence}"))
     refused = result.refused if result else ()
     parts += [Text(f"refused: {line}", style="yellow") for line in refused]
     parts.append(Text(_receipt(facts), style="dim"))

@@ -15,8 +15,8 @@ from datetime import datetime
 from functools import cached_property
 from statistics import fmean
 
-from runner import record
-from runner.analysis import preregistered, verdicts
+from runner import foretell, record, reproduce
+from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
@@ -36,6 +36,7 @@ class Entry:
     edited: tuple[record.Edit, ...] = ()  # the issue, after the seal
     approval: record.Approval | None = None
     ends: dict[str, record.Ended] = field(default_factory=dict)  # by attempt
+    replays: tuple[record.Replayed, ...] = ()
 
     @property
     def plan(self) -> record.Plan:
@@ -71,12 +72,21 @@ class Entry:
     def records(self) -> list[record.Record]:
         """All that the records say about it, in a fixed order."""
         known = (self.execution, self.result, self.seal, self.approval)
-        return [fact for fact in (*known, *self.ends.values(), *self.runs) if fact is not None]
+        every = (*known, *self.ends.values(), *self.runs, *self.replays)
+        return [fact for fact in every if fact is not None]
 
     @cached_property
     def figures(self) -> dict[tuple[str, int], float | None]:
         """The lab's own figure of each run."""
         return verdicts.figures_of(self.runs)
+
+    @property
+    def competing(self) -> list[tracks.Row]:
+        """Its rows on the track that it enters."""
+        if self.result is None:
+            return []
+        same = [replay.how in reproduce.GOOD for replay in self.replays]
+        return entered.rows(self.execution, self.result, replayed=bool(same) and all(same))
 
     @property
     def has_figures(self) -> bool:
@@ -86,6 +96,16 @@ class Entry:
     def summary(self, arm: str) -> ArmSummary:
         """Mean and spread of an arm over its seeds."""
         return verdicts.arm_summary(self.plan, self.figures, arm)
+
+    @property
+    def gate(self) -> promotion.Gate | None:
+        """How its rung of a ladder came out; None where there is none, or no end yet."""
+        return promotion.gate(self.plan, self.runs) if self.state == "done" else None
+
+    @property
+    def foretold(self) -> list[foretell.Outcome]:
+        """What the lab had foretold of its arms, beside what came."""
+        return list(foretell.outcomes(self.execution, self.figures))
 
     @property
     def steps(self) -> dict[str, record.StepEnd]:
@@ -154,7 +174,7 @@ class Row:
     def verdicts(self) -> list[record.Verdict]:
         """The verdicts that are about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
-        return [v for v in found if self.arm in (v.prediction.arm, v.prediction.versus)]
+        return [v for v in found if self.arm in v.prediction.arms]
 
 
 @dataclass(frozen=True)
@@ -198,6 +218,11 @@ class Lab:
     def running(self) -> list[Entry]:
         """Executions that have no result yet."""
         return [entry for entry in self.entries if entry.result is None]
+
+    @property
+    def competing(self) -> list[tracks.Row]:
+        """What executions have entered for speedruns."""
+        return [row for entry in self.entries for row in entry.competing]
 
     @property
     def without_figures(self) -> list[Entry]:
@@ -287,6 +312,7 @@ def read_entry(store: Store, name: str) -> Entry:
             for event in sorted(events, key=lambda event: (event.startswith("e"), event))
             if event.endswith(".ended")
         },
+        replays=tuple(record.numbered(store, f"replays/{name}", record.Replayed)),
     )
 
 

@@ -146,7 +146,7 @@ def _spec(*, lines: str, legend: bool) -> Mapping[str, Any]:
     scale = alt.Scale(zero=False)
     colour = alt.Color(f"{lines}:N").title(None)
     colour = colour.legend(
-        orient="top", symbolType="stroke", symbolOpacity=1, offset=30, columns=2, labelLimit=320
+        orient="top", symbolType="stroke", symbolOpacity=1, offset=30, columns=1, labelLimit=320
     )
     if not legend:
         colour = colour.legend(None)

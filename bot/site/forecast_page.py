@@ -20,7 +20,8 @@ from runner.store import to_json
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
     """`forecasts.html` and `api/forecasts.json`."""
-    told = forecasts.forecasts(facts.entries)
+    told, of_the_lab = forecasts.forecasts(facts.entries), forecasts.foretold(facts.entries)
+    yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)))
     yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]))
     rows = Rows("forecasts", "predictions", told, keys, "forecast_row.html", {})
     yield from rows.files(look.pages)
@@ -36,6 +37,8 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
         told=told,
         people=forecasts.forecasters(told),
         all=everybody,
+        foretold=of_the_lab,
+        coverage=forecasts.coverage(of_the_lab),
         reliability=reliability,
     )
 
@@ -111,7 +114,7 @@ def _reliability_spec() -> Mapping[str, Any]:
             alt.Tooltip("n:Q", title="predictions"),
         ],
     )
-    layers = alt.layer(perfect.encode(x=x, y=y), spread, dots, height=300, width=340)
+    layers = alt.layer(perfect.encode(x=x, y=y), spread, dots, height=300, width="container")
     return plain(layers)
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from bot.site import (
     boards,
     chart,
+    delphi,
     executions,
     experiments,
     feed,
@@ -21,6 +22,7 @@ from bot.site import (
     public,
     runs,
     signed,
+    tracks,
 )
 from bot.site.board import Lab, read_lab
 from bot.site.files import File, is_site, made_from, put
@@ -96,12 +98,14 @@ def files(
     if key:
         yield from signed.files(store, facts, key)
     yield from public.files(this.pages, this.told)
+    yield from delphi.files(this.pages, this.told)
     for entry in facts.entries:
         yield from runs.files(entry, this, store)
         yield from executions.files(entry, facts.review(entry), this)
     yield from experiments.files(facts, this)
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
+    yield from tracks.files(facts, this.pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield from boards.files(facts, this)
     yield from feed.files(facts, this)

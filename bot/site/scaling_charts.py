@@ -178,7 +178,7 @@ def _spec(title: str, names: Sequence[str]) -> Mapping[str, Any]:
     colour = alt.Color("colour:N").title(None).scale(domain=[*names, "others"])
     colour = colour.legend(
         orient="top",
-        columns=2,
+        columns=1,
         labelLimit=0,
         labelExpr="length(datum.label) > 40 ? '…' + slice(datum.label, -38) : datum.label",
         offset=30,

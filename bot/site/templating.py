@@ -11,15 +11,17 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
+from bot.site import delphi
 from bot.site.drawn import short
 from bot.site.files import File, made_from
-from runner import figures, record, steps_view
+from runner import figures, predictions, record, steps_view
 from runner.analysis import verdicts
 
 HERE = Path(__file__).parent
 MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
 PLACES = {  # of the navigation
     "leaderboards.html": "Leaderboards",
+    "speedrun.html": "Speedrun",
     "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
     "compare.html": "Compare",
@@ -75,6 +77,8 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         signs=signs,
         marks=MARKS,
         places=PLACES,
+        foretold=delphi.read() is not None,
+        parts=predictions.parts,
         thread=thread,
         host=host,
         commit=commit,

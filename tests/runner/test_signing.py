@@ -198,6 +198,20 @@ def test_a_seal_holds_the_text_whose_digest_it_names(
         signing.verify(signing.sign(key, "seal", signing.place("seal", other), other), keys)
 
 
+def test_plans_and_seals_that_were_signed_before_fields_were_added_stay_true(
+    key: signing.Key, keys: dict[str, bytes], true_receipt: Receipt
+) -> None:
+    plan = record.PlanRecord(
+        repository=7, pull=2, n=1, commit="a" * 40, at=NOW, plan=true_receipt.execution.plan
+    )
+    assert not {"spread", "other_design"} & json.loads(plan.canonical()).keys()
+    assert true_receipt.seal
+    assert "text" not in json.loads(true_receipt.seal.canonical())
+    spread = record.Spread(deviation=0.1, arms=3, freedom=6)
+    for one in (plan, plan.model_copy(update={"spread": spread, "other_design": "x1"})):
+        signing.verify(signing.sign(key, "plan", signing.place("plan", one), one), keys)
+
+
 def test_a_record_lies_where_its_kind_lies(
     key: signing.Key, keys: dict[str, bytes], true_receipt: Receipt
 ) -> None:

@@ -24,7 +24,7 @@ from runner.launch import RayAddress
 from runner.local_ray import local_ray
 from tests.scenarios.lab import EXPERIMENT, ROOT, SECRET, TEXT, TOKENS, form_body
 
-BEATS = 11 if isolate.probe() else 10  # where own code is isolated, nobody has to run it again
+BEATS = 12 if isolate.probe() else 11  # where own code is isolated, nobody has to run it again
 LONGER = EXPERIMENT.replace("num_train_steps: 16", "num_train_steps: 120")
 
 

@@ -162,15 +162,15 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
         (lab.comments(issue)[-1], hotter, "+ arms.fast.train.learning_rate: 0.03"),
         (lab.comments(third)[-1], hotter, "+ arms.fast.train.learning_rate: 0.03"),
     ):
-        assert "❌ 2 refuted" in said.splitlines()[0]
-        assert "**This changes no verdict** (exploratory: another design" in said
+        heading, _, rest = said.partition("\n\n")
+        assert heading == "## Exploratory: ❌ 2 refuted"
+        assert rest.startswith("**This changes no verdict** (exploratory: another design")
         assert f"the design is another one than that of `{counted}`" in said
         assert line in said
         assert f"| `{counted}` | #{pull}, plan 1 | done |" in said
         assert "**counts**" in next(x for x in said.splitlines() if f"| `{counted}`" in x)
         row = next(x for x in said.splitlines() if x.startswith(f"| `{id}`"))
         assert "exploratory: another design than the sealed one" in row
-    assert lab.comments(issue)[-1].startswith("## Exploratory: ")
 
     # Every verdict is shown, and the score is that of the first.
     after, twin = calibration(lab)

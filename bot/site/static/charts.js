@@ -141,7 +141,7 @@
       const points = all.reduce((sum, found) => sum + found.length, 0);
       const place = document.createElement("div");
       place.className = "vega";
-      place.ariaHidden = "true"; // `.plot` says what is shown, and the table has every figure
+      place.ariaHidden = "true"; // the words of the plot stand for all that is in it
       plot.append(place);
       const { view, finalize } = await vegaEmbed(place, spec, {
         actions: false, defaultStyle: false, config: look(), tooltip: { theme: "regatta" },
