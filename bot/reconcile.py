@@ -154,7 +154,7 @@ class Reconciler:
             self.came_around = self._monotonic()
             try:
                 wait = self.work()
-            except Exception:  # a full disk, say: nothing is lost by looking again
+            except (Exception, SystemExit):  # a full disk, say: nothing is lost by looking again
                 log.exception("the reconciler stumbled; it goes on")
                 wait = 1.0
             with self._woken:
@@ -187,7 +187,7 @@ class Reconciler:
         except Later as error:
             log.info("thread %s: GitHub says later: %s", id.number, error)
             again = error.wait
-        except Exception:
+        except (Exception, SystemExit):  # a thread's words must not end the loop
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
             if times >= MOST_FAILURES:

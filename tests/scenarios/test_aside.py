@@ -1,12 +1,13 @@
 """A delivery that ends the process each time is set aside, and the others are dealt with."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot import reconcile
+from bot import aside, reconcile
 from runner import faults
 from tests.scenarios.lab import Lab, a_lab
 
@@ -49,9 +50,9 @@ def test_a_delivery_that_ends_the_process_three_times_is_set_aside_and_told(
 ) -> None:
     lab.say("sam", 1, "poison")
     assert poison.times == 3
-    (aside,) = lab.records("aside").values()
-    assert aside["said"]["message"]["body"] == "poison"
-    assert "ended the process 3 times" in aside["why"]
+    (found,) = lab.records("aside").values()
+    assert found["said"]["message"]["body"] == "poison"
+    assert "ended the process 3 times" in found["why"]
     assert "is set aside" in caplog.text
     assert sum("### ⚠️ Set aside" in body for body in lab.comments(1)) == 1
     lab.say("sam", 1, "/help")
@@ -85,14 +86,31 @@ def test_a_process_that_ends_for_other_reasons_sets_nothing_aside(lab: Lab) -> N
     assert lab.records("aside") == {}
 
 
+@pytest.mark.parametrize(
+    ("error", "times"), [(RuntimeError, reconcile.MOST_FAILURES), (SystemExit, aside.MOST_ENDS)]
+)
 def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
-    lab: Lab, poison: Poison
+    lab: Lab, poison: Poison, error: type[BaseException], times: int
 ) -> None:
-    poison.error = RuntimeError
+    poison.error = error
     lab.say("sam", 1, "poison")
-    assert poison.times == reconcile.MOST_FAILURES
+    assert poison.times == times
     lab.say("sam", 1, "/help")
     assert helped(lab) == 1
+
+
+def test_an_exit_from_inside_does_not_end_the_loop(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, bot = threading.Event(), lab.bot
+    assert isinstance(bot, reconcile.Reconciler)
+
+    def leaves() -> float:
+        stop.set()
+        raise SystemExit
+
+    monkeypatch.setattr(bot, "work", leaves)
+    bot.run(stop)
 
 
 def test_a_delivery_that_comes_again_after_it_was_set_aside_stays_there(
