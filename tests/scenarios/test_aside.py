@@ -99,6 +99,43 @@ def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
     assert helped(lab) == 1
 
 
+def test_where_many_wait_the_one_that_raises_is_set_aside_and_no_other(
+    lab: Lab, poison: Poison
+) -> None:
+    poison.error = RuntimeError
+    for body in ("/help", "poison", "/help"):
+        lab.clock.advance(1)
+        lab.sandbox.comment("sam", 1, body)
+    lab.settle()
+    assert helped(lab) == 2
+    (found,) = lab.records("aside").values()
+    assert found["said"]["message"]["body"] == "poison"
+
+
+def test_what_raises_on_a_push_does_not_keep_a_command_from_its_answer(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = reconcile.decide
+
+    def bad(thread: Any, *more: Any) -> Any:
+        if thread.pushes:
+            raise RuntimeError("a rule that cannot take this push")
+        return real(thread, *more)
+
+    monkeypatch.setattr(reconcile, "decide", bad)
+    pull = lab.propose()
+    lab.sandbox.commit("ada", "warm", {"README.md": b"more"}, "More")
+    lab.clock.advance(1)
+    lab.sandbox.comment("grace", pull, "/cancel")
+    for _ in range(200):
+        assert lab.bot is not None
+        lab.sleep(lab.bot.work() or 30)
+    (answer,) = lab.records("answers").values()
+    assert (answer["what"], answer["by"]["login"]) == ("cancel", "grace")
+    asides = [found["said"] for found in lab.records("aside").values()]
+    assert [(said["event"], said["message"]) for said in asides] == [("pull_request", None)]
+
+
 def test_an_exit_from_inside_does_not_end_the_loop(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
