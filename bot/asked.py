@@ -51,6 +51,8 @@ class Asked:
                 return self._policy()
             case "review":
                 return self._github.review(id.number, int(question.about[0]))
+            case "forced":
+                return tuple(self._github.pushes(id.number))
             case "committers":
                 return self._github.committers(id.number)
             case "replan":

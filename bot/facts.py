@@ -260,6 +260,11 @@ class Thread:
         """A review now; None if it is gone."""
         return self._ask(Question("review", (str(id),)))
 
+    def forced(self) -> tuple[Push, ...]:
+        """The forced pushes to the pull request's branch, heard of or not: a head that left a
+        commit comes back to it by one of these only."""
+        return self._ask(Question("forced"))
+
     def committers(self) -> frozenset[int]:
         """Ids of those who opened the pull request and who wrote or committed its commits."""
         return self._ask(Question("committers"))

@@ -384,7 +384,7 @@ def _no_push_between(case: Case) -> str:
     # The push that the plan is of may bear a time a little after that of the plan.
     pushed = any(
         push.at >= (plan.at.replace(microsecond=0) if push.after != plan.commit else plan.at + OWN)
-        for push in case.thread.pushes
+        for push in (*case.thread.pushes, *case.thread.forced())  # a delivery may be lost
     )
     if not pushed and case.thread.plans[-1].n == plan.n:
         return ""

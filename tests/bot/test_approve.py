@@ -62,6 +62,7 @@ KNOWN: Mapping[Question, Any] = {
     ask("role", "robo[bot]"): "maintain",
     ask("role", "ghost"): "maintain",
     ask("committers"): frozenset({ADA.id}),
+    ask("forced"): (),
     ask("replan", "1"): PLANNED.fingerprint,
     ask("replan", "2"): PLANNED.fingerprint,
     **{ask("refusal", p.login, str(p.id), n): "" for p in (ADA, GRACE, HUGO) for n in "12"},
@@ -487,6 +488,7 @@ def test_no_push_between(pushes: tuple[Push, ...]) -> None:
     assert "even if it is back where it was" in why
     assert f"comment `/run {CODE}`" in why
     assert refused(thread(pushes=pushes), CODE) == ""
+    assert refused(thread({ask("forced"): pushes}), "") == why  # no delivery told of it
 
 
 def test_a_newer_plan_of_the_same_commit_is_a_change_in_between() -> None:

@@ -18,7 +18,18 @@ from bot.facts import (
 from runner import lifecycle, record
 from runner.leases import LeaseState
 from tests import synthetic
-from tests.protocol.world import BASE, CODES, PLANS, POLICIES, THREAD, Fact, Job, World, moment
+from tests.protocol.world import (
+    BASE,
+    CODES,
+    PLANS,
+    POLICIES,
+    THREAD,
+    A,
+    Fact,
+    Job,
+    World,
+    moment,
+)
 
 
 class Answers(Mapping[Question, Any]):
@@ -65,6 +76,8 @@ class Answers(Mapping[Question, Any]):
                 return POLICIES[world.policy]
             case "committers", ():
                 return frozenset({synthetic.ADA.id})
+            case "forced", ():  # B may come after A, and A never after B
+                return tuple(Push(moment(at), after) for at, _, after in world.pushes if after == A)
             case "code", (n,):
                 return CODES[int(n)]
             case "replan", _:

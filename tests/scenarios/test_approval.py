@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import labfile
+from bot import labfile, webhook
 from runner import charts
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.scenarios.test_story import FILE, PIXEL, executions, push, results, tell
@@ -126,6 +126,32 @@ def test_a_bare_run_needs_time_to_have_read_the_plan(lab: Lab) -> None:
     assert "less than 30 seconds before" in lab.last(pull)
     lab.say("grace", pull, "/run")
     assert results(lab)[0]["state"] == "done"
+
+
+def test_a_head_that_went_and_came_back_is_seen_where_no_delivery_told_of_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = lab.propose()
+    there = lab.records("plans")[f"700001/{pull}/1.json"]["commit"]
+    receive = webhook.Gate.receive
+    monkeypatch.setattr(
+        webhook.Gate,
+        "receive",
+        lambda gate, headers, body: (
+            (503, "")
+            if headers["X-GitHub-Event"] == "pull_request"
+            else receive(gate, headers, body)
+        ),
+    )
+    push(lab, EXPERIMENT.replace("0.003,", "0.004,"), settle=False)
+    lab.clock.advance(1)
+    lab.sandbox.update_ref("ada", "refs/heads/warm", there, force=True)
+    lab.say("grace", pull, "/run")
+    assert lab.records("pushes") == {}
+    assert "even if it is back where it was" in lab.last(pull)
+    assert results(lab) == []
+    lab.say("grace", pull, line(lab, pull))
+    assert [result["state"] for result in results(lab)] == ["done"]
 
 
 def test_a_plan_is_recorded_with_all_that_it_was_made_of(lab: Lab) -> None:
