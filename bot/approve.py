@@ -12,7 +12,7 @@ from bot import policy, words
 from bot.facts import Action, Message, React, Say, Thread, Write
 from bot.labfile import Command
 from bot.policy import Act, Case
-from runner import allowance, narrow
+from runner import narrow
 from runner.record import Approval, Execution, Narrowing, Origin, PlanRecord
 
 
@@ -71,8 +71,8 @@ def run(
         wanted = policy.wanted(argument, message.commit if message.via == "review" else None)
     plan = policy.meant(thread, wanted, message.at)
     case = Case(thread, wanted, plan, (policy.act_in(message),), what)
-    left = _left(thread, before) if before else policy.narrowing(case)
-    waiting = _waiting(thread, plan, left, message, what) if plan else []
+    case = replace(case, left=left_of(thread, before) if before else policy.narrowing(case))
+    waiting = _waiting(thread, plan, case.left, message, what) if plan else []
     case = replace(case, acts=(*map(policy.act_of, waiting), *case.acts))
     name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
     waits = name == "enough_approvers"
@@ -94,7 +94,7 @@ def run(
         asked_at=message.at,
         heard=message.heard,
         policy=thread.policy().sha if chosen else "",
-        narrowing=left if chosen else None,
+        narrowing=case.left if chosen else None,
         waits=policy.sentence(why) if waits else "",
         besides=tuple(one.id for one in waiting) if not why else (),
     )
@@ -111,9 +111,9 @@ def acts(thread: Thread, execution: Execution) -> tuple[Act, ...]:
     return tuple(map(policy.act_of, found)) or (Act(origin.approved_by, execution.at),)
 
 
-def _left(thread: Thread, before: Execution) -> Narrowing | None:
-    """What the approval of an earlier execution left of its plan."""
-    found = [one for one in thread.approvals.values() if one.execution == before.id]
+def left_of(thread: Thread, execution: Execution) -> Narrowing | None:
+    """What the approval of an execution left of its plan."""
+    found = [one for one in thread.approvals.values() if one.execution == execution.id]
     return found[0].narrowing if found else None
 
 
@@ -139,10 +139,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
     if plan.plan is None:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
     left = approval.narrowing or Narrowing()
-    planned = narrow.narrowed(plan.plan, left)
-    limit = plan.limit_seconds
-    if limit is not None and planned is not plan.plan:
-        limit = min(limit, allowance.limit_seconds(planned, 0))
+    planned, limit = narrow.remaining(plan, left)
     return Execution(
         id=approval.execution,
         at=approval.at,

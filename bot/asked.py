@@ -11,10 +11,9 @@ from bot.declared import Declared, drifted
 from bot.facts import Form, Question, ThreadId
 from bot.github import GitHub
 from bot.labfile import Policy
-from runner import allowance, record
-from runner.allowance import Spending
+from runner import allowance, narrow, record
 from runner.ledger import Ledger
-from runner.record import PlanRecord
+from runner.record import Narrowing, PlanRecord
 from runner.store import Store
 from runner.turns import Turns
 
@@ -62,20 +61,18 @@ class Asked:
             case _:
                 raise AssertionError(f"nobody has asked {question} yet")
 
-    def _refusal(self, id: ThreadId, login: str, person: str, plan: str) -> str:
+    def _refusal(self, id: ThreadId, login: str, person: str, plan: str, left: str = "") -> str:
         path = f"plans/{id.repository}/{id.number}/{plan}"
-        proposed = record.require(self._store, path, PlanRecord)
-        found, now = proposed.plan, self._github.now()
-        if found is None:
+        proposed, now = record.require(self._store, path, PlanRecord), self._github.now()
+        if proposed.plan is None:
             return ""
+        narrowing = Narrowing.model_validate_json(left) if left else None
+        found, limit = narrow.remaining(proposed, narrowing)
         if meant := drifted(self._store, found):
             return meant[0]
         if self._turns and (full := self._turns.refusal(found, login, now)):
             return full
-        limit = proposed.limit_seconds or allowance.LEAST
-        wanted = Spending(
-            int(person), allowance.largest(found).kind, allowance.device_hours(found, limit)
-        )
+        wanted = allowance.set_aside(int(person), found, limit or allowance.LEAST)
         budgets = self._policy().device_hours_per_person_and_month
         if not budgets:
             return ""

@@ -19,6 +19,7 @@ from runner.record import (
     Approval,
     Edit,
     Execution,
+    Narrowing,
     Person,
     Plan,
     PlanRecord,
@@ -247,10 +248,11 @@ class Thread:
         """What the commit `head` declares that `base` does not."""
         return self._ask(Question("finding", (base, head)))
 
-    def refusal(self, by: Person, plan: int) -> str:
-        """Why somebody may not approve the plan of this number as things stand, or nothing: it
-        breaks a budget, or no device of the lab's can take it."""
-        return self._ask(Question("refusal", (by.login, str(by.id), str(plan))))
+    def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str:
+        """Why somebody may not approve the plan of this number, or what is `left` of it, as things
+        stand, or nothing: it breaks a budget, or no device of the lab's can take it."""
+        narrowed = (left.model_dump_json(),) if left else ()
+        return self._ask(Question("refusal", (by.login, str(by.id), str(plan), *narrowed)))
 
     def policy(self) -> Policy:
         """Who may do what here, as the default branch says."""

@@ -59,7 +59,8 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
             raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")
         wanted = policy.Wanted("plan", str(origin.plan))
         plan = policy.meant(thread, wanted, thread.now)
-        case = policy.Case(thread, wanted, plan, approve.acts(thread, ran.execution))
+        left = approve.left_of(thread, ran.execution)
+        case = policy.Case(thread, wanted, plan, approve.acts(thread, ran.execution), left=left)
         if failing := policy.failing(policy.AT_LAUNCH, case):
             voided = Voided(at=thread.now, why=failing[1])
             yield Write(f"executions/{ran.execution.id}/voided", voided)

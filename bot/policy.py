@@ -99,6 +99,7 @@ class Case:
     plan: PlanRecord | None
     acts: tuple[Act, ...]  # the newest last
     command: Command = "run"
+    left: Narrowing | None = None  # what it leaves of the plan; None: all
 
     @property
     def act(self) -> Act:
@@ -232,8 +233,8 @@ def needs_two(case: Case) -> bool:
     if size is None or case.plan is None or case.planned is None:
         return False
     # Of a plan from before there were limits nobody knows how much it may take.
-    limit = case.plan.limit_seconds
-    return limit is None or allowance.device_hours(case.planned, limit) >= size
+    left, limit = narrow.remaining(case.plan, case.left)
+    return limit is None or allowance.device_hours(left, limit) >= size
 
 
 def _not_author_or_committer(case: Case) -> str:
@@ -476,7 +477,7 @@ def _not_running(case: Case) -> str:
 def _budget(case: Case) -> str:
     if case.plan is None:
         return ""
-    return case.thread.refusal(case.act.by, case.plan.n).rstrip(".")
+    return case.thread.refusal(case.act.by, case.plan.n, case.left).rstrip(".")
 
 
 def _policy_readable(case: Case) -> str:

@@ -246,7 +246,7 @@ class Narrowing(Record):
 
     arms: tuple[str, ...] | None = None  # that remain; None: all
     seeds: tuple[int, ...] | None = None
-    kind: str | None = None  # of hardware, instead of the first that the plan priced
+    kind: str | None = None  # in old records; it changed nothing
 
 
 class Approval(Record):

@@ -267,6 +267,12 @@ def waiting(who: Person, at: float = 60, **changes: Any) -> dict[str, Approval]:
     return {"40-0": made.model_copy(update=changes)}
 
 
+def within(part: record.Narrowing) -> dict[Question, Any]:
+    """The lab has room for this part of the plan."""
+    left = part.model_dump_json()
+    return {ask("refusal", p.login, str(p.id), "1", left): "" for p in (ADA, GRACE, HUGO)}
+
+
 LARGE = lab(two_approvers_from=2.0)  # what the plan sets aside: two hours of one device
 
 
@@ -354,10 +360,10 @@ def test_code_or_sha(argument: str, words: str) -> None:
 
 def test_narrow_only() -> None:
     for words, why in (
-        ("learning_rate=3", "`learning_rate=3` is none of"),
+        ("learning_rate=3", "`learning_rate=3` is neither"),
         ("arms=fast,faster", "The plan has no arm `faster`"),
         ("seeds=7", "The plan has no seed `7`"),
-        ("kind=h100", "The plan priced `cpu`"),
+        ("kind=cpu", "`kind=cpu` is neither"),
     ):
         for first in (f"{CODE} ", ""):
             refusal = refused(thread(), f"{first}{words}")
@@ -375,10 +381,11 @@ def execution_of(of: Thread, approval: Approval) -> record.Execution:
 def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
     slow = PLANNED.cost.model_copy(update={"seconds": (400.0, 1000.0)})
     plan = PLAN.model_copy(update={"plan": PLANNED.model_copy(update={"cost": slow})})
-    known = {ask("replan", "1"): PLANNED.fingerprint}
+    part = record.Narrowing(arms=("fast",), seeds=(0, 1))
+    known = {ask("replan", "1"): PLANNED.fingerprint} | within(part)
     of = thread(known, plans=(plan.model_copy(update={"limit_seconds": 9000.0}),))
     approval = asked(of, f"{CODE} arms=fast seeds=0, 1")
-    assert approval.narrowing == record.Narrowing(arms=("fast",), seeds=(0, 1))
+    assert approval.narrowing == part
     assert approval.fingerprint == PLANNED.fingerprint
     execution = execution_of(of, approval)
     assert execution.plan.runs() == [("fast", 0), ("fast", 1)]
@@ -401,9 +408,32 @@ def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
 
 def test_two_people_approve_the_same_part_of_a_plan() -> None:
     part = record.Narrowing(seeds=(0,))
-    of = thread(LARGE, approvals=waiting(HUGO, narrowing=part))
+    small = lab(two_approvers_from=1.0) | within(part)
+    of = thread(small, approvals=waiting(HUGO, narrowing=part))
     assert asked(of, CODE).waits
     assert asked(of, f"{CODE} seeds=0").approved
+
+
+def test_two_people_are_needed_for_the_size_of_what_remains() -> None:
+    part = record.Narrowing(seeds=(0,))
+    of = thread(LARGE | within(part))
+    assert asked(of, CODE).waits
+    approval = asked(of, f"{CODE} seeds=0")  # it may take an hour, the whole two
+    assert approval.approved
+    case = Case(of, policy.Wanted("plan", "1"), PLAN, (Act(GRACE, after(60)),), left=part)
+    assert policy.failing(policy.AT_LAUNCH, case) is None
+    assert policy.failing(policy.AT_LAUNCH, replace(case, left=None)) is not None
+    execution = execution_of(of, approval)
+    ran = Ran(lifecycle.Facts(execution, (), None, None, None), None)
+    held = replace(of, approvals={approval.command: approval}, executions=(ran,))
+    assert approve.left_of(held, execution) == part
+
+
+def test_what_remains_is_held_against_the_budget() -> None:
+    part = record.Narrowing(seeds=(0,))
+    whole = {ask("refusal", "grace", str(GRACE.id), "1"): "The budget is spent."}
+    assert refused(thread(whole | within(part))) == "The budget is spent."
+    assert refused(thread(whole | within(part)), f"{CODE} seeds=0") == ""
 
 
 @pytest.mark.parametrize(
