@@ -10,10 +10,9 @@ from typing import Literal
 
 from bot import policy, words
 from bot.facts import Action, Message, React, Say, Thread, Write
-from bot.labfile import Command
 from bot.policy import Act, Case
 from runner import narrow
-from runner.record import Approval, Execution, Narrowing, Origin, PlanRecord
+from runner.record import Approval, Execution, Narrowing, Origin
 
 
 def follow(thread: Thread) -> Iterator[Action]:
@@ -70,9 +69,10 @@ def run(
     else:
         wanted = policy.wanted(argument, message.commit if message.via == "review" else None)
     plan = policy.meant(thread, wanted, message.at)
-    case = Case(thread, wanted, plan, (policy.act_in(message),), what)
+    act = policy.act_in(message, thread.now, what)
+    case = Case(thread, wanted, plan, (act,), what, before=before.id if before else "")
     case = replace(case, left=left_of(thread, before) if before else policy.narrowing(case))
-    waiting = _waiting(thread, plan, case.left, message, what) if plan else []
+    waiting = _waiting(case)
     case = replace(case, acts=(*map(policy.act_of, waiting), *case.acts))
     name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
     waits = name == "enough_approvers"
@@ -91,7 +91,7 @@ def run(
         plan=chosen.n if chosen else None,
         commit=chosen.commit if chosen else None,
         fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
-        asked_at=message.at,
+        asked_at=act.at,
         heard=message.heard,
         policy=thread.policy().sha if chosen else "",
         narrowing=case.left if chosen else None,
@@ -117,19 +117,16 @@ def left_of(thread: Thread, execution: Execution) -> Narrowing | None:
     return found[0].narrowing if found else None
 
 
-def _waiting(
-    thread: Thread, plan: PlanRecord, left: Narrowing | None, message: Message, what: Command
-) -> list[Approval]:
-    """Of each other person who may still approve what is left of the plan, the newest approval
-    of the same kind that waits."""
+def _waiting(case: Case) -> list[Approval]:
+    """Of each other person whose word for what is left of the plan still stands, the newest
+    approval of the same kind that waits."""
+    of = case.plan and case.plan.n, case.left, case.command
     found = {
         approval.by.id: approval
-        for approval in sorted(thread.approvals.values(), key=lambda one: one.at)
-        if approval.waits
-        and (approval.plan, approval.narrowing, approval.what) == (plan.n, left, what)
-        if approval.by.id != message.author.id
-        if thread.now - (approval.asked_at or approval.at) < policy.GOOD_FOR
-        if thread.policy().permits(what, approval.by.login, thread.role(approval.by.login))
+        for approval in sorted(case.thread.approvals.values(), key=lambda one: one.at)
+        if approval.waits and (approval.plan, approval.narrowing, approval.what) == of
+        if approval.by.id != case.act.by.id
+        if not policy.failing(policy.STANDS, replace(case, acts=(policy.act_of(approval),)))
     }
     return list(found.values())
 

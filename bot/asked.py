@@ -90,9 +90,11 @@ class Asked:
         if planned.plan is None:
             return ""
         key = (id.repository, planned.plan.experiment, planned.commit)
-        if key not in self._fingerprints:
-            self._fingerprints[key] = self._declared.fingerprint(*key)
-        return self._fingerprints[key]
+        if known := self._fingerprints.get(key):
+            return known
+        if found := self._declared.fingerprint(*key):  # what could not be looked up may yet be
+            self._fingerprints[key] = found
+        return found
 
     def _form(self) -> Form:
         content = self._github.file(FORM_PATH)

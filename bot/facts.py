@@ -140,9 +140,10 @@ class Message:
     identifier: str = ""  # of a button
 
     def key(self, index: int) -> str:
-        """The key of its command with this index, which is answered once."""
+        """The key of its command with this index, which is answered once. Who may not press a
+        button does not use it up for others."""
         if self.via == "button":
-            return f"b{self.id}-{self.identifier}"
+            return f"b{self.id}-{self.identifier}-{self.author.id}"
         return f"{'r' if self.via == 'review' else ''}{self.id}-{index}"
 
 

@@ -100,6 +100,7 @@ class Case:
     acts: tuple[Act, ...]  # the newest last
     command: Command = "run"
     left: Narrowing | None = None  # what it leaves of the plan; None: all
+    before: str = ""  # the execution that is to run once more
 
     @property
     def act(self) -> Act:
@@ -127,6 +128,16 @@ class Case:
         newest = next((plan for plan in reversed(self.thread.plans) if plan.plan), None)
         return f"`/run {newest.code or newest.commit}`" if newest else "`/run` with a plan's code"
 
+    @property
+    def same(self) -> str:
+        """The line by which somebody else says the same."""
+        if self.before:
+            return f"`/{self.command} {self.before}`"
+        if self.plan is None:
+            return self.line
+        left = narrow.line(self.left) if self.left else ""
+        return f"`/run {self.plan.code or self.plan.commit}{' ' * bool(left)}{left}`"
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -151,9 +162,11 @@ def act_of(approval: Approval) -> Act:
     return Act(approval.by, at, review, approval.what)
 
 
-def act_in(message: Message) -> Act:
-    """The word that a message holds."""
-    return Act(message.author, message.at, message.id if message.via == "review" else None)
+def act_in(message: Message, now: datetime, command: Command = "run") -> Act:
+    """The word that a message holds. Nobody tells when a button was pressed: it is when that is
+    dealt with."""
+    at = now if message.via == "button" else message.at
+    return Act(message.author, at, message.id if message.via == "review" else None, command)
 
 
 # ── Who ──────────────────────────────────────────────────────────────────────────────────────
@@ -177,7 +190,8 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str:
 def forbidden(thread: Thread, command: Command, login: str) -> str:
     """Why somebody may not give a command here now, as a sentence; or nothing."""
     policy = thread.policy()
-    return sentence(unreadable(policy) or may(policy, command, login, thread.role(login)))
+    broken = "" if command == "cancel" else unreadable(policy)
+    return sentence(broken or may(policy, command, login, thread.role(login)))
 
 
 def sentence(clause: str) -> str:
@@ -255,7 +269,7 @@ def _enough_approvers(case: Case) -> str:
         return ""
     return (
         f"an experiment of this size needs two approvers; besides {case.act.by.login} one more "
-        f"has to comment {case.line}"
+        f"has to comment {case.same}"
     )
 
 
@@ -315,6 +329,8 @@ def _narrow_only(case: Case) -> str:
 def _plan_there(case: Case) -> str:
     if case.plan:
         return ""
+    if case.wanted.how == "plan":
+        return f"plan {case.wanted.what} is not on record any more"
     if case.wanted.how == "code":
         return f"no plan of this pull request has this code; comment {case.line}"
     if case.wanted.how == "commit":
@@ -323,6 +339,23 @@ def _plan_there(case: Case) -> str:
             f"newest plan, then comment {case.line}"
         )
     return f"there was no plan yet when this was written; read the plan, then comment {case.line}"
+
+
+def _one_plan(case: Case) -> str:
+    """A commit names a plan only where all that was ever planned of it is the same."""
+    if case.wanted.how != "commit":
+        return ""
+    planned = {
+        (plan.plan.fingerprint, plan.base_ref, plan.isolation)
+        for plan in case.thread.plans
+        if plan.plan and plan.commit == case.wanted.what
+    }
+    if len(planned) < 2:
+        return ""
+    return (
+        f"there are several plans of `{case.wanted.what[:12]}`, and nobody can say which of them "
+        f"this means; comment {case.line} to approve the newest one"
+    )
 
 
 def _plan_whole(case: Case) -> str:
@@ -485,6 +518,8 @@ def _policy_readable(case: Case) -> str:
 
 
 _AT_BOTH = (
+    Condition("plan_there", _plan_there),
+    Condition("plan_whole", _plan_whole),
     Condition("open", _open),
     Condition("not_draft", _not_draft),
     Condition("younger_than_24h", _younger_than_24h),
@@ -498,6 +533,17 @@ _AT_BOTH = (
     Condition("not_author_or_committer", _not_author_or_committer),
 )
 
+# Asked of each word that waits: does it still stand by itself?
+STANDS = (
+    Condition("not_restored", _not_restored),
+    Condition("not_bot", _not_bot),
+    Condition("younger_than_24h", _younger_than_24h),
+    Condition("review_stands", _review_stands),
+    Condition("own_allowed", _own_allowed),
+    Condition("not_author_or_committer", _not_author_or_committer),
+    Condition("still_permitted", _still_permitted),
+)
+
 # `enough_approvers` comes last: where it alone does not hold, the word is kept and waits.
 AT_APPROVAL = (
     Condition("on_pull_request", _on_pull_request),
@@ -507,8 +553,7 @@ AT_APPROVAL = (
     Condition("policy_readable", _policy_readable),
     Condition("role_allowed", _role_allowed),
     Condition("code_or_sha", _code_or_sha),
-    Condition("plan_there", _plan_there),
-    Condition("plan_whole", _plan_whole),
+    Condition("one_plan", _one_plan),
     Condition("narrow_only", _narrow_only),
     *_AT_BOTH,
     Condition("same_repository", _same_repository),

@@ -44,6 +44,14 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     )
 
 
+def line(narrowing: Narrowing) -> str:
+    """The words that say it; none where it leaves out nothing."""
+    said = {"arms": narrowing.arms, "seeds": narrowing.seeds}
+    return " ".join(
+        f"{key}={','.join(map(str, value))}" for key, value in said.items() if value is not None
+    )
+
+
 def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
     """The plan with what is left, its cost and its fingerprint; the same plan if all is left."""
     kept = {

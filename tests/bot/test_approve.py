@@ -114,14 +114,14 @@ def refused(of: Thread, argument: str = CODE, message: Message | None = None) ->
     return found.why
 
 
-def launched(of: Thread, *acts: Act) -> tuple[str, str] | None:
+def launched(of: Thread, *acts: Act, of_plan: PlanRecord | None = PLAN) -> tuple[str, str] | None:
     """Name and clause of what keeps an approved execution from its launch."""
-    case = Case(of, policy.Wanted("plan", "1"), PLAN, acts or (Act(GRACE, after(60)),))
+    case = Case(of, policy.Wanted("plan", "1"), of_plan, acts or (Act(GRACE, after(60)),))
     return policy.failing(policy.AT_LAUNCH, case)
 
 
-def void(of: Thread, *acts: Act) -> str:
-    return (launched(of, *acts) or ("", ""))[0]
+def void(of: Thread, *acts: Act, of_plan: PlanRecord | None = PLAN) -> str:
+    return (launched(of, *acts, of_plan=of_plan) or ("", ""))[0]
 
 
 def now(**changes: Any) -> dict[Question, Any]:
@@ -300,12 +300,60 @@ def test_enough_approvers() -> None:
         ({}, waiting(HUGO, -24 * 3600)),
         ({}, waiting(HUGO, plan=3)),
         ({}, waiting(HUGO, waits="", why="No.")),
+        *(
+            ({ask("review", "40"): review}, waiting(HUGO, command="r40-0"))
+            for review in (None, Review(40, HUGO, "DISMISSED", HEAD, START, "/run"))
+        ),
+        (lab(own=False) | {ask("committers"): frozenset({ADA.id, HUGO.id})}, waiting(HUGO)),
     ],
 )
 def test_an_approval_that_no_longer_counts_is_not_the_second(
     known: dict[Question, Any], approvals: dict[str, Approval]
 ) -> None:
-    assert asked(thread(LARGE | known, approvals=approvals)).waits
+    policy_too = {ask("policy"): known.get(ask("policy"), POLICY).model_copy(
+        update={"two_approvers_from": 2.0}
+    )}  # fmt: skip
+    assert asked(thread({**known, **policy_too}, approvals=approvals)).waits
+
+
+def test_the_second_person_is_told_the_line_that_says_the_same() -> None:
+    newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(100)})
+    both = thread(LARGE, plans=(PLAN, newer))
+    assert f"has to comment `/run {CODE}`" in asked(both, CODE).waits
+    part = record.Narrowing(arms=("slow", "fast"), seeds=(0,))
+    small = lab(two_approvers_from=1.0) | within(part)
+    words = f"{CODE} arms=slow,fast seeds=0"
+    waits = asked(thread(small), words).waits
+    assert waits.endswith(f"has to comment `/run {CODE} arms=slow,fast seeds=0`.")
+    line = waits.rpartition("`/run ")[2].rstrip("`.")
+    first = {"40-0": asked(thread(small), words, replace(said_by(HUGO), id=40))}
+    assert asked(thread(small, approvals=first), line).approved
+
+
+def test_of_what_runs_once_more_the_second_person_is_told_to_say_that() -> None:
+    approval = asked(thread())
+    before = execution_of(thread(), approval)
+    failed = record.Result(at=after(65), state="failed")
+    ran = Ran(lifecycle.Facts(before, (), None, None, failed), None)
+    ended = thread(LARGE, approvals={approval.command: approval}, executions=(ran,))
+    message = replace(said_by(seconds=70), id=51)
+    again = asked(ended, "", message, what="retry", before=before)
+    assert again.waits.endswith(f"has to comment `/retry {before.id}`.")
+
+
+def test_a_button_is_as_old_as_its_press_and_not_as_its_check_run() -> None:
+    approval = asked(thread())
+    before = execution_of(thread(), approval)
+    failed = record.Result(at=after(65), state="failed")
+    ran = Ran(lifecycle.Facts(before, (), None, None, failed), None)
+    late = after(9 * 86_400)
+    ended = thread(approvals={approval.command: approval}, executions=(ran,), now=late)
+    pressed = replace(said_by(via="button"), identifier="retry")
+    again = asked(ended, "", pressed, what="retry", before=before)
+    assert again.approved
+    assert again.asked_at == late
+    written = replace(said_by(), id=51)
+    assert "more than 24 hours old" in asked(ended, "", written, what="retry", before=before).why
 
 
 def test_an_execution_rests_on_both_approvals() -> None:
@@ -453,10 +501,38 @@ def test_what_remains_is_held_against_the_budget() -> None:
 def test_plan_there(of: Thread, argument: str, seconds: float) -> None:
     assert "o plan" in refused(of, argument, said_by(seconds=seconds))
 
+    assert void(thread(plans=()), of_plan=None) == "plan_there"
+
 
 def test_plan_whole() -> None:
     wrong = PLAN.model_copy(update={"plan": None, "problems": ("it is wrong",)})
     assert "names problems" in refused(thread(plans=(wrong,)), HEAD)
+    assert void(thread(plans=(wrong,)), of_plan=wrong) == "plan_whole"
+
+
+@pytest.mark.parametrize("via", ["comment", "review"])
+def test_one_plan(via: Any) -> None:
+    """A commit was planned twice, and who names it can have read either."""
+    stands = {ask("review", "50"): Review(50, GRACE, "APPROVED", HEAD, after(700), "/run")}
+    message = said_by(seconds=700, via=via, commit=HEAD if via == "review" else None)
+    argument = "" if via == "review" else HEAD
+    bigger = PLANNED.model_copy(update={"fingerprint": "9" * 64})
+    for changes in ({"base_ref": "y"}, {"plan": bigger}, {"isolation": "trusted"}):
+        older = PLAN.model_copy(update=changes)
+        newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(600)})
+        there = {
+            "plan.1": Said("comment", 100, after(1)),
+            "plan.2": Said("comment", 101, after(601)),
+        }
+        both = thread(stands, plans=(older, newer), said=there)
+        why = refused(both, argument, message)
+        assert "There are several plans of `aaaaaaaaaaaa`" in why
+        assert f"comment `/run {SECOND}`" in why
+        assert refused(both, SECOND, said_by(seconds=700)) == ""
+    same = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(600)})
+    assert refused(thread(stands, plans=(PLAN, same), said=there), argument, message) == ""
+    wrong = PLAN.model_copy(update={"plan": None, "problems": ("it is wrong",)})
+    assert refused(thread(stands, plans=(wrong, same), said=there), argument, message) == ""
 
 
 def test_younger_than_24h() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import labfile, webhook
+from bot import declared, labfile, webhook
 from runner import charts
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.scenarios.test_story import FILE, PIXEL, executions, push, results, tell
@@ -152,6 +152,32 @@ def test_a_head_that_went_and_came_back_is_seen_where_no_delivery_told_of_it(
     assert results(lab) == []
     lab.say("grace", pull, line(lab, pull))
     assert [result["state"] for result in results(lab)] == ["done"]
+
+
+def test_what_cannot_be_looked_up_once_is_looked_up_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = lab.propose()
+    with monkeypatch.context() as patch:
+        patch.setattr(declared.Declared, "fingerprint", lambda *_: "")
+        lab.say("grace", pull, line(lab, pull))
+    assert "The lab's own code has changed" in lab.last(pull)
+    lab.say("grace", pull, line(lab, pull))
+    assert [result["state"] for result in results(lab)] == ["done"]
+
+
+def test_a_review_of_a_commit_that_was_planned_twice_approves_neither(lab: Lab) -> None:
+    main = lab.sandbox.world.git.ref("refs/heads/main")
+    assert main
+    lab.sandbox.create_ref("grace", "refs/heads/release", main)
+    pull = lab.propose()
+    lab.sandbox.retarget("ada", pull, "release")
+    lab.settle()
+    lab.clock.advance(READING)
+    review(lab, "APPROVE", "Good.\n\n/run")
+    lab.settle()
+    assert "There are several plans of" in lab.last(pull)
+    assert lab.trainer.submissions == []
 
 
 def test_a_plan_is_recorded_with_all_that_it_was_made_of(lab: Lab) -> None:
