@@ -71,6 +71,7 @@ def test_without_any_one_condition_the_test_of_its_name_fails(
         ("AT_APPROVAL", "settled", plain(), 1, "nothing was approved and a is launched"),
         ("AT_APPROVAL", "no_push_between", plain(untimely=2), 3, "nothing was approved"),
         ("AT_APPROVAL", "same_repository", plain(head_repository=FORK), 1, "nothing was approved"),
+        ("AT_APPROVAL", "one_plan", plain(), 2, "nothing was approved and a is launched"),
         ("AT_LAUNCH", "same_head", plain(untimely=1), 2, "the head is another commit"),
         ("AT_LAUNCH", "same_base_ref", plain(untimely=1), 2, "merged into another branch"),
         ("AT_LAUNCH", "still_permitted", plain(), 2, "may not approve any more"),

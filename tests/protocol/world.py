@@ -100,7 +100,7 @@ class Written(NamedTuple):
     """A command of somebody's, and what it could have meant to whoever wrote it."""
 
     message: Fact  # of a Message
-    meant: str  # the commit that it approves; "": none
+    meant: str  # what it approves, as `invariants.named` says it; "": nothing
     stands: bool = True  # of a review: it was not dismissed
 
 
@@ -221,7 +221,7 @@ def _kept(plans: list[record.PlanRecord]) -> set[int]:
     several = {
         (plan.commit, plan.base_ref, plan.plan and plan.plan.fingerprint): plan.n for plan in plans
     }
-    return {*newest.values(), *list(several.values())[-2:], plans[-1].n} if plans else set()
+    return {*newest.values(), *several.values(), plans[-1].n} if plans else set()
 
 
 def _ranks(times: list[int]) -> tuple[int, ...]:

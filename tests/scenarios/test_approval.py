@@ -158,6 +158,7 @@ def test_what_cannot_be_looked_up_once_is_looked_up_again(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pull = lab.propose()
+    lab.die()  # and with it what it remembers
     with monkeypatch.context() as patch:
         patch.setattr(declared.Declared, "fingerprint", lambda *_: "")
         lab.say("grace", pull, line(lab, pull))
