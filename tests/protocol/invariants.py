@@ -20,6 +20,8 @@ def meant(world: World, message: Message) -> str:
     plans of it that can be seen say, if they say the same.
     """
     (command,) = commands.read(message.body).commands
+    if command.name == "cancel":
+        return ""
     plans = {plan.n: plan for plan in planned(world)}
     shown = [made for made in world.made if made.key.startswith("plan.")]
     seen = [plans[int(made.key.removeprefix("plan."))] for made in shown]
@@ -52,6 +54,8 @@ def may_launch(world: World, execution: str, attempt: str) -> str:
     """What forbids that this attempt begins now; "" if nothing does."""
     known = {path: found.of for path, found in world.records}
     origin = known[f"executions/{execution}/execution"].origin
+    if f"executions/{execution}/cancelled" in known:
+        return "it was cancelled"
     approval = known.get(
         f"approvals/{THREAD.repository}/{THREAD.number}/{origin.approval.rpartition('/')[2]}"
     )
@@ -102,9 +106,15 @@ def broken(world: World) -> str:
 
 def unanswered(world: World) -> str:
     """What is missing in a world in which the bot is at rest; "" if nothing is."""
-    answers = {
-        found.of.command for _, found in world.records if isinstance(found.of, record.Approval)
-    }
+    found = [one.of for _, one in world.records]
+    answers = {one.command for one in found if isinstance(one, record.Approval | record.Answered)}
+    ended = {path.split("/")[1] for path, one in world.records if isinstance(one.of, record.Result)}
+    for one in found:
+        if isinstance(one, record.Answered) and not ended.issuperset(one.executions):
+            return f"{one.executions} were cancelled and go on"
+    for job in world.jobs:
+        if job.state == "running" and job.execution in ended:
+            return f"{job.execution} has ended, and its job runs"
     for one in world.written:
         message: Message = one.message.of
         finals = {(message.id, "rocket"), (message.id, "confused")} & world.reactions

@@ -103,6 +103,7 @@ class Known(NamedTuple):
 
     plans: tuple[record.PlanRecord, ...]
     approvals: Mapping[str, record.Approval]
+    answered: Mapping[str, record.Answered]
     paths: frozenset[str]
 
 
@@ -114,12 +115,17 @@ def known(records: tuple[tuple[str, Fact], ...]) -> Known:
     return Known(
         tuple(sorted(plans, key=lambda plan: plan.n)),
         {one.command: one for one in approvals},
+        {one.command: one for one in found if isinstance(one, record.Answered)},
         frozenset(path for path, _ in records),
     )
 
 
 @lru_cache(maxsize=1 << 16)
-def _executions(records: tuple[tuple[str, Fact], ...], jobs: tuple[Job, ...]) -> tuple[Ran, ...]:
+def _executions(
+    records: tuple[tuple[str, Fact], ...],
+    jobs: tuple[Job, ...],
+    withdrawn: frozenset[tuple[str, str]],
+) -> tuple[Ran, ...]:
     by_path = {path: one.of for path, one in records}
     states = {job[:2]: job.state for job in jobs}
     lives = []
@@ -141,7 +147,10 @@ def _executions(records: tuple[tuple[str, Fact], ...], jobs: tuple[Job, ...]) ->
                     started=f"{folder}/{name}.started" in by_path,
                     ended=by_path.get(f"{folder}/{name}.ended"),
                     job=state,
-                    lease=LeaseState(started=state != "unknown"),
+                    lease=LeaseState(
+                        started=state != "unknown",
+                        withdrawn=(approval.execution, name) in withdrawn,
+                    ),
                 )
             )
         life = lifecycle.Facts(
@@ -158,7 +167,7 @@ def _executions(records: tuple[tuple[str, Fact], ...], jobs: tuple[Job, ...]) ->
 def thread(world: World, answers: Mapping[Question, Any]) -> Thread:
     """The thread as `bot.observe` would put it together."""
     records = known(world.records)
-    executions = _executions(world.records, world.jobs)
+    executions = _executions(world.records, world.jobs, world.withdrawn)
     comments = {made.key: (1000 + n, made.at) for n, made in enumerate(world.made)}
     said = {}
     for key, kind, done in world.said:
@@ -183,6 +192,7 @@ def thread(world: World, answers: Mapping[Question, Any]) -> Thread:
         },
         plans=records.plans,
         approvals=records.approvals,
+        answered=records.answered,
         executions=executions,
         answers=answers,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bot import policy
+from runner import lifecycle
 from tests.bot import test_approve
 from tests.protocol.explore import explore
 from tests.protocol.test_exhaustive import plain, wide
@@ -87,3 +88,10 @@ def test_the_search_finds_what_a_condition_keeps_out(
     found = explore(start, events)
     assert words in found.violation
     print(f"{rules} without {name}: {found.violation}: {'; '.join(found.trace)}")
+
+
+def test_the_search_finds_a_cancelled_execution_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "_halt", lambda _: None)
+    assert "go on" in explore(plain(cancels=1), 2).violation

@@ -140,6 +140,7 @@ class World:
     made: tuple[Made, ...] = ()
     reactions: frozenset[tuple[int, str]] = frozenset()
     jobs: tuple[Job, ...] = ()
+    withdrawn: frozenset[tuple[str, str]] = frozenset()  # attempts that were stopped before a job
     # what was delivered: "pull", or the id of a command's comment
     inbox: tuple[str | int, ...] = ("pull",)
     # the records
@@ -154,6 +155,7 @@ class World:
     wide: bool = True  # also what `events` calls rare
     deaths: int = 99
     untimely: int = 99  # events while the bot is at work
+    cancels: int = 0  # times that somebody says `/cancel`
 
     def key(self) -> tuple[Any, ...]:
         """The same for worlds that differ only in what nothing will ask for again: in times that
@@ -206,6 +208,8 @@ class World:
             self.lab,
             self.reactions,
             self.jobs,
+            self.withdrawn,
+            self.cancels,
             self.inbox,
             self.said,
             self.deaths,
