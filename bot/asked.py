@@ -13,6 +13,7 @@ from bot.github import GitHub
 from bot.labfile import Policy
 from runner import allowance, narrow, record
 from runner.ledger import Ledger
+from runner.past import Past
 from runner.record import Narrowing, PlanRecord
 from runner.store import Store
 from runner.turns import Turns
@@ -27,7 +28,8 @@ class Asked:
         self._store = store
         self._github = github
         self._turns = turns
-        self._declared = Declared(store, github)
+        self._past = Past(store)
+        self._declared = Declared(store, github, self._past)
         self._ledger = Ledger(store)
         self._fingerprints: dict[tuple[int, str, str], str] = {}
 
@@ -54,6 +56,8 @@ class Asked:
                 return tuple(self._github.pushes(id.number))
             case "committers":
                 return self._github.committers(id.number)
+            case "registration":
+                return self._past.registration(id.repository, int(question.about[0]))
             case "replan":
                 return self._replan(id, question.about[0])
             case "code":

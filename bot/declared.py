@@ -14,6 +14,7 @@ from bot.github import GitHub, Refused
 from bot.tree import Tree, Unfit
 from engine.tokenize import Text
 from runner import aliases, checkout, planning, provenance, record, spec
+from runner.past import Past
 from runner.record import Preregistration, Source, Standing
 from runner.spec import BadExperiment, Experiment
 from runner.store import Store
@@ -29,9 +30,10 @@ log = logging.getLogger(__name__)
 class Declared:
     """Reads declarations. Keeps the standard library's text, which does not change."""
 
-    def __init__(self, store: Store, github: GitHub) -> None:
+    def __init__(self, store: Store, github: GitHub, past: Past) -> None:
         self._store = store
         self._github = github
+        self._past = past
         self._texts: dict[str, Text] = {}
 
     def finding(self, repository: int, base: str, head: str) -> Finding:
@@ -73,6 +75,8 @@ class Declared:
                 standings=self._standings(plan),
                 drifted=drifted(self._store, plan),
                 source=Source(tree=tree, commit=head),
+                spread=self._past.spread(plan),
+                other_design=self._past.other_design(repository, plan),
             )
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))

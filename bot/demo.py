@@ -106,6 +106,13 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     refusal = story.wait("Sam, a stranger, says /run", lambda: lab.said(pull, "**Not done:**"))
     story.beat("Sam's /run is refused, and nothing starts", refusal)
 
+    lab.ask("ada", "PATCH", f"/issues/{issue}", {"body": _form().replace("< 2.0", "< 9.0")})
+    edited = story.wait(
+        "Ada makes her second prediction easier, which is too late",
+        lambda: lab.said(issue, "was edited after it was sealed"),
+    )
+    story.beat("The edit is shown with its difference, and the seal stands", edited)
+
     approval = f"Looks good.\n\n{lab.line(pull)}"
     lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": approval})
     story.wait(
@@ -121,6 +128,8 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     story.beat("Trained, evaluated, judged: the result is in the thread", result)
 
     verdict = story.wait("the issue hears of it", lambda: lab.said(issue, "Figures, curves and"))
+    if lab.said(issue, "**Not as sealed:** the issue was edited once") != verdict:
+        raise Missed("the verdict does not say that the issue was edited after it was sealed")
     story.wait("the label becomes done", lambda: lab.label(issue) == "experiment: done")
     check = story.wait(
         "the check completes",

@@ -32,6 +32,12 @@ def code(value: object, limit: int = 120) -> str:
     return line or " "  # an empty span is none
 
 
+def fenced(value: object, limit: int = 240) -> str:
+    """Somebody's line for the inside of a fenced block: nothing in it can end the fence."""
+    line = _UNSHOWN.sub("", " ".join(str(value).splitlines())).replace("`", "ʼ").rstrip()
+    return _unmarked(line if len(line) <= limit else line[: limit - 1] + "…")
+
+
 def _unmarked(line: str) -> str:
     """Without the beginning of a marker, which is found by its characters alone."""
     return line.replace("<!--", "<!\u200b--")

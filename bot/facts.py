@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from bot.labfile import Policy
 from runner import lifecycle
+from runner.analysis import verdicts
+from runner.analysis.preregistered import Outcome, Registration
 from runner.progress import Progress
 from runner.record import (
     Answered,
@@ -28,6 +30,7 @@ from runner.record import (
     Result,
     Run,
     Source,
+    Spread,
     Standing,
     StepEnd,
 )
@@ -101,6 +104,8 @@ class Finding:
     standings: Mapping[str, Standing] = field(default_factory=dict)  # of the plan's steps
     drifted: tuple[str, ...] = ()  # aliases that would mean something else
     source: Source | None = None
+    spread: Spread | None = None  # between seeds of such runs, as far as the lab knows
+    other_design: str = ""  # the execution that has sealed another one under its preregistration
 
 
 @dataclass(frozen=True)
@@ -200,6 +205,11 @@ class Ran:
         """How it ended."""
         return self.life.result
 
+    @property
+    def outcome(self) -> Outcome:
+        """What came of it so far."""
+        return Outcome(self.execution, self.result, verdicts.figures_of(self.runs))
+
 
 @dataclass(frozen=True)
 class Thread:
@@ -275,6 +285,10 @@ class Thread:
     def code(self, plan: int) -> str:
         """A new unguessable code for the plan of this number."""
         return self._ask(Question("code", (str(plan),)))
+
+    def registration(self, issue: int) -> Registration | None:
+        """All that is on record under a preregistration of this repository."""
+        return self._ask(Question("registration", (str(issue),)))
 
     def replan(self, plan: int) -> str:
         """The fingerprint that the lab as it is now would give the plan of this number."""

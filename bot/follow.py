@@ -6,6 +6,7 @@ from datetime import timedelta
 from bot import approve, orders, policy, words
 from bot.facts import Action, Button, Check, Drive, Picture, Ran, Say, Show, Thread, Write
 from runner import charts, lifecycle
+from runner.analysis import preregistered
 from runner.record import Voided
 
 EDIT_EVERY = timedelta(seconds=30)  # a status comment, while nothing but its figures changes
@@ -135,4 +136,7 @@ def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
     if f"result.{execution.id}" in thread.said:
         return
     if not drawn or (picture in thread.said and thread.said[picture].done):
-        yield Say(f"result.{execution.id}", words.result(thread, ran))
+        issue = execution.plan.preregistration
+        asked = None if issue is None else thread.registration(issue)
+        found = preregistered.review(asked) if asked else None
+        yield Say(f"result.{execution.id}", words.result(thread, ran, found))

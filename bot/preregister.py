@@ -40,8 +40,10 @@ def rules(thread: Thread) -> Iterator[Action]:
     yield Say("sealed", words.sealed(thread.seal))
     if thread.news:
         yield from _edits(thread, thread.seal)
+    before = thread.seal.text
     for edit_number, edit in enumerate(thread.edits, 2):
-        yield Say(f"edited.{edit_number}", words.edited(thread.seal, edit))
+        yield Say(f"edited.{edit_number}", words.edited(thread.seal, edit, before))
+        before = edit.text
     yield _label(thread)
 
 
@@ -66,7 +68,7 @@ def _edits(thread: Thread, seal: Preregistration) -> Iterator[Action]:
         return
     last = thread.edits[-1].text_sha256 if thread.edits else seal.text_sha256
     if _digest(issue) != last:
-        edit = Edit(at=thread.now, text_sha256=_digest(issue))
+        edit = Edit(at=thread.now, text_sha256=_digest(issue), text=_text(issue))
         yield Write(f"{_folder(thread)}/{len(thread.edits) + 2}", edit)
 
 
@@ -119,6 +121,7 @@ def read(issue: Issue, form: Form, thread: Thread) -> Preregistration | None:
         author=issue.author,
         at=thread.now,
         text_sha256=_digest(issue),
+        text=_text(issue),
     )
 
 
@@ -217,4 +220,8 @@ def _folder(thread: Thread) -> str:
 
 def _digest(issue: Issue) -> str:
     """SHA-256 of an issue's title and text."""
-    return hashlib.sha256(f"{issue.title}\n{issue.body}".encode()).hexdigest()
+    return hashlib.sha256(_text(issue).encode()).hexdigest()
+
+
+def _text(issue: Issue) -> str:
+    return f"{issue.title}\n{issue.body}"

@@ -80,6 +80,8 @@ def _plan(thread: Thread) -> Iterator[Action]:
         if found.plan is None
         else allowance.limit_seconds(found.plan, rules.hours_without_estimate),
         isolation=_isolation(thread, found.plan),
+        spread=found.spread,
+        other_design=found.other_design,
     )
     yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 

@@ -18,10 +18,12 @@ import yaml
 
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import MOST_READ, Reading
-from bot.escape import code, one_line, prose, text
+from bot.escape import code, fenced, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
 from runner import figures, record, reproduce, steps_view
-from runner.analysis import verdicts
+from runner.analysis import power, preregistered, verdicts
+from runner.analysis.preregistered import Registration, Review, Weighed
+from runner.analysis.text_diff import text_diff
 from runner.hardware import KINDS
 from runner.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
 
@@ -57,6 +59,7 @@ _jinja.filters.update(
     text=text,
     code=code,
     prose=prose,
+    fenced=fenced,
     flops=figures.flops,
     duration=figures.duration,
     count=figures.count,
@@ -87,12 +90,11 @@ def not_sealed(problems: tuple[str, ...]) -> str:
     return _say("not-sealed", problems=problems)
 
 
-def edited(seal: Preregistration, edit: Edit) -> str:
-    """A sealed issue was edited."""
-    return (
-        f"This issue was edited after it was sealed ({edit.at:%Y-%m-%d %H:%M:%S} UTC). The seal "
-        f"`{seal.seal[:16]}` stands, and the verdict will be about it; the edit is on record."
-    )
+def edited(seal: Preregistration, edit: Edit, before: str | None = None) -> str:
+    """A sealed issue was edited; `before` is how it read until then."""
+    known = before is not None and edit.text is not None
+    diff = text_diff(before or "", edit.text or "") if known else ()
+    return _say("edited", seal=seal, edit=edit, diff=diff)
 
 
 def sentence(prediction: Any) -> str:
@@ -119,6 +121,7 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
             steps=_steps(record),
             standings=Counter(standing.state for standing in record.standings.values()),
             drawing=_drawing(record.plan),
+            told=power.told(record.plan, record.plan.predictions, record.spread),
             own_code="" if record.isolation else own_code(record.plan),
             runs_in=runs_in(record.plan, record.isolation),
             sentence=sentence,
@@ -128,6 +131,7 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
         link=link,
         record=record,
         plan=record.plan,
+        told=power.told(record.plan, record.plan.predictions, record.spread),
         differing=_differing(record.plan),
         value=_value,
         sentence=sentence,
@@ -386,8 +390,9 @@ def _headline(ran: Ran) -> tuple[str, str]:
     return _HEADLINES[ran.life.state]
 
 
-def result(thread: Thread, ran: Ran) -> str:
-    """The answer: verdicts first, then figures, curves and the receipt."""
+def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
+    """The answer: verdicts first, then figures, curves and the receipt. `review`: of what is under
+    its preregistration, if it has one."""
     if ran.result is None:
         raise AssertionError(f"{ran.execution.id} has no result yet")
     plan, result = ran.execution.plan, ran.result
@@ -398,6 +403,7 @@ def result(thread: Thread, ran: Ran) -> str:
     return _say(
         "result",
         link=page(ran, thread.site),
+        **_under(ran, review),
         again=_again(thread, ran),
         steps=[(name, ran.steps.get(name)) for name in steps_view.ordered(plan.steps)],
         ended=steps_view.ended,
@@ -448,8 +454,12 @@ def verdict(thread: Thread, ran: Ran) -> str:
     """How the predictions came out, for the issue that made them."""
     if ran.result is None or thread.seal is None:
         raise AssertionError(f"{ran.execution.id} has no result or no seal")
+    outcomes = tuple(one.outcome for one in thread.executions)
+    registration = Registration(thread.seal, thread.edits, outcomes)
     return _say(
         "verdict",
+        link=page(ran, thread.site),
+        **_under(ran, preregistered.review(registration)),
         tally=_tally(ran.result.verdicts),
         headline=_HEADLINES[ran.life.state][1],
         verdicts=ran.result.verdicts,
@@ -459,6 +469,29 @@ def verdict(thread: Thread, ran: Ran) -> str:
         execution=ran.execution,
         seal=thread.seal.seal[:16],
     )
+
+
+def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
+    """What the template `under` says: what counts under the preregistration, and what of this
+    execution is not as it was sealed."""
+    if review is None or ran.execution.id not in {x.outcome.execution.id for x in review.weighed}:
+        return {"review": None, "deviations": (), "beside": ""}
+    weighed = review.of(ran.execution.id)
+    again = "Run again: " if review.counted and not weighed.counts else ""
+    return {
+        "review": review,
+        "weighed": weighed,
+        "beside": "Exploratory: " if weighed.exploratory else again,
+        "deviations": review.deviations(ran.execution.id),
+        "result_state": ran.life.state,
+        "pooled": preregistered.pooled,
+        "tally_of": _tally_of,
+    }
+
+
+def _tally_of(weighed: Weighed) -> str:
+    result = weighed.outcome.result
+    return _tally(result.verdicts) if result else ""
 
 
 def judged(verdict: Verdict) -> str:

@@ -23,6 +23,7 @@ from runner import (
     figures,
     local_run,
     lock,
+    narrow,
     planning,
     provenance,
     record,
@@ -31,6 +32,8 @@ from runner import (
     upload,
 )
 from runner import compile_check as checking
+from runner.analysis import power
+from runner.cli_forecast import command as forecast
 from runner.cli_new import command as new
 from runner.cli_place import TheJobs, TheStore
 from runner.cli_reproduce import command as reproduce
@@ -43,11 +46,13 @@ from runner.complaints import BadExperiment, near
 from runner.hardware import DESCRIBED, Slice, slice_named
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
+from runner.past import Past
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_help=True)
 app.add_typer(steps_app)
+app.command("forecast")(forecast)
 app.command("new")(new)
 app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)
@@ -106,7 +111,10 @@ def plan(
         for drift in drifted:
             out.print(drift)
             out.print()
-    out.print(terminal.plan_view(planned, Group(*held)))
+    past = Past(opened) if opened else None
+    predictions = past.predictions(planned) if past else ()
+    told = power.told(planned, predictions, past.spread(planned) if past else None)
+    out.print(terminal.plan_view(planned, Group(*held, *told)))
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"
@@ -123,6 +131,9 @@ def run(
         str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
     ] = "",
     ray_token_file: Annotated[Path | None, typer.Option(help="The file with its token.")] = None,
+    only: Annotated[
+        str, typer.Option(help="What to run of it, such as 'arms=slow,fast seeds=0'.")
+    ] = "",
 ) -> None:
     """Train and evaluate an experiment, here or on a Ray of yours. Unsigned, without approval."""
     if bool(ray_address) != bool(ray_token_file):
@@ -130,7 +141,7 @@ def run(
     _planned(path, None)  # what cannot be planned leaves no store behind
     opened = _open(store, jobs)
     _check_lock(path)
-    planned = _planned(path, opened)
+    planned = _narrowed(_planned(path, opened), only)
     console = Console(stderr=True)
     if found := _drifted(opened, planned):
         for drift in found:
@@ -241,6 +252,14 @@ def _planned(path: Path, store: Store | None) -> record.Plan:
         return planning.plan_folder(path, store)
     except BadExperiment as error:
         _stop(BAD_INPUT, str(error))
+
+
+def _narrowed(planned: record.Plan, only: str) -> record.Plan:
+    """What `--only` leaves of a plan, by the words that a `/run` takes."""
+    left = narrow.read(only, planned) if only else record.Narrowing()
+    if isinstance(left, str):
+        _stop(BAD_INPUT, f"--only: {left}.")
+    return narrow.narrowed(planned, left)
 
 
 def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:

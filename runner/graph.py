@@ -118,13 +118,13 @@ def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
         return []
     found = [] if before.do == after.do else [f"do {before.do} → {after.do}"]
     found += [
-        f"{key} {_shown(one)} → {_shown(other)}"
-        for key, one, other in _differing(leaves(before.config), leaves(after.config))
+        f"{key} {shown(one)} → {shown(other)}"
+        for key, one, other in differing(leaves(before.config), leaves(after.config))
     ]
-    for name, one, other in _differing(before.code, after.code):
+    for name, one, other in differing(before.code, after.code):
         what = "changed" if one and other else "is new" if other else "is no longer used"
         found.append(f"{name.removeprefix('lab:')} {what}")
-    for key, one, other in _differing(before.inputs, after.inputs):
+    for key, one, other in differing(before.inputs, after.inputs):
         if one is None or other is None or set(one) != set(other):
             found.append(f"input {key}: {_listed(one)} → {_listed(other)}")
         else:
@@ -133,9 +133,10 @@ def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
     return found
 
 
-def _differing(
+def differing(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
+    """(key, before, after) of all that is not the same; None where there is no such key."""
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key), after.get(key)
         if one != other or (key in before) != (key in after):
@@ -153,7 +154,8 @@ def leaves(value: Mapping[str, Any], under: str = "") -> dict[str, Any]:
     return found
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value of a configuration, for people."""
     return (
         "(none)" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )

@@ -27,6 +27,12 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Instant = AwareDatetime
 
 
+def since(default: Any) -> Any:
+    """A field that older records do not have. It is left out where it says nothing, so that those
+    keep their bytes and with them their digests and signatures."""
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
 class Record(BaseModel):
     """A fact. Immutable; unknown keys are refused."""
 
@@ -78,6 +84,7 @@ class Preregistration(Record):
     author: Person
     at: Instant  # when it was sealed, by GitHub's clock
     text_sha256: Sha256  # of the issue's title and body as they were read
+    text: str | None = since(None)  # that: the title, a line break, the body
 
     @property
     def seal(self) -> str:
@@ -90,6 +97,7 @@ class Edit(Record):
 
     at: Instant
     text_sha256: Sha256
+    text: str | None = since(None)  # the title, a line break, the body
 
 
 class Resources(Record):
@@ -220,6 +228,14 @@ class Standing(Record):
     why: str = ""
 
 
+class Spread(Record):
+    """The standard deviation between seeds, as the lab has seen it on runs of a kind."""
+
+    deviation: float = Field(ge=0)
+    arms: int  # that it was seen on
+    freedom: int  # degrees of freedom, that is, how many seeds more than arms
+
+
 class PlanRecord(Record):
     """What the lab found at one head of a pull request: a plan, or what is wrong."""
 
@@ -239,6 +255,8 @@ class PlanRecord(Record):
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # that its execution may take by the clock
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
+    spread: Spread | None = since(None)  # of such runs, as it was known then
+    other_design: str = since("")  # the execution that had sealed another one under its issue
 
 
 class Narrowing(Record):

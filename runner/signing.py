@@ -274,6 +274,9 @@ def _untrue(kind: Kind, path: str, record: Record) -> Iterable[str]:
         case PlanRecord(plan=plan) if plan:
             if plan.fingerprint != fingerprint(plan):
                 yield "record.plan.fingerprint is not that of the plan"
+        case Preregistration(text=text) if text is not None:
+            if sha256(text.encode()).hexdigest() != record.text_sha256:
+                yield "record.text_sha256 is not that of the text"
         case Receipt(execution=execution, seal=seal, runs=runs, result=result):
             plan = execution.plan
             if plan.fingerprint != fingerprint(plan):

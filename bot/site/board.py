@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from runner import record
-from runner.analysis import verdicts
+from runner.analysis import preregistered, verdicts
+from runner.analysis.preregistered import Outcome, Registration, Review
+from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
 from runner.store import Store
 
@@ -27,7 +29,7 @@ class Entry:
     result: record.Result | None
     runs: tuple[record.Run, ...]  # in the plan's order
     seal: record.Preregistration | None = None
-    edits: int = 0  # of the issue, after the seal
+    edited: tuple[record.Edit, ...] = ()  # the issue, after the seal
     approval: record.Approval | None = None
     ends: dict[str, record.Ended] = field(default_factory=dict)  # by attempt
 
@@ -35,6 +37,16 @@ class Entry:
     def plan(self) -> record.Plan:
         """The plan that was executed."""
         return self.execution.plan
+
+    @property
+    def edits(self) -> int:
+        """How often the issue was edited after the seal."""
+        return len(self.edited)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The execution, as it is weighed among those under its preregistration."""
+        return Outcome(self.execution, self.result, self.figures)
 
     @property
     def records(self) -> list[record.Record]:
@@ -105,16 +117,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """What figures are figures of: so many tokens of one text."""
-
-    source: str
-    tokenizer: str
-    validation_sha256: str  # of the text; of what steps made, the fingerprint
-    eval_tokens: int
-
-
-@dataclass(frozen=True)
 class Group:
     """Rows that may be compared, best first."""
 
@@ -136,6 +138,21 @@ class Lab:
     wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
     repositories: dict[int, str]  # names by id, as far as executions tell them
 
+    @cached_property
+    def reviews(self) -> dict[tuple[int, int], Review]:
+        """Of each preregistration, by repository and issue, what counts under it."""
+        return reviews(self.entries)
+
+    def review(self, entry: Entry) -> Review | None:
+        """What counts under this execution's preregistration; None where it has none."""
+        seal = entry.seal
+        return self.reviews.get((seal.repository, seal.issue)) if seal else None
+
+    def why_not(self, entry: Entry) -> str:
+        """Why this execution's verdicts are not its preregistration's; empty where they are."""
+        review = self.review(entry)
+        return review.of(entry.execution.id).why_not if review else ""
+
     @property
     def running(self) -> list[Entry]:
         """Executions that have no result yet."""
@@ -145,6 +162,21 @@ class Lab:
     def without_figures(self) -> list[Entry]:
         """Executions that ended and left nothing to compare."""
         return [entry for entry in self.entries if entry.result and not entry.has_figures]
+
+
+def reviews(entries: Iterable[Entry]) -> dict[tuple[int, int], Review]:
+    """Of each preregistration, by repository and issue, what counts under it."""
+    asked: dict[tuple[int, int], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.seal:
+            asked[entry.seal.repository, entry.seal.issue].append(entry)
+    found = {}
+    for key, under in asked.items():
+        seal, edits = under[0].seal, under[0].edited
+        if seal:
+            outcomes = tuple(entry.outcome for entry in under)
+            found[key] = preregistered.review(Registration(seal, edits, outcomes))
+    return found
 
 
 # ── From records to facts ────────────────────────────────────────────────────────────────────
@@ -205,7 +237,7 @@ def _entry(store: Store, name: str) -> Entry:
         result=result,
         runs=tuple(run for run in runs if run),
         seal=seal,
-        edits=_edits(store, seal) if seal else 0,
+        edited=_edits(store, seal) if seal else (),
         approval=approval,
         ends={
             event.partition(".")[0]: record.require(store, f"{folder}/{event}", record.Ended)
@@ -228,8 +260,10 @@ def _seal(store: Store, repository: int, issue: int) -> record.Preregistration |
     return record.read(store, path, record.Preregistration)
 
 
-def _edits(store: Store, seal: record.Preregistration) -> int:
-    return len(record.names(store, f"preregistrations/{seal.repository}/{seal.issue}")) - 1
+def _edits(store: Store, seal: record.Preregistration) -> tuple[record.Edit, ...]:
+    folder = f"preregistrations/{seal.repository}/{seal.issue}"
+    numbers = sorted(int(name) for name in record.names(store, folder))
+    return tuple(record.require(store, f"{folder}/{n}", record.Edit) for n in numbers if n > 1)
 
 
 # ── From facts to rows ───────────────────────────────────────────────────────────────────────
@@ -253,25 +287,6 @@ def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
     return tuple(
         sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.data.eval_tokens))
     )
-
-
-def scored_on(plan: record.Plan) -> Scored | None:
-    """What the plan's figures are figures of; None where that is not one thing."""
-    if plan.data:
-        data = plan.data
-        return Scored(data.source, data.tokenizer, data.validation_sha256, plan.eval.tokens)
-    found = {
-        Scored(
-            f"{plan.experiment.rpartition('/')[2]}, {name}",
-            str(plan.steps[name].config.get("tokenizer", "its own")),
-            fingerprint,
-            int(step.config["tokens"]),
-        )
-        for step in plan.steps.values()
-        if step.do == "evaluate"
-        for name, fingerprint in step.inputs["tokens"].items()
-    }
-    return found.pop() if len(found) == 1 else None
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:

@@ -1,15 +1,14 @@
 """Who predicted what, how it came out, and how well people's confidence fits. From records alone.
 
-Under one preregistration the first design that ran to its end counts, and of it the first
-execution. What came later is shown beside it and scores nothing: else one could run again until the
-answer is the one that was hoped for.
+Under one preregistration the first complete execution of the first approved design counts, see
+`runner.analysis.preregistered`. What came later is shown beside it and scores nothing.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bot.site.board import Entry
+from bot.site.board import Entry, reviews
 from runner import record
 from runner.analysis.calibration import Calibration, calibration
 
@@ -35,16 +34,13 @@ class Forecaster:
 def forecasts(entries: Iterable[Entry]) -> list[Forecast]:
     """Every prediction that was judged, newest first."""
     found: list[Forecast] = []
-    designs: dict[tuple[int, int], str] = {}  # by preregistration, the fingerprint that counts
-    for entry in sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id)):
+    ordered = sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id))
+    asked = reviews(ordered)
+    for entry in ordered:
         if entry.seal is None or entry.result is None or entry.result.state != "done":
             continue
-        asked = entry.seal.repository, entry.seal.issue
-        first = asked not in designs
-        design = designs.setdefault(asked, entry.plan.fingerprint)
-        why = "" if first else "run again"
-        if design != entry.plan.fingerprint:
-            why = "exploratory: another design than the first"
+        review = asked[entry.seal.repository, entry.seal.issue]
+        why = review.of(entry.execution.id).why_not
         found += [
             Forecast(entry, entry.seal.author.login, verdict, why)
             for verdict in entry.result.verdicts

@@ -13,13 +13,16 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import jinja2
+from markupsafe import Markup
 
-from bot.site import forecasts, public, signed
-from bot.site.board import Entry, Group, Lab, Row, read_lab, scored_on
+from bot.site import delphi, forecasts, public, signed
+from bot.site.board import Entry, Group, Lab, Row, read_lab
 from bot.site.files import File, is_site, made_from, put
 from runner import charts, figures, record, steps_view
 from runner.analysis import verdicts
 from runner.analysis.calibration import Bin
+from runner.analysis.preregistered import Review
+from runner.analysis.scored import scored_on
 from runner.signing import Key
 from runner.store import Store, to_json
 
@@ -86,14 +89,17 @@ def files(
     if key:
         yield from signed.files(store, facts, key)
     yield from public.files(pages, told)
+    yield from delphi.files(pages, told)
     for entry in facts.entries:
-        yield from _execution(entry, pages, told)
+        yield from _execution(entry, facts.review(entry), pages, told)
     yield from _forecasts(facts, pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield File("index.html", partial(pages.get_template("index.html").render, root="", facts=facts))
 
 
-def _execution(entry: Entry, pages: jinja2.Environment, told: str) -> Iterator[File]:
+def _execution(
+    entry: Entry, review: Review | None, pages: jinja2.Environment, told: str
+) -> Iterator[File]:
     folder, chart = f"executions/{entry.execution.id}", None
     if any(run.curve for run in entry.runs):
         chart = "loss.svg"
@@ -105,8 +111,8 @@ def _execution(entry: Entry, pages: jinja2.Environment, told: str) -> Iterator[F
     page = pages.get_template("execution.html")
     yield File(
         f"{folder}/index.html",
-        partial(page.render, root="../../", entry=entry, chart=chart),
-        made_from(told, entry.state, str(entry.edits), *entry.records),
+        partial(page.render, root="../../", entry=entry, review=review, chart=chart),
+        made_from(told, entry.state, review.told if review else "", *entry.records),
     )
 
 
@@ -224,6 +230,7 @@ def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.En
     pages.globals.update(
         lab=lab,
         signs=signs,
+        foretold=delphi.read() is not None,
         marks=MARKS,
         thread=thread,
         commit=commit,
@@ -241,6 +248,7 @@ def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.En
         flow=figures.flow,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
+        spans=spans,
         expected=lambda expect: verdicts.parse_expect(expect).words,
         day=lambda at: at.strftime("%Y-%m-%d"),
         minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
@@ -261,6 +269,14 @@ def reliability(bin: Bin) -> str:
     """Where the interval of a share and the share itself lie between 0 and 1, as CSS."""
     low, high = bin.interval
     return f"--a:{100 * low:.1f}%;--b:{100 * (high - low):.1f}%;--m:{100 * bin.share:.1f}%"
+
+
+def spans(words: str) -> Markup:
+    """A sentence of the lab's, with what stands between backticks as code."""
+    parts = words.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
 
 
 def strip(verdict: record.Verdict) -> dict[str, float] | None:

@@ -10,20 +10,35 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import variance
 
+from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import nctdtr, stdtrit
+from scipy.special import gammaln, nctdtr, ndtr, stdtrit
+
+from runner.analysis.verdicts import BadExpectation, Expectation, figure, parse_expect
+from runner.record import Plan, Prediction, Spread
 
 SHOWN = 0.8  # how often a difference has to show that is called one that would
 FEWEST_ARMS = 3  # of two seeds or more, before a lab's spread is called known
+ALIKE = 10  # so many times more or less model FLOPs: runs whose spread tells of each other's
 
 
 @dataclass(frozen=True)
-class Spread:
-    """The standard deviation between seeds, as a lab has seen it."""
+class Seen:
+    """An arm that was trained and scored, as far as its spread is of use for others."""
 
-    deviation: float
-    arms: int  # that it was seen on
-    freedom: int  # degrees of freedom, that is, how many seeds more than arms
+    model_flops: int  # of one of its runs
+    figures: tuple[float, ...]  # over its seeds
+
+
+def of_such_runs(plan: Plan, seen: Iterable[Seen]) -> Spread | None:
+    """The spread of runs as a plan has them, from arms that were scored on the same text: of those
+    whose runs took at least 1/ALIKE and at most ALIKE times its FLOPs. What was run again with
+    equal bits counts once. None where too few are known."""
+    costs = [arm.model_flops for arm in plan.arms.values()]
+    if not costs:
+        return None
+    low, high = min(costs) / ALIKE, max(costs) * ALIKE
+    return known_spread(dict.fromkeys(x.figures for x in seen if low <= x.model_flops <= high))
 
 
 def known_spread(arms: Iterable[Sequence[float]]) -> Spread | None:
@@ -34,7 +49,8 @@ def known_spread(arms: Iterable[Sequence[float]]) -> Spread | None:
         return None
     freedom = sum(len(figures) - 1 for figures in kept)
     squares = sum(variance(figures) * (len(figures) - 1) for figures in kept)
-    return Spread(math.sqrt(squares / freedom), len(kept), freedom)
+    deviation = math.sqrt(squares / freedom)
+    return Spread(deviation=deviation, arms=len(kept), freedom=freedom)
 
 
 def power(difference: float, deviation: float, seeds: int) -> float:
@@ -69,3 +85,130 @@ def smallest_difference(spread: Spread, seeds: int, *, between_arms: bool) -> fl
     while short(most) < 0:
         most *= 2
     return float(brentq(short, 0.0, most, xtol=1e-9)) * deviation
+
+
+def smallest_tolerance(spread: Spread, seeds: int, *, between_arms: bool) -> float | None:
+    """The smallest a for which `x ± a` is confirmed in SHOWN of all cases where x is the truth.
+    None for one seed."""
+    deviation = spread.deviation * (math.sqrt(2) if between_arms else 1.0)
+    if seeds < 2:
+        return None
+    if deviation <= 0:
+        return 0.0
+    freedom, critical = seeds - 1, float(stdtrit(seeds - 1, 0.975))
+    constant = math.log(2) + freedom / 2 * math.log(freedom / 2) - float(gammaln(freedom / 2))
+
+    def density(ratio: float) -> float:
+        """Of the ratio of a sample's standard deviation to the true one."""
+        return math.exp(constant + (freedom - 1) * math.log(ratio) - freedom * ratio**2 / 2)
+
+    def short(tolerance: float) -> float:
+        """`tolerance` in standard errors."""
+
+        def inside(ratio: float) -> float:
+            return density(ratio) * (2 * float(ndtr(tolerance - critical * ratio)) - 1)
+
+        # More than ten deviations are not seen in a thousand lives of a lab.
+        return float(quad(inside, 1e-12, min(tolerance / critical, 10.0))[0]) - SHOWN
+
+    return float(brentq(short, 0.0, 20 * critical, xtol=1e-6)) * deviation / math.sqrt(seeds)
+
+
+# ── In words ─────────────────────────────────────────────────────────────────────────────────
+
+
+def told(plan: Plan, predictions: Sequence[Prediction], spread: Spread | None) -> list[str]:
+    """What a plan's design can tell, in sentences: in general, then of each prediction."""
+    found = [known(spread, len(plan.seeds))] if plan.arms else []
+    for n, prediction in enumerate(predictions, 1):
+        if one := of_prediction(prediction, spread, len(plan.seeds)):
+            found.append(f"{'⚠️ ' if one.too_little else ''}Prediction {n}: {one.words}.")
+    return found
+
+
+def known(spread: Spread | None, seeds: int) -> str:
+    """What a design with so many seeds can tell at all, in sentences."""
+    if seeds < 2:
+        return "With one seed there is no interval, and every prediction stays inconclusive."
+    if spread is None:
+        return (
+            "What this design can tell is not known beforehand: the lab has seen too few such runs "
+            f"(scored on the same text, of {ALIKE} times less to {ALIKE} times more FLOPs; "
+            f"{FEWEST_ARMS} arms of two seeds or more would do)."
+        )
+    smallest = smallest_difference(spread, seeds, between_arms=True)
+    assert smallest is not None
+    return (
+        f"With {seeds} seeds, a difference between two arms would show from {_digits(smallest)} "
+        f"on: its 95 % interval then leaves zero out {_share()}. Such runs differed by "
+        f"{_digits(spread.deviation)} between seeds (standard deviation, over {spread.arms} arms)."
+    )
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a design can tell of one prediction."""
+
+    words: str  # a sentence
+    too_little: bool  # the prediction turns on less than can be seen
+
+
+def of_prediction(prediction: Prediction, spread: Spread | None, seeds: int) -> Told | None:
+    """What is known beforehand of one prediction of an arm or of two; None where nothing is."""
+    others = prediction.model_fields_set - {"metric", "arm", "versus", "expect", "confidence"}
+    if spread is None or seeds < 2 or any(getattr(prediction, key) for key in others):
+        return None
+    try:
+        expected = parse_expect(prediction.expect)
+    except BadExpectation:
+        return None
+    between_arms = prediction.versus is not None
+    smallest = smallest_difference(spread, seeds, between_arms=between_arms)
+    tolerance = smallest_tolerance(spread, seeds, between_arms=between_arms)
+    assert smallest is not None
+    assert tolerance is not None
+    truth = "the true difference" if between_arms else "the true mean"
+    if expected.tolerance is not None:
+        return _within(expected, expected.tolerance, tolerance, truth)
+    return _beyond(expected, smallest, truth, near_zero=between_arms)
+
+
+def _within(expected: Expectation, given: float, needed: float, truth: str) -> Told:
+    middle = figure(expected.value, 4).rstrip("0").rstrip(".")
+    if given < needed:
+        words = (
+            f"it asks for less than can be seen: where {truth} is {middle}, it would be "
+            f"confirmed {_share()} from ± {_digits(needed)} on"
+        )
+        return Told(words, True)
+    return Told(f"where {truth} is {middle}, ± {_digits(needed)} would do {_share()}", False)
+
+
+def _beyond(expected: Expectation, smallest: float, truth: str, *, near_zero: bool) -> Told:
+    """`smallest` is how far off its bound the truth must be to show."""
+    below = expected.sign in ("<", "<=")
+    decimals = _decimals(smallest)
+    yes, no = (
+        figure(expected.value + side * smallest, decimals)
+        for side in ((-1, 1) if below else (1, -1))
+    )
+    side, other = ("below", "above") if below else ("above", "below")
+    words = f"confirmed {_share()} where {truth} is {side} {yes}, refuted where it is {other} {no}"
+    # Of one arm alone a bound has no zero to be near to.
+    if near_zero and 0 < abs(expected.value) < smallest:
+        asked = _digits(abs(expected.value))
+        return Told(f"it asks for less than can be seen ({asked}): {words}", True)
+    return Told(words, False)
+
+
+def _share() -> str:
+    return "four times in five"  # SHOWN
+
+
+def _decimals(value: float) -> int:
+    """Enough to show two digits of `value`."""
+    return min(max(2, 1 - math.floor(math.log10(value))), 12) if value > 0 else 2
+
+
+def _digits(value: float) -> str:
+    return figure(value, _decimals(value))

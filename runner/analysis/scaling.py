@@ -194,22 +194,26 @@ def _line(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Arra
 # ── What is not known ────────────────────────────────────────────────────────────────────────
 
 
-def forecast(points: Points, at: float, *, level: float = 0.9) -> Forecast:
+def forecast(
+    points: Points, at: float, *, level: float = 0.9, floor: float | None = None
+) -> Forecast:
     """The loss at C = `at`, with an interval that covers with probability `level`.
 
-    With three different C the floor is FLOOR, and the interval is as wide as if that were known,
-    as its words say. Raises Refused for fewer, and where a parameter sits on its bound, since then
-    the points do not show a power law above a floor.
+    A `floor` is stated and not fitted. With three different C it is FLOOR where none is stated.
+    The interval is then as wide as if it were known, as its words say. Raises Refused for fewer,
+    and where a parameter sits on its bound, since then the points do not show a power law above a
+    floor.
     """
     pairs = _pairs(points)
     few = len({compute for compute, _ in pairs}) == PINNED_FEWEST
-    floor = FLOOR if few else None
+    if floor is None and few:
+        floor = FLOOR
     law = fit(pairs, floor=floor)
     if why := law.bound():
         raise Refused(f"{why}: these points show no power law above a floor; measure more sizes")
     low, high = _profile(*_arrays(pairs, floor), at, level, floor)
-    words = f"the floor is taken as {FLOOR:g} and its own error is not in the interval"
-    return Forecast(law.loss(at), low, high, level, law, words if few else "")
+    words = f"the floor is taken as {law.c:g} and its own error is not in the interval"
+    return Forecast(law.loss(at), low, high, level, law, words if law.pinned else "")
 
 
 def _profile(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from runner.analysis import power, verdicts
-from runner.analysis.power import Spread
+from runner.record import Spread
+from tests import synthetic
 
 SPREAD = Spread(deviation=0.01, arms=5, freedom=10)
 
@@ -51,4 +52,51 @@ def test_a_spread_is_pooled_over_arms_and_unknown_from_few() -> None:
     assert (found.arms, found.freedom) == (3, 4)
     assert found.deviation == pytest.approx(math.sqrt((0.02 + 0.02 + 0.045) / 4))
     assert power.known_spread(arms[:2]) is None
-    assert power.smallest_difference(Spread(0.0, 3, 3), 3, between_arms=True) == 0.0
+    assert (
+        power.smallest_difference(Spread(deviation=0.0, arms=3, freedom=3), 3, between_arms=True)
+        == 0.0
+    )
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_the_smallest_tolerance_is_confirmed_four_times_in_five(seeds: int) -> None:
+    smallest = power.smallest_tolerance(SPREAD, seeds, between_arms=False)
+    assert smallest
+    random, inside = np.random.default_rng(seeds), 0
+    for values in random.normal(0.0, 0.01, (2000, seeds)).tolist():
+        interval = verdicts.interval_95(values)
+        assert interval
+        inside += -smallest <= interval[0] and interval[1] <= smallest
+    assert inside / 2000 == pytest.approx(0.8, abs=0.03)
+    assert power.smallest_tolerance(SPREAD, 1, between_arms=False) is None
+
+
+@pytest.mark.parametrize(
+    ("expect", "versus", "too_little", "words"),
+    [
+        ("< -0.2", "slow", False, "below −0.246, refuted where it is above −0.154"),
+        ("> 0.01", "slow", True, "asks for less than can be seen (0.010)"),
+        ("< 0", "slow", False, "where the true difference is below −0.046"),
+        ("< 2.0", None, False, "where the true mean is below 1.967"),
+        ("1.9 ± 0.1", None, False, "where the true mean is 1.9, ± 0.037 would do"),
+        ("1.9 ± 0.01", None, True, "asks for less than can be seen"),
+    ],
+)
+def test_of_each_prediction_it_is_said_what_would_show(
+    expect: str, versus: str | None, too_little: bool, words: str
+) -> None:
+    prediction = synthetic.prediction(expect, versus=versus)
+    found = power.of_prediction(prediction, SPREAD, 3)
+    assert found
+    assert found.too_little == too_little
+    assert words in found.words
+    assert power.of_prediction(prediction, None, 3) is None
+    assert power.of_prediction(prediction, SPREAD, 1) is None
+
+
+def test_what_is_not_known_beforehand_is_said() -> None:
+    assert "is not known beforehand" in power.known(None, 3)
+    assert "every prediction stays inconclusive" in power.known(SPREAD, 1)
+    plan = synthetic.plan()
+    assert power.of_such_runs(plan, []) is None
+    assert len(power.told(plan, [synthetic.prediction()], None)) == 1

@@ -62,6 +62,7 @@ KNOWN = {
     asked("refusal", "grace", "12", "1"): "",
     asked("forced"): (),
     asked("replan", "1"): PLANNED.plan.fingerprint if PLANNED.plan else "",
+    asked("registration", "1"): None,
     asked("code", "1"): "abcd-efgh-ijkl-mnop-qrst",
     asked("code", "2"): "bbcd-efgh-ijkl-mnop-qrst",
     asked("finding", BASE, HEAD): Finding("experiments/warm", plan=PLANNED.plan),

@@ -1,5 +1,7 @@
 """Reading an issue of the experiment form."""
 
+import hashlib
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 
 from bot.facts import Form, Issue, Thread, ThreadId
 from bot.preregister import NotReadable, read
-from runner.record import Person, Prediction, Preregistration
+from runner.record import Edit, Person, Prediction, Preregistration
+from runner.store import to_json
 from tests.scenarios.lab import HYPOTHESIS, PREDICTIONS, form_body
 
 FORM = Form({"hypothesis": "Hypothesis", "predictions": "Predictions", "notes": "Notes"})
@@ -199,3 +202,22 @@ def test_whatever_is_typed_is_sealed_or_refused_in_words(predictions: str) -> No
         said = list(error.problems)
     assert said
     assert not any("pydantic" in words or words != words.encode().decode() for words in said)
+
+
+def test_the_text_is_sealed_with_what_was_read_in_it() -> None:
+    found = sealed(form_body())
+    assert found.text == f"Warmer is better\n{form_body()}"
+    assert found.text_sha256 == hashlib.sha256(found.text.encode()).hexdigest()
+
+
+def test_records_from_before_texts_were_kept_load_and_keep_their_digests() -> None:
+    found = sealed(form_body())
+    old = json.loads(found.canonical())
+    del old["text"]
+    written = to_json(old)
+    loaded = Preregistration.model_validate_json(written)
+    assert loaded.text is None
+    assert loaded.canonical() == written
+    assert loaded.seal == hashlib.sha256(written).hexdigest() != found.seal
+    edit = to_json({"at": "2026-03-01T12:00:00Z", "text_sha256": "0" * 64})
+    assert Edit.model_validate_json(edit).canonical() == edit

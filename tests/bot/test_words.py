@@ -113,12 +113,14 @@ def everything(word: str) -> dict[str, str]:
         executions=(ran,),
         said={f"picture.{ran.execution.id}": Said("done", 0, None, "b" * 40)},
     )
-    edit = record.Edit(at=synthetic.START, text_sha256="0" * 64)
+    edit = record.Edit(at=synthetic.START, text_sha256="0" * 64, text=f"now\n{word}")
+    spread = record.Spread(deviation=0.1, arms=3, freedom=6)
     return {
         "sealed": words.sealed(sealed),
         "not sealed": words.not_sealed((f"line 1: {word}", f"`{word}` is no key")),
-        "edited": words.edited(sealed, edit),
+        "edited": words.edited(sealed, edit, before=f"then\n{word} {word}"),
         "plan": words.plan(planned),
+        "plan with a spread": words.plan(planned.model_copy(update={"spread": spread})),
         "problems": words.plan(bad),
         "refused": words.refused(approval),
         "cannot": words.cannot(word, "/cancel", f"There is no `{escape.code(word)}`. {word}"),
@@ -126,11 +128,32 @@ def everything(word: str) -> dict[str, str]:
         "status of": words.status_of(thread),
         "result": words.result(thread, ran),
         "verdict": words.verdict(thread, ran),
+        "verdict with deviations": deviating(thread, word, person),
         "folded": words.folded(planned, 2),
         "type again": words.type_again(Message(1, person, synthetic.START, "/run")),
         "once more": once_more(thread, word, person),
         "pushed to": words.status(ran, head="b" * 40),
     }
+
+
+def deviating(thread: Thread, word: str, person: record.Person) -> str:
+    """The verdict on an execution of another design than the sealed one, after an edit."""
+    assert thread.seal
+    seal = thread.seal.model_copy(update={"text": f"then\n{word} {word}"})
+    edit = record.Edit(at=synthetic.START, text_sha256="1" * 64, text=f"now\n{word}")
+    plans = [
+        synthetic.plan(arms={word: synthetic.planned_arm(rate=rate)}, predictions=seal.predictions)
+        for rate in (3e-3, 3e-4)
+    ]
+    first, second = (ran_of(plan, word, person) for plan in plans)
+    later = synthetic.START + timedelta(hours=1)
+    changed = {"id": "x" + "1" * 16, "at": later, "deviations": (word,)}
+    changed["plan"] = second.execution.plan.model_copy(update={"fingerprint": "1" * 64})
+    execution = second.execution.model_copy(update=changed)
+    again = Ran(replace(second.life, execution=execution), second.progress, second.runs)
+    return words.verdict(
+        replace(thread, seal=seal, edits=(edit,), executions=(first, again)), again
+    )
 
 
 def once_more(thread: Thread, word: str, person: record.Person) -> str:
@@ -219,8 +242,11 @@ def test_whatever_strangers_write_is_words_and_changes_no_layout(word: str) -> N
 
 def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
     assert {name: live(body) for name, body in HARMLESS.items() if live(body)} == {
+        "edited": details("What the edit changed"),
         "plan": [*details("What exactly would run"), "#1"],
-        "verdict": ["#2"],
+        "plan with a spread": [*details("What exactly would run"), "#1"],
+        "verdict": ["#1", "#2"],
+        "verdict with deviations": [*details("What differs") * 2, "#1", "#2", "#2", "#2"],
         "result": [*details("Receipt"), picture()],
         "once more": details("Receipt"),
         "folded": [

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,8 +18,10 @@ from typer.testing import CliRunner
 from engine import memory
 from engine.config import ComputeConfig
 from runner import cli, local_ray, local_run, record
+from runner.analysis import power
 from runner.launch import RayAddress, RayError
 from runner.store import Store
+from tests import synthetic
 from tests.runner.test_worker import TINY, declare
 from tests.stub_trainer import StubRay, steady_bpb
 
@@ -86,6 +89,7 @@ def test_plan_counts_as_the_field_does_and_imports_no_jax(tmp_path: Path) -> Non
     said = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
     assert "154,147,328" in said
     assert "227,868,672" in said
+    assert "With one seed there is no interval" in said
     assert said.split()[-2] == "fingerprint"  # and no forbidden module after it
 
 
@@ -137,6 +141,22 @@ def table(stdout: str) -> dict[str, list[str]]:
     """The rows of the last table that was printed, by their first cell."""
     rows = [line.strip("│ ").split("│") for line in stdout.splitlines() if line.startswith("│")]
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
+
+
+def test_plan_says_what_its_design_can_tell_as_far_as_the_store_knows(
+    folder: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    said = " ".join(ask("plan", folder, "--store", place).stdout.split())
+    assert "What this design can tell is not known beforehand" in said
+    plan = record.Plan.model_validate_json(ask("plan", folder, "--json").stdout)
+    for n in range(2):
+        figures = {run: 3.0 + n + 0.01 * i for i, run in enumerate(plan.runs())}
+        synthetic.finish(Store(place), synthetic.execution(plan, str(n), pull=None), figures)
+    said = " ".join(ask("plan", folder, "--store", place).stdout.split())
+    spread = record.Spread(deviation=0.01 / math.sqrt(2), arms=4, freedom=4)
+    assert power.known(spread, 2) in said
+    assert "Such runs differed by 0.0071 between seeds (standard deviation, over 4 arms)" in said
 
 
 def test_plan_says_what_a_device_holds(folder: Path) -> None:
@@ -207,6 +227,18 @@ def test_run_ends_with_a_table_a_receipt_and_what_it_is_not(
     assert "jax 0.10.2" in answer.stdout
     assert "unsigned, no approval" in answer.stdout
     assert "training (t1)" in answer.stderr
+    assert local.started == 1
+
+
+def test_only_some_of_the_arms_and_seeds_are_run(
+    folder: Path, tmp_path: Path, local: LocalStub
+) -> None:
+    words = ("run", folder, "--store", tmp_path / "store", "--json", "--only")
+    some = ask(*words, "arms=fast seeds=1")
+    assert [(run["arm"], run["seed"]) for run in json.loads(some.stdout)["runs"]] == [("fast", 1)]
+    none = ask(*words, "arms=fats")
+    assert none.exit_code == 2
+    assert "--only: the plan has no arm `fats`; did you mean `fast`?" in none.stderr
     assert local.started == 1
 
 

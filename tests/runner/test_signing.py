@@ -185,6 +185,33 @@ def test_what_the_lab_itself_would_sign_must_follow_from_the_record(
         signing.verify(signed(key, lie(true_receipt)), keys)
 
 
+def test_a_seal_holds_the_text_whose_digest_it_names(
+    key: signing.Key, keys: dict[str, bytes], true_receipt: Receipt
+) -> None:
+    assert true_receipt.seal
+    text = "Warmer is better\nas it was read"
+    digest = synthetic.sha(text)
+    seal = true_receipt.seal.model_copy(update={"text": text, "text_sha256": digest})
+    signing.verify(signing.sign(key, "seal", signing.place("seal", seal), seal), keys)
+    other = seal.model_copy(update={"text": "as it is now"})
+    with pytest.raises(Forged, match="text_sha256 is not that of the text"):
+        signing.verify(signing.sign(key, "seal", signing.place("seal", other), other), keys)
+
+
+def test_plans_and_seals_that_were_signed_before_fields_were_added_stay_true(
+    key: signing.Key, keys: dict[str, bytes], true_receipt: Receipt
+) -> None:
+    plan = record.PlanRecord(
+        repository=7, pull=2, n=1, commit="a" * 40, at=NOW, plan=true_receipt.execution.plan
+    )
+    assert not {"spread", "other_design"} & json.loads(plan.canonical()).keys()
+    assert true_receipt.seal
+    assert "text" not in json.loads(true_receipt.seal.canonical())
+    spread = record.Spread(deviation=0.1, arms=3, freedom=6)
+    for one in (plan, plan.model_copy(update={"spread": spread, "other_design": "x1"})):
+        signing.verify(signing.sign(key, "plan", signing.place("plan", one), one), keys)
+
+
 def test_a_record_lies_where_its_kind_lies(
     key: signing.Key, keys: dict[str, bytes], true_receipt: Receipt
 ) -> None:

@@ -63,7 +63,7 @@ def tell_safely(at: tuple[str, int]) -> tuple[tuple[str, int], bool, dict[str, A
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # hundreds of stories, on all cores
+@pytest.mark.timeout(1800)  # hundreds of stories, on all cores
 def test_a_death_at_any_point_of_the_story_changes_nothing_in_the_end() -> None:
     undisturbed, quiet = tell(None)
     points = [(name, n + 1) for name, count in quiet.counts.items() for n in range(count)]

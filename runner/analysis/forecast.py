@@ -1,0 +1,328 @@
+"""How good a larger run will be, from smaller ones: which runs may be put on one curve, the law
+through them, and an interval for one run more. Pure.
+
+Runs carry a law together if they are a ladder of one dial: trained and scored on the same text,
+over the same number of tokens, alike in all that a size does not set, and growing in parameters and
+tokens together. The law goes through the means of the rungs over their seeds. Its interval
+(`scaling.forecast`) is the wider one of two: with each rung as a point, since what is off at a size
+is off in all of its seeds; and with each run as a point, since rungs may lie on a curve by luck
+where seeds lie apart. To it comes, in quadrature, the spread of a single run, by Student's t over
+the seeds that were seen.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Literal
+
+from pydantic import Field
+from scipy.special import stdtrit
+
+from engine.config import ModelConfig, TrainConfig
+from runner.analysis import scaling
+from runner.analysis.scored import scored_on
+from runner.record import Execution, Plan, Record, Run
+from runner.store import to_json
+
+Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
+AXES: dict[Axis, str] = {
+    "model_flops": "model FLOPs",
+    "hardware_flops": "hardware FLOPs",
+    "tokens": "tokens",
+    "parameters": "parameters",
+}
+LEVEL = 0.9
+
+# What a dial sets. All else has to be alike on a ladder.
+SIZES = {"hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim"}
+LENGTHS = {"train_batch_size", "gradient_accumulation_steps", "num_train_steps"}
+RATES = {"learning_rate", "adam_learning_rate", "weight_decay"}
+SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
+
+
+class Design(Record):
+    """A run as far as it is known before: what it takes, and what it may be compared with."""
+
+    arm: str
+    seed: int
+    model_flops: float = Field(gt=0)
+    tokens: float = Field(gt=0)
+    parameters: float = Field(gt=0)
+    hardware_flops: float | None = Field(default=None, gt=0)
+    text: str  # digest of the text, or fingerprint of the step that made it
+    targets: int  # tokens of it that are scored
+    recipe: str  # digest of all that a dial leaves alone
+    config: str  # digest of the whole configuration, but for the seed and how often it is saved
+
+    def on(self, axis: Axis) -> float | None:
+        """Where it lies on an axis; None if nobody measured that."""
+        found: float | None = getattr(self, axis)
+        return found
+
+    @property
+    def ladder(self) -> tuple[str, int, str]:
+        """What all runs of a ladder have in common."""
+        return self.text, self.targets, self.recipe
+
+
+class Point(Design):
+    """A run that has been scored by the lab."""
+
+    run: str  # `<execution>.<arm>.s<seed>`
+    loss: float = Field(gt=0)  # eval/bpb
+    params_sha256: str = ""
+
+
+class Curve(Record):
+    """The law, L = a·(C/at)^(−b) + c."""
+
+    a: float
+    b: float
+    c: float
+    at: float
+    stated_floor: bool = False  # c was stated, and not fitted
+    words: str
+
+    def loss(self, at: float) -> float:
+        """The loss at this C."""
+        return float(self.a * (at / self.at) ** -self.b + self.c)
+
+
+class Forecast(Record):
+    """What is said of one run before it is made."""
+
+    axis: Axis
+    at: float
+    level: float
+    loss: float
+    low: float
+    high: float
+    law: Curve
+    of_the_law: tuple[float, float]  # its interval without the spread of a single run
+    noise: float  # relative standard deviation of one run
+    freedom: int  # degrees of freedom by which that is known
+    rungs: int
+    runs: int
+    reach: float  # how many times the largest C of the ladder
+    words: tuple[str, ...] = ()  # what the interval does not cover
+
+    @property
+    def sentence(self) -> str:
+        """The forecast in words."""
+        return (
+            f"{self.loss:.4f} bits per byte, {self.level:.0%} interval {self.low:.4f} to "
+            f"{self.high:.4f}, at {self.at:.3g} {AXES[self.axis]}, {self.reach:.3g} times the "
+            f"largest of {self.rungs} rungs"
+        )
+
+
+class Refusal(Record):
+    """Why nothing is forecast, and what would help."""
+
+    words: str
+
+
+# ── From plans and records ───────────────────────────────────────────────────────────────────
+
+
+def design_of(plan: Plan, arm: str, seed: int | None = None) -> Design | None:
+    """A planned run, the arm's first one if there is no seed; None where the plan does not say on
+    what it would be scored."""
+    scored, planned = scored_on(plan), plan.arms[arm]
+    if scored is None:
+        return None
+    if seed is None:
+        seed = next(seed for name, seed in plan.runs() if name == arm)
+    return Design(
+        arm=arm,
+        seed=seed,
+        model_flops=planned.model_flops,
+        tokens=planned.tokens,
+        parameters=planned.parameters,
+        text=scored.validation_sha256,
+        targets=scored.eval_tokens,
+        recipe=_recipe(planned.model, planned.train, _trained_on(plan, arm, seed)),
+        config=_digest(_known(planned.model, planned.train, SAVING)),
+    )
+
+
+def points_of(execution: Execution, runs: Iterable[Run]) -> list[Point]:
+    """The runs of an execution that ended with the lab's own figure."""
+    found = []
+    for run in runs:
+        design = design_of(execution.plan, run.arm, run.seed)
+        if design and run.state == "finished" and run.evaluated:
+            score = run.evaluated
+            given = {
+                "run": f"{run.execution}.{run.arm}.s{run.seed}",
+                "loss": score.bpb,
+                "params_sha256": score.params_sha256,
+            }
+            found.append(Point.model_validate(design.model_dump() | given))
+    return found
+
+
+def ladder_of(points: Iterable[Point], design: Design, axis: Axis = "model_flops") -> list[Point]:
+    """The points that a forecast of `design` may rest on, smallest first: of its ladder and
+    smaller, each trained model once."""
+    there, seen, found = design.on(axis), set[str](), list[Point]()
+    for point in points:
+        here = point.on(axis)
+        if here is None or there is None or here >= there or point.ladder != design.ladder:
+            continue
+        name = point.params_sha256 or point.run
+        if name not in seen:
+            seen.add(name)
+            found.append(point)
+    return sorted(found, key=lambda point: (point.on(axis) or 0.0, point.seed))
+
+
+def _trained_on(plan: Plan, arm: str, seed: int) -> list[str]:
+    """Digests of what a run is trained on."""
+    if plan.data:
+        return [plan.data.train_sha256]
+    step = plan.steps.get(plan.trained().get((arm, seed), ""))
+    return sorted({one for these in step.inputs.values() for one in these.values()}) if step else []
+
+
+def _recipe(model: ModelConfig, train: TrainConfig, text: list[str]) -> str:
+    known = _known(model, train, SIZES | LENGTHS | RATES | SAVING)
+    # Written as fractions they are alike on all rungs; as steps they follow the run's length.
+    steps = {key for key in ("warmup", "decay") if isinstance(known.get(key), int)}
+    return _digest({key: known[key] for key in known.keys() - steps} | {"trained on": text})
+
+
+def _known(model: ModelConfig, train: TrainConfig, without: set[str]) -> dict[str, object]:
+    both = model.model_dump(mode="json") | train.model_dump(mode="json")
+    return {key: value for key, value in both.items() if key not in without}
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(to_json(value)).hexdigest()
+
+
+# ── The forecast ─────────────────────────────────────────────────────────────────────────────
+
+
+def forecast(
+    points: Sequence[Point],
+    at: float,
+    *,
+    axis: Axis = "model_flops",
+    level: float = LEVEL,
+    floor: float | None = None,
+) -> Forecast | Refusal:
+    """One run's eval/bpb at `at` on this axis, with the interval that holds it with probability
+    `level`, if the law has this form; or why these points do not say.
+
+    A `floor` is stated, in bits per byte, where points are too few or too close together to tell it
+    from; the interval then holds what any floor from 0 to twice as much would say.
+    """
+    if words := why_not(points, axis):
+        return Refusal(words=words)
+    rungs = _rungs(points, axis)
+    means = {place: fmean(losses) for place, losses in rungs.items()}
+    largest = max(rungs)
+    if not at > 0:
+        return Refusal(words=f"there is no run at {at:g} {AXES[axis]}")
+    each = [(place, loss) for place, losses in rungs.items() for loss in losses]
+    if floor is None and len(rungs) == scaling.PINNED_FEWEST:
+        floor = scaling.FLOOR
+    floors = (None,) if floor is None else (floor, 0.0, 2 * floor)
+    try:
+        made = [
+            scaling.forecast(some, at, level=level, floor=stated)
+            for stated in floors
+            for some in (means, each)
+        ]
+    except scaling.Refused as error:
+        return Refusal(words=str(error))
+    found = made[0]
+    low, high = min(one.low for one in made), max(one.high for one in made)
+    untold = ["that the law has this form is taken as true"]
+    if floor is not None:
+        untold.insert(0, f"the floor is stated as {floor:g}; the interval holds 0 to {2 * floor:g}")
+    noise, freedom = _noise(rungs, found.law)
+    single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
+    law = found.law
+    return Forecast(
+        axis=axis,
+        at=at,
+        level=level,
+        loss=found.loss,
+        low=max(0.0, found.loss - math.hypot(found.loss - low, single)),
+        high=found.loss + math.hypot(high - found.loss, single),
+        law=Curve(
+            a=law.a, b=law.b, c=law.c, at=law.at, stated_floor=law.pinned, words=law.sentence
+        ),
+        of_the_law=(low, high),
+        noise=noise,
+        freedom=freedom,
+        rungs=len(rungs),
+        runs=len(points),
+        reach=at / largest,
+        words=tuple(untold),
+    )
+
+
+def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str:
+    """Why these runs are no ladder of one dial, in a sentence; empty if they are one."""
+    if not points:
+        return "no run of the lab has a figure to begin with; run some smaller sizes first"
+    unknown = [point.run for point in points if point.on(axis) is None]
+    if unknown:
+        return f"nobody measured the {AXES[axis]} of {_some(unknown)}; choose another axis"
+    for what, key in (
+        ("scored on different texts", "text"),
+        ("scored on different numbers of tokens", "targets"),
+        ("trained by recipes that differ in more than a size", "recipe"),
+    ):
+        kinds = {getattr(point, key): point.run for point in points}
+        if len(kinds) > 1:
+            return f"{_some(list(kinds.values()))} were {what}, and are on no curve together"
+    of: dict[float, Point] = {}
+    for point in points:
+        other = of.setdefault(_place(point, axis), point)
+        if other.config != point.config:
+            return (
+                f"{other.run} and {point.run} are of one size and differ in something else; a "
+                "ladder turns one dial, so leave one of them out"
+            )
+    ordered = [of[place] for place in sorted(of)]
+    for smaller, larger in pairwise(ordered):
+        if larger.parameters < smaller.parameters or larger.tokens < smaller.tokens:
+            return (
+                f"{larger.run} has more {AXES[axis]} than {smaller.run}, and fewer parameters or "
+                "tokens; on a ladder of one dial both grow"
+            )
+    return ""
+
+
+def _place(point: Point, axis: Axis) -> float:
+    place = point.on(axis)
+    assert place is not None
+    return place
+
+
+def _rungs(points: Sequence[Point], axis: Axis) -> dict[float, list[float]]:
+    found: dict[float, list[float]] = {}
+    for point in sorted(points, key=lambda point: (_place(point, axis), point.seed, point.run)):
+        found.setdefault(_place(point, axis), []).append(point.loss)
+    return found
+
+
+def _noise(rungs: dict[float, list[float]], law: scaling.Law) -> tuple[float, int]:
+    """The relative standard deviation of one run and its degrees of freedom: between the seeds of a
+    rung, pooled; or of what the law leaves, where no rung has two seeds."""
+    freedom = sum(len(losses) - 1 for losses in rungs.values())
+    if not freedom:
+        left = law.n - (2 if law.pinned else 3)
+        return math.sqrt(law.squares / left), left
+    squares = sum((loss / fmean(losses) - 1) ** 2 for losses in rungs.values() for loss in losses)
+    return math.sqrt(squares / freedom), freedom
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

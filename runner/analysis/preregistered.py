@@ -1,0 +1,302 @@
+"""What counts under a preregistration, and what of it is not as it was sealed. Pure.
+
+The issue seals hypothesis and predictions; the first plan under it that was approved seals the
+design: arms, seeds, steps, and what is averaged. (An approval that did not hold until the launch
+seals nothing, if nothing else was begun meanwhile: then nobody has seen a figure.) Of each design
+the first execution that was complete counts, and the sealed design's alone decides about the
+predictions. What came later is shown beside it: else one could run again, or otherwise, until the
+answer is the one that was hoped for. All of this follows from the records and is stored nowhere.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from runner import graph, provenance, record
+from runner.analysis.text_diff import bounded, text_diff
+from runner.analysis.verdicts import Figures
+from runner.figures import percent
+
+RUN_AGAIN = "run again"
+EXPLORATORY = "exploratory: another design than the sealed one"
+OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
+MOST_NAMED = 6  # runs without a figure
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An execution under a preregistration, and what came of it so far."""
+
+    execution: record.Execution
+    result: record.Result | None
+    figures: Figures
+
+    @property
+    def state(self) -> str:
+        """How it ended, or that it has not."""
+        return self.result.state if self.result else "unfinished"
+
+    @property
+    def missing(self) -> list[str]:
+        """Its runs that have no figure."""
+        runs = self.execution.plan.runs()
+        return [
+            record.run_name(arm, seed)
+            for arm, seed in runs
+            if self.figures.get((arm, seed)) is None
+        ]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was done with a figure of every run."""
+        return self.state == "done" and not self.missing
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A preregistration with all that is on record under it."""
+
+    seal: record.Preregistration
+    edits: tuple[record.Edit, ...] = ()  # of the issue, after the seal
+    outcomes: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Something that is not as it was sealed. Its words are the lab's, with people's words in code
+    spans only; the lines of its difference are people's own."""
+
+    what: str  # a sentence
+    diff: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """An execution, and whether it counts."""
+
+    outcome: Outcome
+    why_not: str  # empty: it is what counts for the predictions
+    exploratory: bool  # of another design than the sealed one
+
+    @property
+    def counts(self) -> bool:
+        """Whether its verdicts are the preregistration's."""
+        return not self.why_not
+
+
+@dataclass(frozen=True)
+class Review:
+    """What counts under a preregistration. All executions, in the order of their approvals."""
+
+    registration: Registration
+    sealed: record.Execution | None  # whose plan is the sealed design
+    weighed: tuple[Weighed, ...]
+
+    @property
+    def counted(self) -> Weighed | None:
+        """The execution whose verdicts are the preregistration's; None: there is none yet."""
+        return next((one for one in self.weighed if one.counts), None)
+
+    @cached_property
+    def told(self) -> str:
+        """All that pages show of it: another text whenever they would be others."""
+        edits = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
+        lines = []
+        for one in self.weighed:
+            result = one.outcome.result
+            outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
+            lines.append(f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} {outcomes}")
+        return "\n".join([*edits, *lines])
+
+    def of(self, execution: str) -> Weighed:
+        """What was said of the execution with this id. Raises KeyError."""
+        return self._by_id[execution]
+
+    @cached_property
+    def _by_id(self) -> dict[str, Weighed]:
+        return {one.outcome.execution.id: one for one in self.weighed}
+
+    def deviations(self, execution: str) -> tuple[Deviation, ...]:
+        """All that is not as it was sealed where this execution is concerned."""
+        outcome = self.of(execution).outcome
+        found = [_edits(self.registration), _predictions(self.registration, outcome.execution.plan)]
+        if self.sealed:
+            found.append(_design(self.sealed, outcome.execution))
+        found += [Deviation(sentence) for sentence in outcome.execution.deviations]
+        found.append(_missing(outcome))
+        return tuple(one for one in found if one)
+
+
+def review(registration: Registration) -> Review:
+    """Which of the executions under a preregistration counts, and why the others do not."""
+    ordered = sorted(registration.outcomes, key=lambda one: _when(one.execution))
+    sealed = next((one.execution for one in ordered if _seals(one, ordered)), None)
+    predicted = registration.seal.predictions
+    first = _first_complete(x for x in ordered if x.execution.plan.predictions == predicted)
+    weighed = []
+    for one in ordered:
+        other = sealed is not None and not same_design(sealed.plan, one.execution.plan)
+        why = [EXPLORATORY] if other else []
+        if one.execution.plan.predictions != predicted:
+            why.append(OTHERWISE_JUDGED)
+        elif not one.complete:
+            why.append(_incomplete(one))
+        elif one.execution.id not in first:
+            why.append(RUN_AGAIN)
+        weighed.append(Weighed(one, ", ".join(why), other))
+    return Review(registration, sealed, tuple(weighed))
+
+
+def _seals(one: Outcome, approved: list[Outcome]) -> bool:
+    """Whether the design of this execution is sealed, if it is the first that does."""
+    if one.result is None or one.state != "voided":
+        return True
+    begun = [x.execution.at for x in approved if x.state != "voided"]
+    return any(at <= one.result.at for at in begun)
+
+
+def _first_complete(outcomes: Iterable[Outcome]) -> set[str]:
+    """Of each design the execution that was complete before the others."""
+    done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
+    first: list[record.Execution] = []
+    for _, execution in sorted(done, key=lambda pair: (pair[0], _when(pair[1]))):
+        if not any(same_design(execution.plan, before.plan) for before in first):
+            first.append(execution)
+    return {execution.id for execution in first}
+
+
+def _incomplete(outcome: Outcome) -> str:
+    match outcome.state:
+        case "voided":
+            return "not started"
+        case "done":
+            return "incomplete"
+        case state:
+            return state
+
+
+def _when(execution: record.Execution) -> tuple[Any, ...]:
+    """The order of approvals: those of one moment as their commands stand in the thread."""
+    command = execution.origin.approval.rpartition("/")[2] if execution.origin else ""
+    return execution.at, [int(number) for number in re.findall(r"\d+", command)], execution.id
+
+
+# ── Designs ──────────────────────────────────────────────────────────────────────────────────
+
+
+def same_design(one: record.Plan, other: record.Plan) -> bool:
+    """Whether two plans are one design, whatever lab has computed their fingerprints."""
+    return one.fingerprint == other.fingerprint or not design_diff(one, other)
+
+
+def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
+    """What of two designs is not the same, as lines of a diff: whole arms, keys of those that both
+    have, seeds, steps of a graph, text, evaluation and devices."""
+    lines = []
+    for name in sorted(before.arms.keys() | after.arms.keys()):
+        one, other = before.arms.get(name), after.arms.get(name)
+        if one and other:
+            lines += _changed(f"arms.{name}.", _arm(one), _arm(other))
+        else:
+            lines.append(f"{'-' if one else '+'} arms.{name}")
+    lines += _changed("", _rest(before), _rest(after))
+    if before.steps or after.steps:
+        found = provenance.differences(before.steps, after.steps)
+        lines += [f"! {name}: {why}" for name, why in found]
+    return lines
+
+
+def _arm(arm: record.PlannedArm) -> dict[str, Any]:
+    return graph.leaves(
+        {"model": arm.model.model_dump(mode="json"), "train": arm.train.model_dump(mode="json")}
+    )
+
+
+def _rest(plan: record.Plan) -> dict[str, Any]:
+    data = plan.data.model_dump(mode="json") if plan.data else {}
+    return graph.leaves(
+        {
+            "seeds": ", ".join(map(str, plan.seeds)),
+            "data": {name: value for name, value in data.items() if not name.endswith("_tokens")},
+            "eval": plan.eval.model_dump(mode="json"),
+            "resources": plan.resources.model_dump(mode="json"),
+        }
+    )
+
+
+def _changed(under: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [
+        f"{sign} {under}{key}: {graph.shown(value)}"
+        for key, one, other in graph.differing(before, after)
+        for sign, value in (("-", one), ("+", other))
+    ]
+
+
+def pooled(plan: record.Plan) -> str:
+    """What of a design is averaged, as a clause."""
+    seeds = ", ".join(map(str, plan.seeds))
+    if len(plan.seeds) == 1:
+        return f"each figure is that of the one seed {seeds}"
+    return f"each figure is the mean over the seeds {seeds}; a difference is taken seed by seed"
+
+
+# ── Deviations ───────────────────────────────────────────────────────────────────────────────
+
+
+def _edits(registration: Registration) -> Deviation | None:
+    seal, edits = registration.seal, registration.edits
+    if not edits:
+        return None
+    last, times = edits[-1], "once" if len(edits) == 1 else f"{len(edits)} times"
+    words = (
+        f"the issue was edited {times} after it was sealed, last at {last.at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    between = {edit.text_sha256 for edit in edits} - {last.text_sha256, seal.text_sha256}
+    also = " In between it read otherwise; the records have that too." if between else ""
+    if last.text_sha256 == seal.text_sha256:
+        return Deviation(f"{words}, and reads again as it was sealed.{also}")
+    if seal.text is None or last.text is None:
+        return Deviation(f"{words}; of one of the two texts there is only the digest.{also}")
+    return Deviation(f"{words}.{also}", text_diff(seal.text, last.text) or _UNSEEN)
+
+
+_UNSEEN = ("! nothing that can be seen: ends of lines, say",)
+
+
+def _predictions(registration: Registration, plan: record.Plan) -> Deviation | None:
+    seal = registration.seal
+    if plan.predictions == seal.predictions:
+        if plan.seal == seal.seal:
+            return None
+        return Deviation(
+            f"the plan names another seal, `{(plan.seal or 'none')[:16]}`, than the "
+            f"preregistration's, `{seal.seal[:16]}`; the predictions are the same."
+        )
+    before, after = ("\n".join(_said(of.predictions)) for of in (seal, plan))
+    words = "the plan was judged by other predictions than those that were sealed."
+    return Deviation(words, text_diff(before, after) or _UNSEEN)
+
+
+def _said(predictions: Iterable[record.Prediction]) -> list[str]:
+    return [f"{one.sentence}, {percent(one.confidence)} sure" for one in predictions]
+
+
+def _design(sealed: record.Execution, execution: record.Execution) -> Deviation | None:
+    if execution.plan.fingerprint == sealed.plan.fingerprint:
+        return None
+    found = design_diff(sealed.plan, execution.plan)
+    if not found:
+        return None
+    return Deviation(f"the design is another one than that of `{sealed.id}`.", bounded(found))
+
+
+def _missing(outcome: Outcome) -> Deviation | None:
+    missing = outcome.missing
+    if outcome.state not in ("done", "failed") or not missing:
+        return None
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    names = ", ".join(f"`{name}`" for name in missing[:MOST_NAMED])
+    runs = len(outcome.execution.plan.runs())
+    return Deviation(f"of {runs} runs {len(missing)} have no figure: {names}{more}.")

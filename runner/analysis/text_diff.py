@@ -1,0 +1,40 @@
+"""What differs between two texts, line by line and never more than a page of it. Pure.
+
+Long lines are broken before they are compared, so that what changed far to the right is seen too.
+What comes out holds the words of whoever wrote the texts: it must be escaped where it is shown.
+"""
+
+import difflib
+import textwrap
+from functools import lru_cache
+
+WIDTH = 100  # characters of a line that is shown
+MOST_LINES = 60  # of a difference
+MOST_COMPARED = 1000  # lines of a text; comparing takes the square of it at worst
+
+
+@lru_cache(maxsize=256)
+def text_diff(before: str, after: str) -> tuple[str, ...]:
+    """Lines that begin with `-`, `+`, a blank or `@@`, as in a unified diff; empty where nothing
+    that can be seen differs."""
+    one, other = _lines(before), _lines(after)
+    if max(len(one), len(other)) > MOST_COMPARED:
+        return (f"! {len(before):,} characters became {len(after):,}: too long to be compared",)
+    found = difflib.unified_diff(one, other, n=1, lineterm="")
+    return bounded([line for line in found if line not in ("--- ", "+++ ")])
+
+
+def bounded(lines: list[str], most: int = MOST_LINES) -> tuple[str, ...]:
+    """The first lines, and how many more there are."""
+    cut = [line if len(line) <= 2 * WIDTH else f"{line[: 2 * WIDTH]}…" for line in lines[:most]]
+    more = len(lines) - most
+    return (*cut, f"! and {more} more lines") if more > 0 else tuple(cut)
+
+
+def _lines(text: str) -> list[str]:
+    return [
+        part
+        for line in text.splitlines()
+        for part in textwrap.wrap(line, WIDTH, drop_whitespace=False, replace_whitespace=False)
+        or [""]
+    ]

@@ -1,0 +1,133 @@
+"""What the records tell of earlier executions: those under a preregistration, and how much seeds
+differed in such runs as are planned. Read from the store; nothing is changed.
+
+Each execution is read once, and of the many only those of use are read whole.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from runner import record
+from runner.analysis import power, preregistered, verdicts
+from runner.analysis.power import Seen
+from runner.analysis.preregistered import Outcome, Registration, same_design
+from runner.analysis.scored import scored_on
+from runner.record import (
+    Edit,
+    Execution,
+    Plan,
+    Prediction,
+    Preregistration,
+    Result,
+    Run,
+    Spread,
+)
+from runner.store import Store
+
+MOST_SEEN = 100  # executions whose spread is looked at, the newest
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What never changes of an execution."""
+
+    at: datetime
+    asked: tuple[int, int] | None  # repository and issue of its preregistration
+    scored: tuple[str, int] | None  # digest of the text and tokens that its figures are of
+
+
+class Past:
+    """Reads a store's records."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, _Known] = {}
+        self._seen: dict[str, tuple[Seen, ...]] = {}  # of those that have ended
+
+    def registration(self, repository: int, issue: int) -> Registration | None:
+        """All that is on record under a preregistration; None where there is none."""
+        folder = f"preregistrations/{repository}/{issue}"
+        seal = record.read(self._store, f"{folder}/1", Preregistration)
+        if seal is None:
+            return None
+        numbers = sorted(int(name) for name in record.names(self._store, folder))
+        self._look()
+        return Registration(
+            seal=seal,
+            edits=tuple(
+                record.require(self._store, f"{folder}/{n}", Edit) for n in numbers if n > 1
+            ),
+            outcomes=tuple(
+                self._outcome(id)
+                for id, known in self._known.items()
+                if known.asked == (repository, issue)
+            ),
+        )
+
+    def other_design(self, repository: int, plan: Plan) -> str:
+        """The execution that has sealed another design than the plan's; empty where none has."""
+        issue = plan.preregistration
+        found = self.registration(repository, issue) if issue is not None else None
+        sealed = preregistered.review(found).sealed if found else None
+        return "" if sealed is None or same_design(sealed.plan, plan) else sealed.id
+
+    def predictions(self, plan: Plan) -> tuple[Prediction, ...]:
+        """Those sealed in the issue that the plan names, where only one repository can be meant."""
+        issue, repositories = plan.preregistration, record.names(self._store, "preregistrations")
+        if issue is None or len(repositories) != 1:
+            return ()
+        path = f"preregistrations/{repositories[0]}/{issue}/1"
+        seal = record.read(self._store, path, Preregistration)
+        return seal.predictions if seal else ()
+
+    def spread(self, plan: Plan) -> Spread | None:
+        """How much seeds differed in such runs as the plan's; None where that is not known."""
+        if (wanted := _scored(plan)) is None:
+            return None
+        self._look()
+        alike = [(known.at, id) for id, known in self._known.items() if known.scored == wanted]
+        newest = [id for _, id in sorted(alike, reverse=True)[:MOST_SEEN]]
+        return power.of_such_runs(plan, [arm for id in newest for arm in self._arms(id)])
+
+    def _look(self) -> None:
+        for id in record.names(self._store, "executions"):
+            if id not in self._known and (found := self._execution(id)):
+                origin, issue = found.origin, found.plan.preregistration
+                asked = (origin.repository, issue) if origin and issue is not None else None
+                self._known[id] = _Known(found.at, asked, _scored(found.plan))
+
+    def _execution(self, id: str) -> Execution | None:
+        return record.read(self._store, f"executions/{id}/execution", Execution)
+
+    def _result(self, id: str) -> Result | None:
+        return record.read(self._store, f"executions/{id}/result", Result)
+
+    def _runs(self, execution: Execution) -> list[Run]:
+        names = [record.run_name(arm, seed) for arm, seed in execution.plan.runs()]
+        found = (record.read(self._store, f"runs/{execution.id}.{name}", Run) for name in names)
+        return [run for run in found if run]
+
+    def _outcome(self, id: str) -> Outcome:
+        execution = record.require(self._store, f"executions/{id}/execution", Execution)
+        result = self._result(id)
+        runs = self._runs(execution) if result else []
+        return Outcome(execution, result, verdicts.figures_of(runs))
+
+    def _arms(self, id: str) -> tuple[Seen, ...]:
+        """The arms of an execution that have figures; none while it has not ended."""
+        if id not in self._seen:
+            execution = self._execution(id)
+            if execution is None or self._result(id) is None:
+                return ()
+            runs, arms = self._runs(execution), execution.plan.arms
+            figures = {
+                arm: tuple(run.evaluated.bpb for run in runs if run.arm == arm and run.evaluated)
+                for arm in arms
+            }
+            self._seen[id] = tuple(Seen(arms[arm].model_flops, figures[arm]) for arm in arms)
+        return self._seen[id]
+
+
+def _scored(plan: Plan) -> tuple[str, int] | None:
+    found = scored_on(plan)
+    return (found.validation_sha256, found.eval_tokens) if found else None

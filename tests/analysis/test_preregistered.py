@@ -1,0 +1,269 @@
+"""What counts under a preregistration does not change in silence, and what differs is shown."""
+
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner import record
+from runner.analysis import preregistered
+from runner.analysis.preregistered import EXPLORATORY, RUN_AGAIN, Outcome, Registration, review
+from runner.analysis.text_diff import MOST_LINES, text_diff
+from runner.planning import fingerprint
+from tests import synthetic
+from tests.synthetic import PLAIN, START, planned_arm
+
+TEXT = "Warmer is better\n### Hypothesis\n\nIt learns more.\n"
+SEAL = record.Preregistration(
+    repository=7,
+    issue=1,
+    title="Warmer is better",
+    hypothesis="It learns more.",
+    predictions=(synthetic.prediction(),),
+    author=synthetic.ADA,
+    at=START - timedelta(hours=1),
+    text_sha256=synthetic.sha(TEXT),
+    text=TEXT,
+)
+DESIGN: dict[str, Any] = {"preregistration": 1, "predictions": SEAL.predictions}
+OTHER = {"slow": planned_arm(rate=3e-4), "fast": planned_arm(rate=1e-2)}
+
+
+def ran(
+    hours: int,
+    *,
+    state: str = "done",
+    figures: Any = PLAIN,
+    pull: int = 2,
+    took: int = 1,
+    **design: Any,
+) -> Outcome:
+    """An execution approved after so many hours, that took so many minutes; `design` is what its
+    plan has otherwise."""
+    plan = synthetic.plan(**{**DESIGN, **design}).model_copy(update={"seal": SEAL.seal})
+    plan = plan.model_copy(update={"fingerprint": fingerprint(plan)})
+    of = synthetic.execution(plan, str(hours), at=START + timedelta(hours=hours), pull=pull)
+    result = None
+    if state != "running":
+        result = record.Result(at=of.at + timedelta(minutes=took), state=state)
+    return Outcome(of, result, figures if result else {})
+
+
+def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> preregistered.Review:
+    return review(Registration(SEAL, edits, outcomes))
+
+
+def whys(*outcomes: Outcome) -> list[str]:
+    return [one.why_not for one in reviewed(*outcomes).weighed]
+
+
+def edit(text: str | None, hours: int = 1) -> record.Edit:
+    digest = synthetic.sha(text or "unknown")
+    return record.Edit(at=START + timedelta(hours=hours), text_sha256=digest, text=text)
+
+
+# ── What counts ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_complete_execution_of_the_first_approved_design_counts() -> None:
+    later = [ran(2), ran(3, arms=OTHER), ran(4, seeds=(7, 8, 9)), ran(5, arms=OTHER)]
+    later[2] = Outcome(
+        later[2].execution, later[2].result, dict.fromkeys(later[2].execution.plan.runs(), 2.0)
+    )
+    found = reviewed(*later, ran(1))
+    assert found.counted is found.weighed[0]
+    assert found.weighed[0].outcome.execution.at == START + timedelta(hours=1)
+    assert [one.why_not for one in found.weighed] == [
+        "", RUN_AGAIN, EXPLORATORY, EXPLORATORY, f"{EXPLORATORY}, {RUN_AGAIN}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "running"])
+def test_an_execution_that_came_to_nothing_seals_its_design_and_the_next_of_it_counts(
+    state: str,
+) -> None:
+    found = [ran(1, state=state), ran(2, arms=OTHER), ran(3)]
+    shown = "unfinished" if state == "running" else state
+    assert whys(*found) == [shown, EXPLORATORY, ""]
+
+
+def test_another_design_decides_nothing_even_where_the_sealed_one_never_came_to_its_end() -> None:
+    assert reviewed(ran(1, state="cancelled"), ran(2, arms=OTHER)).counted is None
+
+
+def test_an_approval_that_did_not_hold_until_the_launch_seals_nothing() -> None:
+    assert whys(ran(1, state="voided", arms=OTHER), ran(2)) == [
+        f"{EXPLORATORY}, not started",
+        "",
+    ]
+
+
+def test_a_missing_run_makes_an_execution_incomplete_and_it_is_named() -> None:
+    left = {run: bpb for run, bpb in PLAIN.items() if run != ("fast", 2)}
+    found = reviewed(ran(1, figures=left), ran(2))
+    assert [one.why_not for one in found.weighed] == ["incomplete", ""]
+    first, second = (found.deviations(one.outcome.execution.id) for one in found.weighed)
+    assert [one.what for one in first] == ["of 6 runs 1 have no figure: `fast.s2`."]
+    assert second == ()
+
+
+def test_approvals_of_one_moment_stand_in_the_order_of_their_commands() -> None:
+    def approved(command: str, **design: Any) -> Outcome:
+        one = ran(1, **design)
+        origin = one.execution.origin
+        assert origin
+        origin = origin.model_copy(update={"approval": f"7/{command}"})
+        id = record.execution_id(command)
+        changed = one.execution.model_copy(update={"origin": origin, "id": id})
+        return replace(one, execution=changed)
+
+    for first, second in (("100-0", "100-1"), ("99-0", "100-0"), ("r9-1", "r10-0")):
+        found = reviewed(approved(second, arms=OTHER), approved(first))
+        assert found.counted
+        assert found.counted.outcome.execution.id == record.execution_id(first)
+
+
+DESIGNS = st.sampled_from([{}, {"arms": OTHER}, {"seeds": (0, 1)}])
+STATES = st.sampled_from(["done", "failed", "cancelled", "voided"])
+
+
+STORIES = st.lists(st.tuples(DESIGNS, STATES, st.booleans(), st.integers(1, 240)), max_size=6)
+
+
+def at(moment: datetime, outcomes: list[Outcome]) -> preregistered.Review:
+    """What was known then: of executions that had been approved, results that there were."""
+    return reviewed(
+        *(
+            replace(one, result=None, figures={}) if one.result and one.result.at > moment else one
+            for one in outcomes
+            if one.execution.at <= moment
+        )
+    )
+
+
+@given(STORIES)
+@settings(max_examples=150, deadline=None)
+def test_what_counts_once_counts_for_good_whatever_is_run_beside_it_or_later(
+    story: list[tuple[dict[str, Any], str, bool, int]],
+) -> None:
+    outcomes = [
+        ran(n, state=state, figures=PLAIN if whole else {}, took=took, **design)
+        for n, (design, state, whole, took) in enumerate(story)
+    ]
+    ends = [one.result.at for one in outcomes if one.result]
+    moments = sorted([*ends, *(one.execution.at for one in outcomes)])
+    counted = [at(moment, outcomes).counted for moment in moments]
+    ids = [one and one.outcome.execution.id for one in counted]
+    first = next((n for n, id in enumerate(ids) if id), len(ids))
+    assert set(ids[first:]) in (set(), {ids[first]} if first < len(ids) else set())
+
+
+def test_no_design_is_chosen_by_voiding_the_first_after_a_look_at_the_second() -> None:
+    queued, tried = ran(1, state="voided", took=180), ran(2, arms=OTHER)
+    assert whys(queued, tried) == ["not started", EXPLORATORY]
+
+
+# ── Designs ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_design_is_one_whatever_lab_has_computed_its_fingerprint() -> None:
+    plan = synthetic.plan(**DESIGN)
+    upgraded = plan.model_copy(update={"fingerprint": "1" * 64, "title": "Put otherwise"})
+    assert preregistered.same_design(plan, upgraded)
+    other = synthetic.plan(**DESIGN, eval_tokens=8192)
+    assert not preregistered.same_design(upgraded, other)
+
+
+def test_another_design_is_shown_with_what_differs() -> None:
+    arms = {"fast": planned_arm(rate=1e-2, steps=32), "medium": planned_arm()}
+    found = reviewed(ran(1), ran(2, arms=arms, seeds=(4, 5), text="wiki"))
+    (said, *_) = found.deviations(found.weighed[1].outcome.execution.id)
+    assert said.what == f"the design is another one than that of `{record.execution_id('1')}`."
+    for line in (
+        "- arms.fast.train.num_train_steps: 16",
+        "+ arms.fast.train.num_train_steps: 32",
+        "- arms.fast.train.learning_rate: 0.003",
+        "+ arms.fast.train.learning_rate: 0.01",
+        "- arms.slow",
+        "+ arms.medium",
+        "- seeds: 0, 1, 2",
+        "+ seeds: 4, 5",
+        "- data.source: stdlib",
+        "+ data.source: wiki",
+    ):
+        assert line in said.diff
+    assert not any("hidden_dim" in line for line in said.diff)
+    assert found.deviations(found.weighed[0].outcome.execution.id) == ()
+
+
+def test_what_an_approval_left_out_of_its_plan_is_said() -> None:
+    one = ran(1)
+    words = "Of the plan's 3 seeds it leaves out 2."
+    narrowed = one.execution.model_copy(update={"deviations": (words,)})
+    found = reviewed(Outcome(narrowed, one.result, one.figures))
+    assert [x.what for x in found.deviations(narrowed.id)] == [words]
+
+
+def test_other_predictions_than_the_sealed_ones_are_shown_and_decide_nothing() -> None:
+    found = reviewed(ran(1, predictions=[synthetic.prediction("< 0")]), ran(2))
+    assert [one.why_not for one in found.weighed] == [preregistered.OTHERWISE_JUDGED, ""]
+    (said,) = found.deviations(record.execution_id("1"))
+    assert said.what.startswith("the plan was judged by other predictions")
+    assert "-eval/bpb of fast minus slow is < -0.05, 80 % sure" in said.diff
+    assert "+eval/bpb of fast minus slow is < 0, 80 % sure" in said.diff
+
+
+# ── Edits ────────────────────────────────────────────────────────────────────────────────────
+
+
+def deviation(*edits: record.Edit) -> preregistered.Deviation:
+    (found,) = reviewed(ran(1), edits=edits).deviations(record.execution_id("1"))
+    return found
+
+
+def test_an_edit_is_shown_with_its_difference_from_what_was_sealed() -> None:
+    found = deviation(edit(TEXT.replace("more", "less")))
+    assert found.what == (
+        "the issue was edited once after it was sealed, last at 2026-03-01 13:00:00 UTC."
+    )
+    assert "-It learns more." in found.diff
+    assert "+It learns less." in found.diff
+
+
+def test_an_edit_that_was_taken_back_is_said_and_has_no_difference() -> None:
+    found = deviation(edit("Something else"), edit(TEXT, 2))
+    assert "edited 2 times" in found.what
+    assert "reads again as it was sealed" in found.what
+    assert "In between it read otherwise" in found.what
+    assert found.diff == ()
+
+
+def test_an_edit_from_before_texts_were_kept_is_said_without_a_difference() -> None:
+    found = deviation(edit(None))
+    assert "there is only the digest" in found.what
+    assert found.diff == ()
+
+
+def test_an_edit_far_to_the_right_of_a_long_line_is_seen() -> None:
+    before = "word " * 2000
+    found = text_diff(f"{before}more", f"{before}less")
+    assert [line for line in found if line[0] in "+-"] == ["-more", "+less"]
+
+
+def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
+    began = time.process_time()
+    many = "\n".join(str(n % 7) for n in range(900))
+    for before, after in (
+        ("\n" * 65_000, "x\n" * 65_000),
+        (many, many[::-1]),
+        ("\n".join(map(str, range(990))), "\n".join(map(str, range(990, 0, -1)))),
+        ("a" * 65_000, "b" * 65_000),
+    ):
+        found = text_diff(before, after)
+        assert 0 < len(found) <= MOST_LINES + 1
+        assert all(len(line) <= 202 for line in found)
+    assert time.process_time() - began < 30, "minutes would hold up every thread"

@@ -1,0 +1,70 @@
+"""What the records tell of earlier executions."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from runner import record
+from runner.past import Past
+from runner.store import Store
+from tests import synthetic
+from tests.synthetic import PLAIN, START, planned_arm
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def finished(store: Store, name: str, shift: float = 0.0, **plan: object) -> record.Execution:
+    of = synthetic.execution(synthetic.plan(**plan), name, at=START + timedelta(hours=int(name)))
+    synthetic.finish(store, of, {run: bpb + shift for run, bpb in PLAIN.items() if bpb})
+    return of
+
+
+def test_under_a_preregistration_is_what_any_pull_request_ran_for_it(store: Store) -> None:
+    synthetic.preregister(store, 1, edits=2)
+    past = Past(store)
+    one = finished(store, "1", preregistration=1)
+    finished(store, "2", preregistration=5)
+    found = past.registration(synthetic.REPOSITORY, 1)
+    assert found
+    assert [x.execution for x in found.outcomes] == [one]
+    assert found.outcomes[0].complete
+    assert len(found.edits) == 2
+    running = synthetic.execution(synthetic.plan(preregistration=1), "3", pull=9)
+    synthetic.begin(store, running)
+    later = past.registration(synthetic.REPOSITORY, 1)
+    assert later
+    assert {x.execution.id for x in later.outcomes} == {one.id, running.id}
+    assert past.registration(synthetic.REPOSITORY, 7) is None
+
+
+def test_the_spread_is_that_of_runs_alike_on_the_same_text(store: Store) -> None:
+    plan, past = synthetic.plan(), Past(store)
+    assert past.spread(plan) is None
+    finished(store, "1")
+    assert past.spread(plan) is None, "two arms are too few"
+    finished(store, "2", shift=0.1)
+    spread = past.spread(plan)
+    assert spread
+    assert (spread.arms, spread.freedom) == (4, 8)
+    assert spread.deviation == pytest.approx(0.0432, abs=0.001)
+    for name, other in (
+        ("3", {"text": "wiki"}),
+        ("4", {"eval_tokens": 8192}),
+        ("5", {"arms": {arm: planned_arm(steps=1600) for arm in ("slow", "fast")}}),
+    ):
+        finished(store, name, shift=float(name), **other)
+    assert past.spread(plan) == spread
+    finished(store, "6")
+    assert past.spread(plan) == spread, "equal bits are no news"
+
+
+def test_predictions_are_found_where_only_one_repository_can_be_meant(store: Store) -> None:
+    past, plan = Past(store), synthetic.plan(preregistration=1)
+    assert past.predictions(plan) == ()
+    seal = synthetic.preregister(store, 1)
+    assert past.predictions(plan) == seal.predictions
+    assert past.predictions(synthetic.plan()) == ()
