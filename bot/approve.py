@@ -97,6 +97,7 @@ def run(
         narrowing=case.left if chosen else None,
         waits=policy.sentence(why) if waits else "",
         besides=tuple(one.id for one in waiting) if not why else (),
+        posts=len(thread.plans) + 1 if name == "narrow_only" else None,
     )
     yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
 

@@ -322,7 +322,7 @@ def _narrow_only(case: Case) -> str:
         return ""
     return (
         f"{found}, and a command can only leave something out of its plan; push what you want to "
-        "run, and there will be a plan of it"
+        f"run. Plan {len(case.thread.plans) + 1} says what would run now"
     )
 
 

@@ -3,8 +3,8 @@
 The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
 has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
 whose problems have changed since, which is to be merged elsewhere than before, of which the lab
-after an upgrade would make something else, or for which a `/plan` asks. Comments of older plans are
-folded.
+after an upgrade would make something else, or for which a `/plan` asks, or a `/run` of something
+else than the plan. Comments of older plans are folded.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,9 @@ def _plan(thread: Thread) -> Iterator[Action]:
     if pull is None or not pull.open:
         return
     newest = thread.plans[-1] if thread.plans else None
-    wanted = max((answer.plan or 0 for answer in thread.answered.values()), default=0)
+    asked = [answer.plan for answer in thread.answered.values()]
+    asked += [approval.posts for approval in thread.approvals.values()]
+    wanted = max(filter(None, asked), default=0)
     if newest and newest.n < wanted:
         newest = None  # somebody asked for another one
     same = (

@@ -181,6 +181,23 @@ def test_a_review_of_a_commit_that_was_planned_twice_approves_neither(lab: Lab) 
     assert lab.trainer.submissions == []
 
 
+def test_what_is_no_part_of_the_plan_is_refused_and_posts_a_new_plan(lab: Lab) -> None:
+    pull = lab.propose()
+    lab.say("sam", pull, "/run learning_rate=1")
+    assert len(lab.records("plans")) == 1  # nor is that for everybody
+    lab.say("grace", pull, f"{line(lab, pull)} learning_rate=1")
+    refusal, plan = lab.comments(pull)[-2:]
+    if refusal.startswith("### Plan"):
+        refusal, plan = plan, refusal
+    assert "is neither `arms=` nor `seeds=`" in refusal
+    assert "Plan 2 says what would run now." in refusal
+    assert plan.startswith("### Plan 2:")
+    assert lab.trainer.submissions == []
+    lab.say("grace", pull, line(lab, pull, 2))
+    assert [result["state"] for result in results(lab)] == ["done"]
+    assert len(lab.records("plans")) == 2
+
+
 def test_a_plan_is_recorded_with_all_that_it_was_made_of(lab: Lab) -> None:
     pull = lab.propose()
     plan = lab.records("plans")[f"700001/{pull}/1.json"]
