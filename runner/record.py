@@ -290,7 +290,7 @@ class Approval(Record):
     narrowing: Narrowing | None = None
     waits: str = ""  # for what, where it was permitted and one more person has to approve
     besides: tuple[str, ...] = ()  # ids of approvals that waited for this one
-    posts: int | None = since(None)  # the ordinal of a plan that a refusal of something else asks for
+    posts: int | None = since(None)  # the plan that something else than its plan asks for
 
     @property
     def id(self) -> str:
