@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from bot import policy, words
+from bot import conditions, policy, words
 from bot.facts import Action, Message, React, Say, Thread, Write
 from bot.policy import Act, Case
 from runner import narrow
@@ -74,7 +74,7 @@ def run(
     case = replace(case, left=left_of(thread, before) if before else policy.narrowing(case))
     waiting = _waiting(case)
     case = replace(case, acts=(*map(policy.act_of, waiting), *case.acts))
-    name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
+    name, why = policy.failing(conditions.AT_APPROVAL, case) or ("", "")
     waits = name == "enough_approvers"
     chosen = plan if not why or waits else None
     approval = Approval(
@@ -127,7 +127,7 @@ def _waiting(case: Case) -> list[Approval]:
         for approval in sorted(case.thread.approvals.values(), key=lambda one: one.at)
         if approval.waits and (approval.plan, approval.narrowing, approval.what) == of
         if approval.by.id != case.act.by.id
-        if not policy.failing(policy.STANDS, replace(case, acts=(policy.act_of(approval),)))
+        if not policy.failing(conditions.STANDS, replace(case, acts=(policy.act_of(approval),)))
     }
     return list(found.values())
 

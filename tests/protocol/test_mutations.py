@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bot import policy
+from bot import conditions
 from runner import lifecycle
 from tests.bot import test_approve
 from tests.protocol.explore import explore
@@ -21,15 +21,15 @@ from tests.protocol.world import FORK, World
 CONDITIONS = [
     (rules, condition.name)
     for rules in ("AT_APPROVAL", "AT_LAUNCH")
-    for condition in getattr(policy, rules)
+    for condition in getattr(conditions, rules)
 ]
 
 
 def without(patch: pytest.MonkeyPatch, rules: str, name: str) -> None:
     """The rules without one of their conditions."""
-    left = tuple(one for one in getattr(policy, rules) if one.name != name)
-    assert len(left) == len(getattr(policy, rules)) - 1
-    patch.setattr(policy, rules, left)
+    left = tuple(one for one in getattr(conditions, rules) if one.name != name)
+    assert len(left) == len(getattr(conditions, rules)) - 1
+    patch.setattr(conditions, rules, left)
 
 
 def calls(test: Callable[..., None]) -> Iterator[Callable[[], None]]:
