@@ -157,4 +157,5 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
         isolation=plan.isolation,
         approvals=(*approval.besides, approval.id),
         reproduces=approval.reproduces,
+        forecasts={arm: one for arm, one in plan.forecasts.items() if arm in planned.arms},
     )

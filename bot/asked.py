@@ -31,7 +31,7 @@ class Asked:
         self._past = Past(store)
         self._declared = Declared(store, github, self._past)
         self._ledger = Ledger(store)
-        self._fingerprints: dict[tuple[int, str, str], str] = {}
+        self._fingerprints: dict[tuple[int, str, str, int], str] = {}
 
     def answer(self, id: ThreadId, question: Question) -> Any:
         """Look one thing up. Raises `Later` where it cannot be known now."""
@@ -45,7 +45,8 @@ class Asked:
             case "form":
                 return self._form()
             case "finding":
-                return self._declared.finding(id.repository, *question.about)
+                base, head, *rung = question.about
+                return self._declared.finding(id.repository, base, head, *map(int, rung))
             case "refusal":
                 return self._refusal(id, *question.about)
             case "policy":
@@ -93,7 +94,8 @@ class Asked:
         planned = record.require(self._store, path, PlanRecord)
         if planned.plan is None:
             return ""
-        key = (id.repository, planned.plan.experiment, planned.commit)
+        rung = planned.plan.rung.n if planned.plan.rung else 1
+        key = (id.repository, planned.plan.experiment, planned.commit, rung)
         if known := self._fingerprints.get(key):
             return known
         if found := self._declared.fingerprint(*key):  # what could not be looked up may yet be

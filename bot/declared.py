@@ -13,7 +13,7 @@ from bot.facts import Finding
 from bot.github import GitHub, Refused
 from bot.tree import Tree, Unfit
 from engine.tokenize import Text
-from runner import aliases, checkout, planning, provenance, record, spec
+from runner import aliases, checkout, foretell, planning, provenance, record, spec
 from runner.past import Past
 from runner.record import Preregistration, Source, Standing
 from runner.spec import BadExperiment, Experiment
@@ -36,10 +36,11 @@ class Declared:
         self._past = past
         self._texts: dict[str, Text] = {}
 
-    def finding(self, repository: int, base: str, head: str) -> Finding:
-        """What `head` declares that `base` does not. Raises `Later` where GitHub cannot say."""
+    def finding(self, repository: int, base: str, head: str, rung: int = 1) -> Finding:
+        """What `head` declares that `base` does not; of a ladder this rung. Raises `Later` where
+        GitHub cannot say."""
         try:
-            return self._finding(repository, base, head)
+            return self._finding(repository, base, head, rung)
         except Refused as error:  # GitHub will not say; trying again would not change that
             words = f"GitHub does not show what this commit changes ({error})."
             return Finding(None, problems=(words,))
@@ -49,7 +50,7 @@ class Declared:
             words = f"This commit's declaration cannot be read ({type(error).__name__})."
             return Finding(None, problems=(words,))
 
-    def _finding(self, repository: int, base: str, head: str) -> Finding:
+    def _finding(self, repository: int, base: str, head: str, rung: int) -> Finding:
         changed = self._github.changed(base, head)
         parts = [file.path.split("/") for file in changed if not file.removed]
         names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
@@ -67,7 +68,7 @@ class Declared:
             return Finding(None, problems=(words,))
         try:
             files = self._files(folder, head)
-            plan = self._plan(repository, folder, files)
+            plan = self._plan(repository, folder, files, rung)
             tree = checkout.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
             return Finding(
                 folder,
@@ -75,17 +76,18 @@ class Declared:
                 standings=self._standings(plan),
                 drifted=drifted(self._store, plan),
                 source=Source(tree=tree, commit=head),
+                foretold=foretell.foretell(self._store, plan),
                 spread=self._past.spread(plan),
                 other_design=self._past.other_design(repository, plan),
             )
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
 
-    def fingerprint(self, repository: int, folder: str, head: str) -> str:
-        """Of the plan that the lab as it is now makes of `folder` at `head`; empty where it makes
-        none. Raises `Later` where GitHub cannot say."""
+    def fingerprint(self, repository: int, folder: str, head: str, rung: int = 1) -> str:
+        """Of the plan that the lab as it is now makes of `folder` at `head`, of a ladder of this
+        rung; empty where it makes none. Raises `Later` where GitHub cannot say."""
         try:
-            return self._plan(repository, folder, self._files(folder, head)).fingerprint
+            return self._plan(repository, folder, self._files(folder, head), rung).fingerprint
         except (BadExperiment, Refused):
             return ""
         except (ValueError, TypeError, KeyError, RecursionError, MemoryError):
@@ -95,7 +97,7 @@ class Declared:
     def _files(self, folder: str, head: str) -> Tree:
         return Tree(self._github, head, folder)
 
-    def _plan(self, repository: int, folder: str, files: Tree) -> record.Plan:
+    def _plan(self, repository: int, folder: str, files: Tree, rung: int) -> record.Plan:
         name = spec.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
         experiment = spec.parse(_declaration(files, name, file), file)
@@ -104,7 +106,7 @@ class Declared:
             plan = self._steps(experiment, folder, files, sealed)
         else:
             text = self._text(experiment, files)
-            plan = planning.make_plan(experiment, folder, text, sealed)
+            plan = planning.make_plan(experiment, folder, text, sealed, rung)
         try:
             files.check()  # also of what nobody has read
         except Unfit as error:

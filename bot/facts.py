@@ -15,6 +15,7 @@ from bot.labfile import Policy
 from runner import lifecycle
 from runner.analysis import verdicts
 from runner.analysis.preregistered import Outcome, Registration
+from runner.foretell import Forecasts
 from runner.progress import Progress
 from runner.record import (
     Answered,
@@ -104,6 +105,7 @@ class Finding:
     standings: Mapping[str, Standing] = field(default_factory=dict)  # of the plan's steps
     drifted: tuple[str, ...] = ()  # aliases that would mean something else
     source: Source | None = None
+    foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # of its arms
     spread: Spread | None = None  # between seeds of such runs, as far as the lab knows
     other_design: str = ""  # the execution that has sealed another one under its preregistration
 
@@ -255,9 +257,10 @@ class Thread:
         """The issue form of the default branch."""
         return self._ask(Question("form"))
 
-    def finding(self, base: str, head: str) -> Finding:
-        """What the commit `head` declares that `base` does not."""
-        return self._ask(Question("finding", (base, head)))
+    def finding(self, base: str, head: str, rung: int = 1) -> Finding:
+        """What the commit `head` declares that `base` does not; of a ladder this rung."""
+        about = (base, head) if rung == 1 else (base, head, str(rung))
+        return self._ask(Question("finding", about))
 
     def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str:
         """Why somebody may not approve the plan of this number, or what is `left` of it, as things

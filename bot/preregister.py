@@ -13,7 +13,7 @@ import pydantic
 
 from bot import words
 from bot.facts import LABELS, Action, Form, Issue, Label, Say, Thread, Write
-from runner import yaml12
+from runner import predictions, yaml12
 from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.complaints import near
 from runner.record import FINAL_STATES, Edit, Prediction, Preregistration
@@ -169,14 +169,14 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
         try:
             prediction = _prediction(entry)
             found.append(prediction)
-            for key, name in (("arm", prediction.arm), ("versus", prediction.versus)):
-                if name is not None and not re.fullmatch(ARM_NAME, name):
-                    line = document.line((index, key))
+            for (key, *place), name in _names(prediction):
+                if not re.fullmatch(ARM_NAME, name):
+                    line = document.line((index, key, *place))
                     words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
                     problems.append(f"`{label}`, line {line}: `{key}`: {name[:60]!r} {words}.")
         except pydantic.ValidationError as error:
             for detail in error.errors():
-                line = document.line((index, *detail["loc"]))
+                line = document.line((index, *_place(detail)))
                 problems.append(f"`{label}`, line {line}: {_complaint(detail)}.")
         except BadExpectation as error:
             line = document.line((index, "expect"))
@@ -184,26 +184,55 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
     return tuple(found)
 
 
+def _names(prediction: Prediction) -> Iterator[tuple[yaml12.Path, str]]:
+    """The arms that it names, each with its place."""
+    for key in ("arm", "versus"):
+        if (name := getattr(prediction, key)) is not None:
+            yield (key,), name
+    for key in predictions.FEWEST:
+        yield from (((key, n), name) for n, name in enumerate(getattr(prediction, key)))
+
+
 def _prediction(entry: Any) -> Prediction:
     if isinstance(entry, dict):
         entry = dict(entry)
+        if entry.get("order"):
+            entry.setdefault("expect", predictions.ANY_STEP)
         share = re.fullmatch(r"\s*([0-9]+|[0-9]*\.[0-9]+)\s*%\s*", str(entry.get("confidence", "")))
         if share:
             entry["confidence"] = float(share[1]) / 100
         if isinstance(entry.get("expect"), str):
             entry["expect"] = str(parse_expect(entry["expect"]))
+            if entry.get("order") and not re.match(r">=? [0-9]", entry["expect"]):
+                raise BadExpectation(
+                    f"of an `order` it says by how much each arm is better than the next, as "
+                    f"> 0 or > 0.01, and not {entry['expect']}; leave it out if any step will do."
+                )
     return Prediction.model_validate(entry)
 
 
+def _place(detail: Any) -> yaml12.Path:
+    """Where in an entry a complaint belongs."""
+    return (detail["ctx"]["key"],) if detail["type"] == "form" else detail["loc"]
+
+
 def _complaint(detail: Any) -> str:
-    key = ".".join(map(str, detail["loc"])) or "the entry"
+    key = ".".join(map(str, _place(detail))) or "the entry"
     match detail["type"]:
+        case "form":
+            return f"`{key}` {detail['ctx']['words']}"
         case "missing":
             return f"`{key}` is missing"
         case "extra_forbidden":
             return f"`{key}` is no key of a prediction{near(key, Prediction.model_fields)}"
         case "literal_error":
-            return f"`{key}` must be {detail['ctx']['expected']}"
+            known = detail["ctx"]["expected"]
+            meant = near(str(detail["input"])[:60], re.findall(r"'([^']+)'", known))
+            return f"`{key}` must be {known}{meant}"
+        case "tuple_type":
+            return f"`{key}` must be a list of arms, as [a, b, c]"
+        case "too_long":
+            return f"`{key}` names more than {predictions.MOST_ARMS} arms"
         case "string_type":
             return f"`{key}` must be text; write it in quotes"
         case "model_type":

@@ -4,14 +4,16 @@ The bot reads the declaration at the head's commit and runs nothing. Each head t
 has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
 whose problems have changed since, which is to be merged elsewhere than before, of which the lab
 after an upgrade would make something else, or for which a `/plan` asks, or a `/run` of something
-else than the plan. Comments of older plans are folded.
+else than the plan. Comments of older plans are folded. Of a ladder each rung has a plan of its own,
+the next one's once its gate is passed.
 """
 
 from collections.abc import Iterator
 
 from bot import orders, words
-from bot.facts import Action, Check, Isolated, Say, Show, Thread, Write
+from bot.facts import Action, Check, Finding, Isolated, Pull, Say, Show, Thread, Write
 from runner import allowance
+from runner.analysis import promotion
 from runner.record import Plan, PlanRecord
 
 CHECK_NAME = "regatta / plan"
@@ -19,8 +21,7 @@ CHECK_NAME = "regatta / plan"
 
 def rules(thread: Thread) -> Iterator[Action]:
     """What should exist on a pull request before anybody approves anything."""
-    if thread.news:
-        yield from _plan(thread)
+    yield from [*(_plan(thread) if thread.news else ())] or _next_rung(thread)
     for plan in thread.plans:
         said = f"plan.{plan.n}"
         if said not in thread.said:
@@ -45,6 +46,7 @@ def _plan(thread: Thread) -> Iterator[Action]:
     if pull is None or not pull.open:
         return
     newest = thread.plans[-1] if thread.plans else None
+    reached = newest.plan.rung if newest and newest.plan and newest.commit == pull.head else None
     asked = [answer.plan for answer in thread.answered.values()]
     asked += [approval.posts for approval in thread.approvals.values()]
     wanted = max(filter(None, asked), default=0)
@@ -57,11 +59,36 @@ def _plan(thread: Thread) -> Iterator[Action]:
     )
     if newest and same and newest.plan and thread.replan(newest.n) == newest.plan.fingerprint:
         return
-    found = thread.finding(pull.base, pull.head)
+    found = thread.finding(pull.base, pull.head, reached.n if reached else 1)
     if found.experiment is None and not found.problems:
         return
     if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
         return
+    yield _proposed(thread, pull, found)
+
+
+def _next_rung(thread: Thread) -> Iterator[Action]:
+    """The plan of the next rung, where the newest plan was one, has run, and has passed its gate.
+    Of several executions of a plan the first that is done decides."""
+    newest = thread.plans[-1] if thread.plans else None
+    rung = newest.plan.rung if newest and newest.plan else None
+    if newest is None or rung is None or rung.n == rung.of:
+        return
+    origins = [(ran, ran.execution.origin) for ran in thread.executions]
+    of_it = [ran for ran, origin in origins if origin and origin.plan == newest.n]
+    done = next((ran for ran in of_it if ran.result and ran.result.state == "done"), None)
+    if done is None or f"result.{done.execution.id}" not in thread.said:
+        return
+    gate = promotion.gate(done.execution.plan, done.runs)
+    if gate is None or gate.outcome != "passed":
+        return
+    pull = thread.pull()
+    if pull and pull.open and (pull.head, pull.base_ref) == (newest.commit, newest.base_ref):
+        yield _proposed(thread, pull, thread.finding(pull.base, pull.head, rung.n + 1))
+
+
+def _proposed(thread: Thread, pull: Pull, found: Finding) -> Write:
+    """The next plan's record."""
     n, rules = _next(thread), thread.policy()
     record = PlanRecord(
         repository=thread.id.repository,
@@ -82,10 +109,12 @@ def _plan(thread: Thread) -> Iterator[Action]:
         if found.plan is None
         else allowance.limit_seconds(found.plan, rules.hours_without_estimate),
         isolation=_isolation(thread, found.plan),
+        forecasts=found.foretold.forecasts,
+        no_forecast=found.foretold.without,
         spread=found.spread,
         other_design=found.other_design,
     )
-    yield Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
+    return Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 
 
 def _next(thread: Thread) -> int:

@@ -20,8 +20,8 @@ from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import MOST_READ, Reading
 from bot.escape import code, fenced, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
-from runner import figures, record, reproduce, steps_view
-from runner.analysis import power, preregistered, verdicts
+from runner import figures, foretell, predictions, record, reproduce, steps_view
+from runner.analysis import power, preregistered, promotion, verdicts
 from runner.analysis.preregistered import Registration, Review, Weighed
 from runner.analysis.text_diff import text_diff
 from runner.hardware import KINDS
@@ -99,8 +99,11 @@ def edited(seal: Preregistration, edit: Edit, before: str | None = None) -> str:
 
 def sentence(prediction: Any) -> str:
     """A prediction in words; its arms are strangers' words until a plan has resolved them."""
-    minus = f" minus `{code(prediction.versus)}`" if prediction.versus else ""
-    return f"`{prediction.metric}` of `{code(prediction.arm)}`{minus} is **{prediction.expect}**"
+    drawn = {"": "{}", "metric": "`{}`", "arm": "`{}`", "expect": "**{}**"}
+    return "".join(
+        drawn[what].format(code(words) if what == "arm" else words)
+        for what, words in predictions.parts(prediction)
+    )
 
 
 # ── Plan ─────────────────────────────────────────────────────────────────────────────────────
@@ -125,6 +128,7 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
             own_code="" if record.isolation else own_code(record.plan),
             runs_in=runs_in(record.plan, record.isolation),
             sentence=sentence,
+            **_foretold(record),
         )
     return _say(
         "plan",
@@ -135,9 +139,26 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
         differing=_differing(record.plan),
         value=_value,
         sentence=sentence,
+        **_foretold(record),
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
         flow=figures.flow,
     )
+
+
+def _foretold(record: PlanRecord) -> dict[str, Any]:
+    """The level of the plan's forecasts, and by reason the arms of which there is none."""
+    by_reason: dict[str, list[str]] = {}
+    for arm, why in record.no_forecast.items():
+        by_reason.setdefault(why, []).append(f"`{code(arm)}`")
+    more = {why: f" and {len(arms) - 3} more" for why, arms in by_reason.items() if len(arms) > 3}
+    all_alike = not record.forecasts and len(by_reason) == 1
+    return {
+        "level": next((one.level for one in record.forecasts.values()), 0.0),
+        "unforetold": [
+            (why, "" if all_alike else ", ".join(arms[:3]) + more.get(why, ""))
+            for why, arms in by_reason.items()
+        ],
+    }
 
 
 def folded(record: PlanRecord, by: int, repository_url: str = "") -> str:
@@ -422,6 +443,8 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         execution=ran.execution,
         origin=ran.execution.origin,
         receipt=_receipt(ran),
+        foretold=list(foretell.outcomes(ran.execution, scores)),
+        gate=promotion.gate(plan, ran.runs) if result.state == "done" else None,
     )
 
 

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -114,6 +115,8 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
             known = field.annotation if field else None
         else:  # a mapping from names to what is below them, or a list of it
             known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
+        if isinstance(known, UnionType):  # with None
+            known = get_args(known)[0]
     found = isinstance(known, type) and issubclass(known, BaseModel)
     return [field.alias or name for name, field in known.model_fields.items()] if found else []
 

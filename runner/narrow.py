@@ -26,6 +26,8 @@ def read(words: str, plan: Plan) -> Narrowing | str:
         found[name] = value
     if plan.steps:
         return "a plan of steps is approved as a whole"
+    if plan.rung and "arms" in found:
+        return "the gate of a rung compares both of its arms"
     arms = found["arms"].split(",") if "arms" in found else None
     for arm in arms or ():
         if arm not in plan.arms:
@@ -35,8 +37,8 @@ def read(words: str, plan: Plan) -> Narrowing | str:
         if seed not in map(str, plan.seeds):
             return f"the plan has no seed {quoted(seed)}"
     for prediction in plan.predictions:
-        for one in (prediction.arm, prediction.versus):
-            if arms is not None and one is not None and one not in arms:
+        for one in prediction.arms:
+            if arms is not None and one not in arms:
                 return f"the preregistration predicts something of the arm `{one}`"
     return Narrowing(
         arms=None if arms is None else tuple(arm for arm in plan.arms if arm in arms),

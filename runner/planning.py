@@ -14,7 +14,7 @@ from typing import Any
 from engine import flops
 from engine.config import ModelConfig, TrainConfig
 from engine.tokenize import BadText, Text, read_text
-from runner import closure, graph, spec
+from runner import closure, graph, ladder, predictions, spec, yaml12
 from runner.complaints import BadExperiment, Problem, near
 from runner.hardware import KINDS
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
@@ -141,6 +141,8 @@ def make_graph_plan(
     arms = [*draft.arms, *(label.partition(",seed=")[0] for label in own)]  # own code: not judged
     if problems := [*_unlike(experiment, draft), *_of_no_arm(experiment, arms, sealed)]:
         raise BadExperiment(problems)
+    if problems := [*_of_no_law(experiment, draft.arms, sealed)]:
+        raise BadExperiment(problems)
     return draft.model_copy(update={"fingerprint": fingerprint(draft)})
 
 
@@ -261,9 +263,13 @@ def text_folder(train_sha256: str, validation_sha256: str) -> str:
 
 
 def make_plan(
-    experiment: Experiment, folder: str, text: Text, sealed: Preregistration | None
+    experiment: Experiment,
+    folder: str,
+    text: Text,
+    sealed: Preregistration | None,
+    rung: int = 1,
 ) -> Plan:
-    """Resolve `experiment` under its sealed preregistration, if it has one.
+    """Resolve `experiment` under its sealed preregistration, if it has one; of a ladder this rung.
 
     Raises BadExperiment where a prediction speaks of an arm that the experiment lacks, or the
     text is too short for the windows.
@@ -276,10 +282,17 @@ def make_plan(
         except BadText as error:
             problems.append(experiment.problem(("data", "source"), str(error)))
             break
-    if problems:
-        raise BadExperiment(problems)
     # Sorted, as records are: a plan is the same whether it was just made or read back.
     arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    if problems := problems or [*_of_no_law(experiment, arms, sealed)]:
+        raise BadExperiment(problems)
+    planned = None
+    if experiment.ladder:
+        unlike = ladder.unlike(experiment.ladder, arms)
+        if problems := [experiment.problem(path, words) for path, words in unlike]:
+            raise BadExperiment(problems)
+        planned = experiment.ladder.planned(rung)
+        arms = {name: arms[name] for name in sorted((planned.baseline, planned.variant))}
     draft = Plan(
         experiment=folder,
         title=experiment.title,
@@ -298,6 +311,7 @@ def make_plan(
         resources=experiment.resources,
         seeds=experiment.seeds,
         arms=arms,
+        rung=planned,
         cost=_cost(experiment, arms),
         fingerprint="0" * 64,
     )
@@ -347,9 +361,47 @@ def _of_no_arm(
             + near(name, arms),
         )
         for prediction in (sealed.predictions if sealed else ())
-        for name in (prediction.arm, prediction.versus)
-        if name is not None and name not in arms
+        for name in prediction.arms
+        if name not in arms
     ]
+
+
+def _of_no_law(
+    experiment: Experiment, arms: Mapping[str, PlannedArm], sealed: Preregistration | None
+) -> Iterator[Problem]:
+    """Predictions of a law whose arms are not of several sizes, or not smaller than the one that
+    they forecast: no run could decide them."""
+    for prediction in sealed.predictions if sealed else ():
+        fitted, axis = prediction.exponent or prediction.smaller, prediction.axis
+        if not (fitted and axis):
+            continue
+        where: yaml12.Path = ("steps",) if experiment.nodes else ("arms",)
+        what = predictions.AXES[axis]
+        if unknown := [name for name in prediction.arms if name not in arms]:
+            words = (
+                f"its model is the experiment's own, so that its {what} are not known beforehand"
+            )
+            said = f"the preregistration predicts a law over the arm `{unknown[0]}`, but {words}"
+            yield experiment.problem(where, said)
+            continue
+        spent = {name: predictions.spent(arms[name], axis) for name in prediction.arms}
+        sizes = len({spent[name] for name in fitted})
+        needed = predictions.FEWEST["exponent" if prediction.exponent else "smaller"]
+        if sizes < needed:
+            yield experiment.problem(
+                where,
+                f"the preregistration predicts a law over arms of {needed} different {what} at "
+                f"least, and `{fitted[0]}` and the others have {sizes}",
+            )
+        largest = prediction.arm
+        for name in fitted if largest is not None else ():
+            if spent[name] >= spent[str(largest)]:
+                yield experiment.problem(
+                    where,
+                    f"the preregistration predicts `{largest}` from smaller arms, and `{name}` is "
+                    f"not smaller: {spent[name]:,} {what}, where `{largest}` has "
+                    f"{spent[str(largest)]:,}",
+                )
 
 
 def fingerprint(plan: Plan) -> str:

@@ -17,9 +17,17 @@ import hashlib
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from engine.config import EvalConfig, ModelConfig, TrainConfig
+from runner import predictions
 from runner.store import Store, StoreError, to_json
 
 R = TypeVar("R", bound="Record")
@@ -57,20 +65,39 @@ class Person(Record):
     id: int
 
 
+_Arms = Annotated[tuple[str, ...], Field(max_length=predictions.MOST_ARMS)]
+
+
 class Prediction(Record):
-    """One sentence that a machine can check: the estimate lies in the set `expect` names."""
+    """One sentence that a machine can check: the estimate lies in the set `expect` names. The keys
+    beside it make it one of the forms that `runner.predictions` lists."""
 
     metric: Literal["eval/bpb"]
-    arm: str
+    arm: str | None = since(None)
     versus: str | None = None
+    order: _Arms = since(())
+    exponent: _Arms = since(())
+    smaller: _Arms = since(())
+    axis: predictions.Axis | None = since(None)
     expect: str  # "< b", "<= b", "> b", ">= b" or "a ± b"
     confidence: float = Field(gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _of_a_form(self) -> "Prediction":
+        if found := predictions.wrong(self):
+            key, words = found
+            raise PydanticCustomError("form", "{words}", {"key": key, "words": words})
+        return self
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms that it speaks of."""
+        return predictions.arms(self)
 
     @property
     def sentence(self) -> str:
         """The prediction in words."""
-        minus = f" minus {self.versus}" if self.versus else ""
-        return f"{self.metric} of {self.arm}{minus} is {self.expect}"
+        return "".join(text for _, text in predictions.parts(self))
 
 
 class Preregistration(Record):
@@ -154,6 +181,17 @@ class PlannedStep(Record):
         return tuple(dict.fromkeys(name for these in self.inputs.values() for name in these))
 
 
+class PlannedRung(Record):
+    """A rung of a ladder: a variant against its baseline, at one size. See `runner.ladder`."""
+
+    n: int  # from 1 on
+    of: int
+    baseline: str
+    variant: str
+    floor: float  # c and b of the law by which the gate counts
+    exponent: float
+
+
 class Cost(Record):
     """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation. Of those whose
     model is the experiment's own only the tokens are known."""
@@ -186,6 +224,7 @@ class Plan(Record):
     steps: dict[str, PlannedStep] = {}
     code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
     compiled: bool = False  # from an `experiment.py`, which only its author has run
+    rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two
     cost: Cost
     fingerprint: Sha256
 
@@ -228,6 +267,22 @@ class Standing(Record):
     why: str = ""
 
 
+class Foretold(Record):
+    """What the lab says that one run of an arm will score, before it is made."""
+
+    axis: Literal["model_flops", "hardware_flops", "tokens", "parameters"]
+    at: float  # on that axis
+    loss: float  # eval/bpb
+    low: float
+    high: float
+    level: float  # how often such an interval is to hold
+    law: str  # in words
+    rungs: int  # sizes that the law was fitted on
+    runs: int
+    reach: float  # how many times the largest of them
+    words: tuple[str, ...] = ()  # what the interval does not cover
+
+
 class Spread(Record):
     """The standard deviation between seeds, as the lab has seen it on runs of a kind."""
 
@@ -255,6 +310,8 @@ class PlanRecord(Record):
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # that its execution may take by the clock
     isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
+    forecasts: dict[str, Foretold] = since({})  # by arm
+    no_forecast: dict[str, str] = since({})  # why of these arms there is none
     spread: Spread | None = since(None)  # of such runs, as it was known then
     other_design: str = since("")  # the execution that had sealed another one under its issue
 
@@ -365,6 +422,7 @@ class Execution(Record):
     approvals: tuple[str, ...] = ()  # all that it rests on
     deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
     reproduces: str = ""  # the execution that it is to be compared with
+    forecasts: dict[str, Foretold] = since({})  # by arm, as its plan was shown with them
 
 
 def execution_id(cause: str) -> str:

@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import ErrorDetails
 
 from engine.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
-from runner import hardware, yaml12
+from runner import hardware, ladder, yaml12
 from runner import steps as stepping
 from runner.builtins import Options, Own, OwnModel, Train, TrainOwn, in_the_way
 from runner.complaints import MOST_PROBLEMS, dotted, in_order, telling, told
 from runner.complaints import BadExperiment as BadExperiment
 from runner.complaints import Problem as Problem
+from runner.ladder import Ladder
 from runner.record import Resources
 from runner.steps import Node, StepName
 from runner.steps import Step as Step
@@ -64,6 +65,7 @@ class _Declaration(BaseModel):
     resources: Resources
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
+    ladder: Ladder | None = None
 
 
 class Declaration(BaseModel):
@@ -92,6 +94,7 @@ class Experiment:
     nodes: Mapping[str, Node]
     file: str
     document: yaml12.Document  # to say where something stands
+    ladder: Ladder | None = None
 
     def problem(self, path: yaml12.Path, message: str) -> Problem:
         """A complaint about the value at `path` of this experiment's file."""
@@ -191,7 +194,9 @@ def parse(text: str, file: str) -> Experiment:
         nodes={},
         file=file,
         document=document,
+        ladder=declared.ladder,
     )
+    problems.update(dict.fromkeys(_sense_of_ladder(experiment, declared, own)))
     problems.update(dict.fromkeys(_sense(experiment)))
     problems.update(dict.fromkeys(_sense_of_own(experiment, declared, own, trains)))
     if problems:
@@ -292,6 +297,20 @@ def _sense_of_own(
         if (declared.options or arm.options) and own.get(name) == Own():
             path: yaml12.Path = ("arms", name, "options") if arm.options else ("options",)
             words = f"`options` are for functions of `own`, and the arm `{name}` names none"
+            yield experiment.problem(path, words)
+
+
+def _sense_of_ladder(
+    experiment: Experiment, declared: _Declaration, own: Mapping[str, Own]
+) -> Iterator[Problem]:
+    if declared.ladder:
+        for path, words in ladder.problems(
+            declared.ladder,
+            declared.arms,
+            len(declared.seeds),
+            own=any(x != Own() for x in own.values()),
+            preregistered=declared.preregistration is not None,
+        ):
             yield experiment.problem(path, words)
 
 

@@ -15,6 +15,7 @@ from engine import memory
 from engine.config import ComputeConfig, ModelConfig, TrainConfig
 from engine.flops import parameters
 from runner import record
+from runner.analysis import promotion
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.compile_check import Check
 from runner.figures import duration, flops, flow, percent
@@ -165,6 +166,9 @@ def _cost(plan: record.Plan) -> list[str]:
         f"at 50 % to 20 % utilisation{alone}: {hardware} hardware FLOPs, {times} on {cost.device}"
         f"{price}",
     ]
+    if rung := plan.rung:
+        what = f"{rung.variant} against {rung.baseline}"
+        lines.append(f"rung {rung.n} of {rung.of} of a ladder: {what}")
     if cost.uncounted:
         words = "train models of the experiment's own, whose FLOPs and time are not among these"
         lines.append(f"{cost.uncounted} of {cost.runs} runs {words}")
@@ -194,6 +198,8 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
         for run in runs
         if run.why
     ]
+    if result and result.state == "done" and (found := promotion.gate(plan, runs)):
+        parts.append(Text(f"{found.head} {found.sentence}"))
     refused = result.refused if result else ()
     parts += [Text(f"refused: {line}", style="yellow") for line in refused]
     parts.append(Text(_receipt(facts), style="dim"))

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from runner import record
-from runner.analysis import preregistered, verdicts
+from runner import foretell, record
+from runner.analysis import preregistered, promotion, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
@@ -69,6 +69,16 @@ class Entry:
         return verdicts.arm_summary(self.plan, self.figures, arm)
 
     @property
+    def gate(self) -> promotion.Gate | None:
+        """How its rung of a ladder came out; None where there is none, or no end yet."""
+        return promotion.gate(self.plan, self.runs) if self.state == "done" else None
+
+    @property
+    def foretold(self) -> list[foretell.Outcome]:
+        """What the lab had foretold of its arms, beside what came."""
+        return list(foretell.outcomes(self.execution, self.figures))
+
+    @property
     def steps(self) -> dict[str, record.StepEnd]:
         """What became of each step, as the last attempt that ended left it."""
         trained = [end for name, end in self.ends.items() if name.startswith("t")]
@@ -113,7 +123,7 @@ class Row:
     def verdicts(self) -> list[record.Verdict]:
         """The verdicts that are about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
-        return [v for v in found if self.arm in (v.prediction.arm, v.prediction.versus)]
+        return [v for v in found if self.arm in v.prediction.arms]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from bot.site import delphi, forecasts, public, signed
 from bot.site.board import Entry, Group, Lab, Row, read_lab
 from bot.site.files import File, is_site, made_from, put
-from runner import charts, figures, record, steps_view
+from runner import charts, figures, predictions, record, steps_view
 from runner.analysis import verdicts
 from runner.analysis.calibration import Bin
 from runner.analysis.preregistered import Review
@@ -117,7 +117,8 @@ def _execution(
 
 
 def _forecasts(facts: Lab, pages: jinja2.Environment) -> Iterator[File]:
-    told = forecasts.forecasts(facts.entries)
+    told, of_the_lab = forecasts.forecasts(facts.entries), forecasts.foretold(facts.entries)
+    yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)))
     yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]))
     page = pages.get_template("forecasts.html")
     yield File(
@@ -127,6 +128,8 @@ def _forecasts(facts: Lab, pages: jinja2.Environment) -> Iterator[File]:
             told=told,
             people=forecasts.forecasters(told),
             all=forecasts.of_the_lab(told),
+            foretold=of_the_lab,
+            coverage=forecasts.coverage(of_the_lab),
             reliability=reliability,
         ),
     )
@@ -236,6 +239,7 @@ def _environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.En
         commit=commit,
         whisker=whisker,
         strip=strip,
+        parts=predictions.parts,
         knobs=knobs,
         scored_on=scored_on,
         ordered=steps_view.ordered,

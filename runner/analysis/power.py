@@ -129,7 +129,10 @@ def told(plan: Plan, predictions: Sequence[Prediction], spread: Spread | None) -
 def known(spread: Spread | None, seeds: int) -> str:
     """What a design with so many seeds can tell at all, in sentences."""
     if seeds < 2:
-        return "With one seed there is no interval, and every prediction stays inconclusive."
+        return (
+            "With one seed there is no interval of a mean, and every prediction stays inconclusive "
+            "but one of an exponent."
+        )
     if spread is None:
         return (
             "What this design can tell is not known beforehand: the lab has seen too few such runs "

@@ -1,27 +1,34 @@
 """How predictions come out: one rule, pure, for comment, check and board alike.
 
-The estimate is the mean over seeds (with `versus`, the mean of the differences over the seeds that
-both arms share), its interval x ± t(0.975, n−1)·SE. A prediction's `expect` names a set of numbers:
-*confirmed* if the whole interval lies in it, *refuted* if it lies wholly outside, otherwise
-*inconclusive*. One seed has no interval, and a missing run is not left out in silence: both are
-inconclusive and say so.
+What a prediction is about is estimated with an interval (`runner.analysis.estimates`): an arm's
+mean over seeds, a difference, an order, an exponent, the error of a forecast. A prediction's
+`expect` names a set of numbers: *confirmed* if the whole interval lies in it, *refuted* if it lies
+wholly outside, otherwise *inconclusive*. What has no interval (one seed, points that show no law)
+and a missing run, which is not left out in silence, are inconclusive and say so.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from statistics import mean, stdev
 from typing import Literal, cast
 
-from scipy.special import stdtrit
-
 from runner import record
+from runner.analysis import estimates
+from runner.analysis.estimates import Figures as Figures
+from runner.analysis.estimates import (
+    Interval,
+    NoEstimate,
+    deviation,
+    finite,
+    mean_of,
+)
+from runner.analysis.estimates import figure as figure
+from runner.analysis.estimates import interval_95 as interval_95
+from runner.analysis.estimates import standard_error as standard_error
 
-Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb; None: there is none
 Sign = Literal["<", "<=", ">", ">=", "±"]
-Interval = tuple[float, float]  # both ends belong to it
 
 FORMS = "< 1.9, <= 1.9, > 1.9, >= 1.9 or 1.9 ± 0.1 (also 1.9 +- 0.1)"
 MOST_CHARACTERS = 100
@@ -30,7 +37,6 @@ _COMPARISON = re.compile(rf"\s*(<=|>=|<|>|≤|≥)\s*({_NUMBER})\s*")
 _TOLERANCE = re.compile(rf"\s*({_NUMBER})\s*(?:±|\+/?-|\+−)\s*({_NUMBER})\s*")
 _SIGNS = {"≤": "<=", "≥": ">="}
 _WORDS = {"<": "below", "<=": "at most", ">": "above", ">=": "at least", "±": "within"}
-_UNITS = {"eval/bpb": "bpb"}
 
 
 class BadExpectation(ValueError):
@@ -130,106 +136,43 @@ def _shortest(number: float) -> str:
 
 def judge(plan: record.Plan, figures: Figures) -> tuple[record.Verdict, ...]:
     """A verdict on each of the plan's predictions, in their order."""
-    return tuple(_verdict(prediction, plan.seeds, figures) for prediction in plan.predictions)
+    return tuple(_verdict(prediction, plan, figures) for prediction in plan.predictions)
 
 
-def _verdict(
-    prediction: record.Prediction, seeds: tuple[int, ...], figures: Figures
-) -> record.Verdict:
+def _verdict(prediction: record.Prediction, plan: record.Plan, figures: Figures) -> record.Verdict:
     expected = parse_expect(prediction.expect)
-    arms = [prediction.arm] + ([prediction.versus] if prediction.versus else [])
-    missing = [
-        record.run_name(arm, seed)
-        for arm in arms
-        for seed in seeds
-        if _finite(figures.get((arm, seed))) is None
-    ]
-    values = _estimands(arms, seeds, figures)
-
-    def inconclusive(why: str, estimate: float | None = None) -> record.Verdict:
+    try:
+        found = estimates.estimate(prediction, plan, figures)
+    except NoEstimate as error:
         return record.Verdict(
             prediction=prediction,
             outcome="inconclusive",
-            why=f"inconclusive: {why}",
-            n=len(values),
-            estimate=estimate,
+            why=f"inconclusive: {error}",
+            n=error.n,
+            estimate=error.value,
         )
-
-    if missing:
-        return inconclusive(
-            f"incomplete, {len(values)} of {len(seeds)} seeds; no figure for {_listed(missing)}"
-        )
-    what, unit = " minus ".join(arms), _UNITS[prediction.metric]
-    estimate = _mean(values)
-    if len(values) == 1 and estimate is not None:
-        return inconclusive(f"one seed; {what}: {figure(estimate, 4)} {unit}", estimate)
-    error, interval = standard_error(values), interval_95(values)
-    if estimate is None or error is None or interval is None:
-        return inconclusive(f"the figures of {what} are too large to compute with")
-
     outcome: Literal["confirmed", "refuted", "inconclusive"]
-    if expected.contains(interval):
+    if expected.contains(found.interval):
         outcome, share = "confirmed", "all"
-    elif expected.excludes(interval):
+    elif expected.excludes(found.interval):
         outcome, share = "refuted", "none"
     else:
         outcome, share = "inconclusive", "only partly"
-    decimals = _telling_decimals(interval, expected)
-    low, high = (figure(end, decimals) for end in interval)
+    decimals = _telling_decimals(found.interval, expected)
+    low, high = (figure(end, decimals) for end in found.interval)
     return record.Verdict(
         prediction=prediction,
         outcome=outcome,
-        why=f"{what}: {figure(estimate, decimals)} {unit}, 95 % interval [{low}, {high}], "
-        f"n = {len(values)}: {share} {expected.words}",
-        n=len(values),
-        estimate=estimate,
-        interval=interval,
-        standard_error=error,
-        beyond_two_se=abs(estimate) > 2 * error if prediction.versus else None,
+        why=f"{found.what}: {figure(found.value, decimals)}{found.unit}, {found.kind} "
+        f"[{low}, {high}], n = {found.n}: {share} {expected.words}",
+        n=found.n,
+        estimate=found.value,
+        interval=found.interval,
+        standard_error=found.error,
+        beyond_two_se=abs(found.value) > 2 * found.error
+        if prediction.versus and found.error is not None
+        else None,
     )
-
-
-def _estimands(arms: list[str], seeds: tuple[int, ...], figures: Figures) -> list[float]:
-    """For each seed that all `arms` have a figure of: the arm's figure, or the difference."""
-    by_seed = [[_finite(figures.get((arm, seed))) for arm in arms] for seed in seeds]
-    complete = [[value for value in row if value is not None] for row in by_seed]
-    return [
-        row[0] - row[1] if len(arms) == 2 else row[0] for row in complete if len(row) == len(arms)
-    ]
-
-
-def standard_error(values: list[float]) -> float | None:
-    """Of the mean; None for fewer than two values or ones too large to compute with."""
-    deviation = _deviation(values)
-    return None if deviation is None else deviation / math.sqrt(len(values))
-
-
-def interval_95(values: list[float]) -> Interval | None:
-    """x ± t(0.975, n−1)·SE; None for fewer than two values or ones too large to compute with."""
-    middle, error = _mean(values), standard_error(values)
-    if middle is None or error is None:
-        return None
-    around = float(stdtrit(len(values) - 1, 0.975)) * error
-    low, high = middle - around, middle + around
-    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
-
-
-def _mean(values: list[float]) -> float | None:
-    # `statistics` computes in fractions: equal values have themselves as mean and 0 as deviation.
-    return float(mean(values)) if values and all(map(math.isfinite, values)) else None
-
-
-def _deviation(values: list[float]) -> float | None:
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return None
-    try:
-        return _finite(float(stdev(values)))
-    except OverflowError:
-        return None
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 # ── Arms ─────────────────────────────────────────────────────────────────────────────────────
@@ -257,9 +200,9 @@ class ArmSummary:
 def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
     """Mean and spread of `arm` over the seeds that have a figure, and how many have none."""
     values = [
-        value for seed in plan.seeds if (value := _finite(figures.get((arm, seed)))) is not None
+        value for seed in plan.seeds if (value := finite(figures.get((arm, seed)))) is not None
     ]
-    return ArmSummary(_mean(values), _deviation(values), len(values), len(plan.seeds))
+    return ArmSummary(mean_of(values), deviation(values), len(values), len(plan.seeds))
 
 
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
@@ -268,14 +211,6 @@ def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None
 
 
 # ── Figures in sentences ─────────────────────────────────────────────────────────────────────
-
-
-def figure(value: float, decimals: int) -> str:
-    """`value` for people: fixed decimals and a true minus; scientific where it is huge."""
-    text = f"{value:.4e}" if abs(value) >= 1e6 else f"{value:.{decimals}f}"
-    if text.startswith("-") and not text.strip("-0."):
-        text = text[1:]
-    return text.replace("-", "−")
 
 
 def _decimals(around: float) -> int:
@@ -294,8 +229,3 @@ def _telling_decimals(interval: Interval, expected: Expectation) -> int:
     ):
         decimals += 1
     return decimals
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(names[:6]) + more

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bot import words
 from bot.facts import Form, Issue, Thread, ThreadId
 from bot.preregister import NotReadable, read
 from runner.record import Edit, Person, Prediction, Preregistration
@@ -153,6 +154,56 @@ def test_a_name_that_no_arm_can_have_is_refused_before_it_is_sealed(arm: str) ->
 def test_a_bare_greater_than_is_answered_with_the_quotes_it_needs(predictions: str) -> None:
     said = " ".join(problems(form_body(predictions=predictions)))
     assert 'write `expect: "> 1.5"` in quotes' in said
+
+
+def other(*lines: str) -> str:
+    return "- metric: eval/bpb\n  confidence: 70 %\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def test_the_other_forms_are_sealed_as_they_are_written() -> None:
+    text = (
+        other("order: [wide, deep, plain]")
+        + other("order: [a, b]", 'expect: ">0.010"')
+        + other("exponent: [s1, s2, s3, s4]", "axis: model_flops", "expect: 0.25 ± 0.05")
+        + other("arm: s4", "smaller: [s1, s2, s3]", "axis: tokens", "expect: 0 +- 0.01")
+    )
+    found = sealed(form_body(predictions=text)).predictions
+    assert [one.expect for one in found] == ["> 0", "> 0.01", "0.25 ± 0.05", "0 ± 0.01"]
+    assert found[0].order == ("wide", "deep", "plain")
+    assert (found[2].exponent, found[2].axis) == (("s1", "s2", "s3", "s4"), "model_flops")
+    assert (found[3].arm, found[3].smaller) == ("s4", ("s1", "s2", "s3"))
+
+
+def test_the_examples_that_are_shown_are_sealed_as_they_stand() -> None:
+    _, _, shown = words.not_sealed(("line 1",)).partition("```yaml\n")
+    found = sealed(form_body(predictions=shown.removesuffix("\n```"))).predictions
+    assert [bool(one.order) + 2 * bool(one.exponent) + 4 * bool(one.smaller) for one in found] == [
+        0, 1, 2, 4,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["orders: [a, b]", "expect: < 1"], "line 3: `orders` is no key of a prediction; did you "
+         "mean `order`?"),
+        (["order: a"], "line 3: `order` must be a list of arms, as [a, b, c]."),
+        (["order: [a, 1]"], "line 3: `order.1` must be text; write it in quotes."),
+        (["order: [a, B]"], "line 3: `order`: 'B' can be no arm's name"),
+        (["order: [a]"], "line 3: `order` names 1 of the 2 arms"),
+        (["order: [a, b]", "arm: a"], "line 4: `arm` cannot stand beside `order`"),
+        (["order: [a, b]", 'expect: "< 0"'], "line 4: `expect`: of an `order` it says by how much"),
+        (["exponent: [a, b, c, d]", "axis: model_flop", "expect: < 1"], "line 4: `axis` must be "
+         "'model_flops', 'tokens' or 'parameters'; did you mean `model_flops`?"),
+        (["exponent: [a, b, c, d]", "expect: < 1"], "line 1: `axis` is missing; say what C is"),
+        (["exponent: [a, b, c, d]", "axis: tokens"], "line 1: `expect` is missing."),
+        (["expect: < 1"], "line 1: `arm` is missing; name an `arm`, or the arms of an `order`"),
+        ([f"order: [{', '.join(f'a{n}' for n in range(21))}]"], "`order` names more than 20 arms"),
+    ],
+)  # fmt: skip
+def test_a_bad_form_is_refused_with_its_line_and_key(lines: list[str], said: str) -> None:
+    (problem,) = problems(form_body(predictions=other(*lines)))
+    assert said in problem
 
 
 def test_everything_that_is_missing_is_said_at_once() -> None:

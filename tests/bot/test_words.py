@@ -65,12 +65,27 @@ HOSTILE = [
 ]
 
 
+FORETOLD = record.Foretold(
+    axis="model_flops", at=1e12, loss=2.5, low=2.4, high=2.6, level=0.9, law="L", rungs=5, runs=15,
+    reach=4.0,
+)  # fmt: skip
+
+
 def everything(word: str) -> dict[str, str]:
     """Every sentence of the bot's that strangers' words can get into, with `word` for each."""
     arms = {"fast": synthetic.planned_arm(), "slow": synthetic.planned_arm(rate=3e-4)}
     predictions = (
         synthetic.prediction(arm=word, versus=word),
         synthetic.prediction("2.6 ± 0.1", arm=word, versus=None),
+        *(
+            record.Prediction(metric="eval/bpb", expect="> 0", confidence=0.8, **keys)
+            for names in [(word, "a", "b", "c")]
+            for keys in (
+                {"order": names},
+                {"exponent": names, "axis": "model_flops"},
+                {"arm": word, "smaller": ("x", "y", "z"), "axis": "tokens"},
+            )
+        ),
     )
     person = record.Person(login=word, id=1)
     sealed = record.Preregistration(
@@ -86,7 +101,14 @@ def everything(word: str) -> dict[str, str]:
     plan = synthetic.plan(arms=arms, predictions=predictions, preregistration=1, title=word)
     plan = plan.model_copy(update={"data": plan.data.model_copy(update={"source": word})})
     planned = record.PlanRecord(
-        repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan
+        repository=1,
+        pull=2,
+        n=1,
+        commit="a" * 40,
+        at=synthetic.START,
+        plan=plan,
+        forecasts={"fast": FORETOLD},
+        no_forecast={"slow": f"it has been run, as {word}"},
     )
     bad = planned.model_copy(
         update={"plan": None, "problems": (f"file, line 1: {word}", f"{word}.")}
@@ -180,7 +202,11 @@ def ran_of(plan: record.Plan, word: str, person: record.Person, *, failed: bool 
         approval="1/1-0",
     )
     execution = record.Execution(
-        id="x0123456789abcdef", at=synthetic.START, plan=plan, origin=origin
+        id="x0123456789abcdef",
+        at=synthetic.START,
+        plan=plan,
+        origin=origin,
+        forecasts={"fast": FORETOLD},
     )
     runs = tuple(
         synthetic.run(plan, arm, seed, 2.5 + seed / 100, curve=[(1, 2.0), (2, 1.9)])
@@ -520,3 +546,38 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
     )
     assert body.startswith("## ✅ 1 confirmed · ❌ 1 refuted")
     assert "The difference is beyond 2·SE." in unescaped(body)
+
+
+def foretelling(**changes: object) -> record.PlanRecord:
+    arms = {name: synthetic.planned_arm() for name in ("a", "b", "c", "d", "e")}
+    made = record.PlanRecord(
+        repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START,
+        plan=synthetic.plan(arms=arms),
+    )  # fmt: skip
+    return made.model_copy(update=changes)
+
+
+def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
+    body = words.plan(
+        foretelling(
+            forecasts={"a": FORETOLD},
+            no_forecast=dict.fromkeys("bcde", "they are too few"),
+        )
+    )
+    assert (
+        "| `a` | 2.5000 | 2.4000 to 2.6000 | 5 sizes, 15 runs; it is 4 times the largest |" in body
+    )
+    assert "No forecast of `b`, `c`, `d` and 1 more: they are too few." in body
+
+
+def test_where_no_arm_is_foretold_one_line_says_why() -> None:
+    body = words.plan(foretelling(no_forecast=dict.fromkeys("abcde", "they are too few")))
+    assert "No forecast: they are too few." in body
+    assert body.count("forecast") == 1
+    assert "forecast" not in words.plan(foretelling()), "a plan of before there were any"
+
+
+def test_a_result_says_how_the_labs_forecast_came_out() -> None:
+    body = everything("words")["result"]
+    assert "The lab's forecast held (90 % intervals):\n\n| arm |" in body
+    assert "| `fast` | 2.5000 (2.4000 to 2.6000) | 2.5000 (seed 0) | inside, +0.00 % |" in body

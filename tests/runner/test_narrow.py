@@ -3,7 +3,7 @@
 import pytest
 
 from runner import narrow, planning, spec
-from runner.record import Narrowing, Plan
+from runner.record import Narrowing, Plan, Prediction
 from tests import synthetic
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
@@ -57,6 +57,13 @@ def test_what_does_not_narrow_is_refused(plan: Plan, words: str, why: str) -> No
 def test_an_arm_that_was_predicted_about_stays() -> None:
     plan = synthetic.plan(predictions=[synthetic.prediction()])
     assert "predicts something of the arm `slow`" in str(narrow.read("arms=fast", plan))
+
+
+def test_an_arm_of_a_predicted_order_stays() -> None:
+    order = Prediction(metric="eval/bpb", order=("fast", "slow"), expect="> 0", confidence=0.7)
+    plan = synthetic.plan(predictions=[order])
+    assert "predicts something of the arm `slow`" in str(narrow.read("arms=fast", plan))
+    assert narrow.read("seeds=0,1", plan) == Narrowing(seeds=(0, 1)), "fewer seeds tell less"
     assert isinstance(narrow.read("seeds=0", plan), Narrowing)
 
 

@@ -256,6 +256,44 @@ def test_a_prediction_about_an_arm_that_is_not_there_is_refused_with_the_near_mi
     ]  # fmt: skip
 
 
+def law(**keys: object) -> Preregistration:
+    told = {"metric": "eval/bpb", "expect": "> 0", "confidence": 0.8, "axis": "tokens"}
+    return seal(Prediction.model_validate(told | keys))
+
+
+LADDER = changed(
+    "  fast: {}\n",
+    "  fast: {}\n"
+    + "".join(f"  t{n}: {{train: {{num_train_steps: {n}}}}}\n" for n in (16, 32, 64, 128)),
+)
+
+
+def test_a_law_over_arms_of_several_sizes_is_planned() -> None:
+    names = ["t16", "t32", "t64", "t128"]
+    assert plan(LADDER, sealed=law(exponent=names)).predictions[0].arms == tuple(names)
+    assert plan(LADDER, sealed=law(arm="t128", smaller=names[:3]))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {"exponent": ["slow", "fast", "t32", "t64"]},
+            "a law over arms of 4 different tokens at least, and `slow` and the others have 3",
+        ),
+        (
+            {"arm": "t32", "smaller": ["t16", "t64", "t128"]},
+            "predicts `t32` from smaller arms, and `t64` is not smaller",
+        ),
+        ({"arm": "fast", "smaller": ["t8", "t16", "t32"]}, "the arm `t8`, which is not here"),
+    ],
+)
+def test_a_law_that_no_run_could_decide_is_refused(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(BadExperiment) as caught:
+        plan(LADDER, sealed=law(**keys))
+    assert said in str(caught.value.problems[0])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

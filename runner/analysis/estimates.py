@@ -1,0 +1,222 @@
+"""What a prediction is about, estimated from a plan's figures, with its 95 % interval. Pure.
+
+*An arm*: its mean over n seeds, x ± t(0.975, n−1)·SE; with `versus`, of the differences over the
+seeds that both arms share.
+
+*An order* of k arms, best first: the least of the k−1 steps from an arm to the next, each the mean
+difference over n seeds. The steps' intervals hold together with 95 %: each is made at
+1 − 0.05/(k−1) (Bonferroni). Then the least step lies between the least of their lower ends and the
+least of their upper ends; so it is above 0 for sure where all are, and not where one is not. Of two
+arms this is the difference itself.
+
+*An exponent*: b of L = a·C^(−b) + c, fitted on all runs, and all b that the profile likelihood
+leaves (`scaling.exponent`), with each run as a point and with each size's mean over its seeds as
+one, whichever leaves more. n counts runs. One seed will do, as the error shows off the curve.
+
+*A larger run*: its figures over the forecast of the smaller arms, by their means over seeds, less
+1. The forecast is taken as the number it was, which is what was predicted about: that it may have
+been lucky is not in the interval, which is the one of a mean over the larger arm's n seeds. The
+forecast's own interval is said beside it.
+
+What is computed by search is rounded to DIGITS, so that another machine computes the same.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, mean, stdev
+
+from scipy.special import stdtrit
+
+from runner import predictions, record
+from runner.analysis import scaling
+
+Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb; None: there is none
+Interval = tuple[float, float]  # both ends belong to it
+DIGITS = 5  # significant ones, of what is found by search
+LEVEL = 0.95
+_UNITS = {"eval/bpb": " bpb"}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and where it may lie."""
+
+    what: str  # in words
+    value: float
+    interval: Interval
+    n: int  # seeds; of an exponent, runs
+    unit: str = ""
+    error: float | None = None  # the standard error, of a mean
+    kind: str = "95 % interval"
+
+
+class NoEstimate(ValueError):
+    """There is none, or none with an interval; the message says why."""
+
+    def __init__(self, why: str, n: int, value: float | None = None) -> None:
+        super().__init__(why)
+        self.n = n
+        self.value = value
+
+
+def estimate(prediction: record.Prediction, plan: record.Plan, figures: Figures) -> Estimate:
+    """What the prediction is about. Raises NoEstimate."""
+    seeds, arms = plan.seeds, prediction.arms
+    by_arm = {arm: [finite(figures.get((arm, seed))) for seed in seeds] for arm in arms}
+    missing = [
+        record.run_name(arm, seed)
+        for arm in arms
+        for seed, value in zip(seeds, by_arm[arm], strict=True)
+        if value is None
+    ]
+    if missing:
+        n = sum(None not in of_seed for of_seed in zip(*by_arm.values(), strict=True))
+        raise NoEstimate(
+            f"incomplete, {n} of {len(seeds)} seeds; no figure for {_listed(missing)}", n
+        )
+    values = {arm: [value for value in of if value is not None] for arm, of in by_arm.items()}
+    unit = _UNITS[prediction.metric]
+    if prediction.order:
+        return _least_step(prediction.order, values, unit)
+    if prediction.exponent:
+        return _exponent(prediction, plan, values)
+    if prediction.smaller:
+        return _forecast_error(prediction, plan, values)
+    of_seeds = zip(*(values[arm] for arm in arms), strict=True)
+    return _of_mean(
+        " minus ".join(arms),
+        [row[0] - row[1] if len(row) == 2 else row[0] for row in of_seeds],
+        unit,
+    )
+
+
+def _of_mean(what: str, values: list[float], unit: str = "") -> Estimate:
+    value, error, interval = mean_of(values), standard_error(values), interval_95(values)
+    if len(values) == 1 and value is not None:
+        raise NoEstimate(f"one seed; {what}: {figure(value, 4)}{unit}", 1, value)
+    if value is None or error is None or interval is None:
+        raise NoEstimate(f"the figures of {what} are too large to compute with", len(values))
+    return Estimate(what, value, interval, len(values), unit, error)
+
+
+def _least_step(order: tuple[str, ...], values: Mapping[str, list[float]], unit: str) -> Estimate:
+    steps, at = [], 1 - (1 - LEVEL) / (len(order) - 1)
+    for better, worse in pairwise(order):
+        by = [b - a for a, b in zip(values[better], values[worse], strict=True)]
+        steps.append((_of_mean(f"{worse} minus {better}", by, unit), interval_of(by, at)))
+    least = min((step for step, _ in steps), key=lambda step: step.value)
+    ends = [interval for _, interval in steps if interval]
+    if len(ends) < len(steps):
+        raise NoEstimate("the figures are too large to compute with", least.n)
+    interval = (min(low for low, _ in ends), min(high for _, high in ends))
+    what = f"the least step, {least.what}"
+    kind = "95 % interval" if len(steps) == 1 else "95 % interval of all steps together"
+    return Estimate(what, least.value, interval, least.n, unit, kind=kind)
+
+
+def _exponent(
+    prediction: record.Prediction, plan: record.Plan, values: Mapping[str, list[float]]
+) -> Estimate:
+    points = _points(prediction, plan, prediction.exponent, values)
+    try:
+        found = scaling.exponent(points, level=LEVEL)
+    except scaling.Refused as error:
+        raise NoEstimate(str(error), len(points)) from error
+    interval = (_rounded(found.low), _rounded(found.high))
+    axis = predictions.AXES[prediction.axis or "model_flops"]
+    what = f"b of L = a·C^(−b) + c over {len(prediction.exponent)} sizes in {axis}"
+    return Estimate(what, _rounded(found.b), interval, len(points))
+
+
+def _forecast_error(
+    prediction: record.Prediction, plan: record.Plan, values: Mapping[str, list[float]]
+) -> Estimate:
+    means = {arm: [fmean(values[arm])] for arm in prediction.smaller}
+    points, arm = _points(prediction, plan, prediction.smaller, means), prediction.arm or ""
+    at = predictions.spent(plan.arms[arm], prediction.axis or "model_flops")
+    try:
+        forecast = scaling.forecast(points, at, level=LEVEL)
+    except scaling.Refused as error:
+        raise NoEstimate(str(error), len(values[arm])) from error
+    loss, unit = _rounded(forecast.loss), _UNITS[prediction.metric]
+    low, high = (figure(_rounded(end), 4) for end in (forecast.low, forecast.high))
+    words = f"; {forecast.words}" if forecast.words else ""
+    return _of_mean(
+        f"{arm} over its forecast of {figure(loss, 4)}{unit} ([{low}, {high}]{words}), less 1",
+        [value / loss - 1 for value in values[arm]],
+    )
+
+
+def _points(
+    prediction: record.Prediction,
+    plan: record.Plan,
+    arms: tuple[str, ...],
+    values: Mapping[str, list[float]],
+) -> list[tuple[float, float]]:
+    """(C, figure) of each run of these arms."""
+    axis = prediction.axis or "model_flops"
+    return [(predictions.spent(plan.arms[arm], axis), one) for arm in arms for one in values[arm]]
+
+
+# ── Means and their intervals ────────────────────────────────────────────────────────────────
+
+
+def standard_error(values: list[float]) -> float | None:
+    """Of the mean; None for fewer than two values or ones too large to compute with."""
+    spread = deviation(values)
+    return None if spread is None else spread / math.sqrt(len(values))
+
+
+def interval_95(values: list[float]) -> Interval | None:
+    """x ± t(0.975, n−1)·SE; None for fewer than two values or ones too large to compute with."""
+    return interval_of(values, LEVEL)
+
+
+def interval_of(values: list[float], level: float) -> Interval | None:
+    """The mean's interval at this level of confidence, by the t distribution; None as above."""
+    middle, error = mean_of(values), standard_error(values)
+    if middle is None or error is None:
+        return None
+    around = float(stdtrit(len(values) - 1, (1 + level) / 2)) * error
+    low, high = middle - around, middle + around
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def mean_of(values: list[float]) -> float | None:
+    """Their mean; None of none, or of what is no number."""
+    # `statistics` computes in fractions: equal values have themselves as mean and 0 as deviation.
+    return float(mean(values)) if values and all(map(math.isfinite, values)) else None
+
+
+def deviation(values: list[float]) -> float | None:
+    """Their standard deviation (n − 1); None for fewer than two, or ones too large."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    try:
+        return finite(float(stdev(values)))
+    except OverflowError:
+        return None
+
+
+def finite(value: float | None) -> float | None:
+    """The value, if it is a number."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def figure(value: float, decimals: int) -> str:
+    """`value` for people: fixed decimals and a true minus; scientific where it is huge."""
+    text = f"{value:.4e}" if abs(value) >= 1e6 else f"{value:.{decimals}f}"
+    if text.startswith("-") and not text.strip("-0."):
+        text = text[1:]
+    return text.replace("-", "−")
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS - 1}e}")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return ", ".join(names[:6]) + more

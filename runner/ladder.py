@@ -1,0 +1,97 @@
+"""`ladder:` of an experiment: rungs of growing size, each a variant against its baseline. A rung is
+planned by itself, and its gate decides whether the next one's plan is posted. Pure.
+
+    ladder:
+      floor: 0.6          # c and b of L = a·C^(−b) + c, by which a loss is turned into compute
+      exponent: 0.1
+      rungs:
+        - {baseline: small, variant: small-new}
+        - {baseline: large, variant: large-new}
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner import yaml12
+from runner.complaints import near
+from runner.record import PlannedArm, PlannedRung
+
+FEWEST_SEEDS = 2  # of which a gate can know its noise
+Said = tuple[yaml12.Path, str]  # where in the file, and what is wrong there
+
+
+class Rung(BaseModel):
+    """Two arms at one size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    baseline: str
+    variant: str
+
+
+class Ladder(BaseModel):
+    """The rungs, and the law by which their gates count."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    exponent: Annotated[float, Field(gt=0, le=2)]
+    rungs: Annotated[tuple[Rung, ...], Field(max_length=20)]
+
+    def planned(self, n: int) -> PlannedRung:
+        """The rung of this number, from 1 on."""
+        rung = self.rungs[n - 1]
+        return PlannedRung(
+            n=n,
+            of=len(self.rungs),
+            baseline=rung.baseline,
+            variant=rung.variant,
+            floor=self.floor,
+            exponent=self.exponent,
+        )
+
+
+def problems(
+    ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool, preregistered: bool
+) -> Iterator[Said]:
+    """What makes no sense of a ladder over these arms."""
+    if own:
+        yield ("ladder",), "arms with own code cannot be on a ladder: nobody measures their speed"
+    if preregistered:
+        words = "a ladder is decided by its gates, each rung by itself; leave this out"
+        yield ("preregistration",), words
+    if seeds < FEWEST_SEEDS:
+        yield ("seeds",), f"a gate needs {FEWEST_SEEDS} seeds at least, to know its noise"
+    if len(ladder.rungs) < 2:
+        yield ("ladder", "rungs"), "a ladder has two rungs at least"
+    seen: set[str] = set()
+    for n, rung in enumerate(ladder.rungs):
+        for key, name in (("baseline", rung.baseline), ("variant", rung.variant)):
+            place = ("ladder", "rungs", n, key)
+            if name not in arms:
+                yield place, f"there is no arm `{name[:60]}`{near(name, arms)}"
+            elif name in seen:
+                yield place, f"the arm `{name}` is on the ladder already; each arm runs once"
+            seen.add(name)
+    for name in arms:
+        if name not in seen:
+            yield ("arms", name), "is on no rung of the ladder, and would never run"
+
+
+def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Iterator[Said]:
+    """Rungs whose arms cannot be compared, or which do not grow."""
+    before = 0
+    for n, rung in enumerate(ladder.rungs):
+        baseline, variant = arms[rung.baseline], arms[rung.variant]
+        if baseline.tokens != variant.tokens:
+            words = (
+                f"`{rung.baseline}` trains on {baseline.tokens:,} tokens and `{rung.variant}` on "
+                f"{variant.tokens:,}; a gate compares arms of equally many"
+            )
+            yield ("ladder", "rungs", n), words
+        if baseline.model_flops <= before:
+            words = f"`{rung.baseline}` is not larger than the rung before it; order them by size"
+            yield ("ladder", "rungs", n), words
+        before = baseline.model_flops

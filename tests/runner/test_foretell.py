@@ -1,0 +1,129 @@
+"""What the lab foretells of a plan's arms, and what it will not say."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from runner import foretell
+from runner.record import Execution, Foretold, Plan, PlanRecord
+from runner.store import Store
+from tests import synthetic
+
+LAW = [3.0 * 4.0 ** (-0.3 * n) + 1.2 for n in range(7)]  # bits per byte, of sizes that grow by four
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def plan(*sizes: int, rate: float = 3e-3, **changes: object) -> Plan:
+    """A plan of arms `t0`, `t1`, …, of which each trains four times as long as the one before."""
+    arms = {f"t{n}": synthetic.planned_arm(steps=16 * 4**n, rate=rate) for n in sizes}
+    return synthetic.plan(arms=arms, **changes)  # type: ignore[arg-type]
+
+
+def ran(store: Store, of: Plan, name: str = "1", state: str = "done") -> Execution:
+    execution = synthetic.execution(of, name, at=synthetic.START + timedelta(hours=int(name)))
+    figures = {
+        (arm, seed): LAW[int(arm[1:])] + 0.002 * (seed - 1) for arm in of.arms for seed in of.seeds
+    }
+    synthetic.finish(store, execution, figures, state=state)
+    return execution
+
+
+def test_an_arm_that_continues_a_ladder_is_foretold_with_an_interval(store: Store) -> None:
+    ran(store, plan(0, 1, 2, 3, 4))
+    found = foretell.foretell(store, plan(5))
+    told = found.forecasts["t5"]
+    assert told.low < LAW[5] < told.high
+    assert told.loss == pytest.approx(LAW[5], rel=0.01)
+    assert (told.rungs, told.runs, told.level) == (5, 15, 0.9)
+    assert told.reach == pytest.approx(4)
+    assert found.without == {}
+
+
+def test_the_ladder_may_have_been_run_in_several_executions(store: Store) -> None:
+    ran(store, plan(0, 1, 2))
+    ran(store, plan(3, 4), "2")
+    assert foretell.foretell(store, plan(5)).forecasts["t5"].rungs == 5
+
+
+def test_an_empty_lab_says_why_it_foretells_nothing(store: Store) -> None:
+    found = foretell.foretell(store, plan(0, 1))
+    assert found.forecasts == {}
+    assert set(found.without) == {"t0", "t1"}
+    assert found.without["t0"].startswith("no run of the lab has a figure to begin with")
+
+
+def test_what_has_been_run_is_not_foretold_again(store: Store) -> None:
+    execution = ran(store, plan(0, 1, 2, 3, 4))
+    found = foretell.foretell(store, plan(4, 5))
+    assert set(found.forecasts) == {"t5"}
+    assert found.without == {"t4": f"it has been run, as {execution.id}.t4.s0"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"text": "another"}, {"eval_tokens": 8192}], ids=["text", "number of tokens"]
+)
+def test_runs_that_were_scored_on_something_else_tell_nothing(
+    store: Store, changes: dict[str, object]
+) -> None:
+    ran(store, plan(0, 1, 2, 3, 4))
+    found = foretell.foretell(store, plan(5, **changes))
+    assert found.forecasts == {}
+    assert "no run of the lab has a figure" in found.without["t5"]
+
+
+def test_a_run_that_goes_on_or_was_cancelled_tells_nothing(store: Store) -> None:
+    ran(store, plan(0, 1, 2, 3, 4), state="cancelled")
+    synthetic.begin(store, synthetic.execution(plan(0, 1, 2, 3), "2"), "t1.claimed")
+    assert foretell.foretell(store, plan(5)).forecasts == {}
+
+
+def test_runs_of_other_rates_do_not_hide_a_ladder(store: Store) -> None:
+    ran(store, plan(0, 1, 2, 3, 4))
+    ran(store, plan(1, 2, rate=3e-4), "2")
+    told = foretell.foretell(store, plan(5)).forecasts["t5"]
+    assert (told.rungs, told.runs) == (5, 15)
+
+
+def test_a_ladder_whose_rates_follow_its_size_is_taken_as_one(store: Store) -> None:
+    for n in range(5):
+        ran(store, plan(n, rate=3e-3 / 2**n), str(n))
+    assert foretell.foretell(store, plan(5, rate=3e-3 / 32)).forecasts["t5"].rungs == 5
+
+
+def test_a_forecast_does_not_rest_on_what_is_larger(store: Store) -> None:
+    ran(store, plan(0, 1, 2, 3, 4, 6))
+    assert foretell.foretell(store, plan(5)).forecasts["t5"].rungs == 5
+
+
+def test_a_forecast_is_held_against_the_first_seed_of_its_arm() -> None:
+    told = Foretold(
+        axis="model_flops", at=1e12, loss=2.0, low=1.9, high=2.1, level=0.9, law="L", rungs=5,
+        runs=15, reach=4.0,
+    )  # fmt: skip
+    execution = synthetic.execution(plan(5)).model_copy(update={"forecasts": {"t5": told}})
+    figures = {("t5", 0): 2.02, ("t5", 1): 3.0, ("t5", 2): 3.0}
+    (one,) = foretell.outcomes(execution, figures)
+    assert (one.seed, one.measured, one.inside) == (0, 2.02, True)
+    assert one.error == pytest.approx(0.01)
+    assert list(foretell.outcomes(execution, {("t5", 1): 2.0})) == [], "no figure, no outcome"
+    assert not next(iter(foretell.outcomes(execution, {("t5", 0): 2.11}))).inside
+
+
+def test_a_plan_without_forecasts_is_written_as_before_there_were_any() -> None:
+    told = [synthetic.prediction(), synthetic.prediction("2.6 ± 0.1", versus=None)]
+    planned = PlanRecord(
+        repository=7,
+        pull=2,
+        n=1,
+        commit="a" * 40,
+        at=synthetic.START,
+        plan=synthetic.plan(predictions=told, preregistration=1),
+    )
+    assert planned.digest().startswith("43550a7b4305eeef41cf6f22ba23341a")
+    assert "forecasts" not in planned.canonical().decode()
+    assert PlanRecord.model_validate_json(planned.canonical()) == planned
