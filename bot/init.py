@@ -77,6 +77,11 @@ def files(
                 fill("actions-doctor.yml"),
                 "Actions mode: calls `regatta doctor`, by hand",
             ),
+            File(
+                ".github/workflows/regatta-pages.yml",
+                fill("actions-pages.yml"),
+                "Actions mode: publishes the site on GitHub Pages",
+            ),
         ]
     )
 

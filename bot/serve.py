@@ -12,11 +12,12 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from bot import logs, operate, sweep, webhook
+from bot import live, logs, operate, sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
+from bot.site.templating import look
 from runner import redact, signing, upload
 from runner.cluster import Described
 from runner.launch import RayAddress, RayJobs
@@ -68,10 +69,11 @@ def create_app(settings: Settings) -> FastAPI:
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
+    host = github.url.removesuffix(f"/{github.name}")
+
     def rebuild() -> None:
         try:
-            host = github.url.removesuffix(f"/{github.name}")
-            build(store, pages, lab=github.name, repository_url=host, key=settings.key)
+            build(store, pages, lab=github.name, repository_url=host, key=settings.key, live=True)
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
 
@@ -115,6 +117,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(webhook.routes(gate))
     state = operate.Loop(loop.is_alive, lambda: reconciler.came_around, lambda: reconciler.leads)
     app.include_router(operate.routes(store, state))
+    shown = look(github.name, host, bool(settings.key), live=True)
+    app.include_router(live.routes(live.Live(store, shown)))
     app.mount("/", StaticFiles(directory=pages, html=True))
     return app
 

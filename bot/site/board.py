@@ -6,6 +6,7 @@ both spreads, so that what cannot be told apart shares a rank. One seed has no s
 are missing may be the bad ones: neither has a rank.
 """
 
+import hashlib
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -41,6 +42,16 @@ class Entry:
     def plan(self) -> record.Plan:
         """The plan that was executed."""
         return self.execution.plan
+
+    @property
+    def question(self) -> str:
+        """What the page of its experiment is called."""
+        if self.seal:
+            return f"{self.seal.repository}-{self.seal.issue}"
+        origin = self.execution.origin
+        home = str(origin.repository) if origin else "local"
+        digest = hashlib.sha256(f"{home} {self.plan.experiment}".encode()).hexdigest()
+        return f"{home}-{digest[:12]}"
 
     @property
     def names(self) -> list[str]:
@@ -239,7 +250,7 @@ def reviews(entries: Iterable[Entry]) -> dict[tuple[int, int], Review]:
 
 def read_lab(store: Store) -> Lab:
     """The lab as its records tell it."""
-    every = (_entry(store, name) for name in record.names(store, "executions"))
+    every = (read_entry(store, name) for name in record.names(store, "executions"))
     entries = sorted(
         every, key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True
     )
@@ -270,7 +281,8 @@ def read_lab(store: Store) -> Lab:
     )
 
 
-def _entry(store: Store, name: str) -> Entry:
+def read_entry(store: Store, name: str) -> Entry:
+    """The execution of this name, as its records tell it."""
     folder = f"executions/{name}"
     execution = record.require(store, f"{folder}/execution", record.Execution)
     events = record.names(store, folder)

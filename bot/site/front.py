@@ -1,12 +1,14 @@
 """The front page: what runs now, what was found, which records were broken, what is wished for, and
 how to take part."""
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
 from bot.site.board import Entry, Lab
 from bot.site.boards import Board, chart
 from bot.site.files import File
+from bot.site.frontier import Broken
 from bot.site.templating import Look
 
 FEW = 5  # of each kind
@@ -16,11 +18,6 @@ BEST = 5  # rows of each board
 def page(facts: Lab, look: Look) -> File:
     """`index.html`."""
     boards = [Board(group, facts) for group in facts.groups]
-    records = sorted(
-        ((one, board) for board in boards for one in board.broken if one.before),
-        key=lambda pair: pair[0].row.ended,
-        reverse=True,
-    )
     return look.page(
         "index.html",
         "index.html",
@@ -29,9 +26,15 @@ def page(facts: Lab, look: Look) -> File:
         few=FEW,
         best=BEST,
         judged=judged(facts),
-        records=records[:FEW],
+        records=records(boards)[:FEW],
         chart=partial(chart, boards[0]) if boards else None,
     )
+
+
+def records(boards: Sequence[Board]) -> list[tuple[Broken, Board]]:
+    """The records that were broken, newest first; the first of a board broke none."""
+    found = [(one, board) for board in boards for one in board.broken if one.before]
+    return sorted(found, key=lambda pair: pair[0].row.ended, reverse=True)
 
 
 def judged(facts: Lab) -> list[Entry]:

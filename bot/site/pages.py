@@ -15,6 +15,8 @@ from bot.site import (
     chart,
     delphi,
     executions,
+    experiments,
+    feed,
     forecast_page,
     front,
     public,
@@ -51,17 +53,19 @@ def build(
     lab: str = "Regatta",
     repository_url: str | None = None,
     key: Key | None = None,
+    live: bool = False,
 ) -> SiteSummary:
     """Bring the folder `out` to hold the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
-    issues and pull requests and do not link them. Raises SiteError where `out` holds something
+    issues and pull requests and do not link them. `live`: the pages are served by the bot, which
+    shows at `/live/` what runs now. Raises SiteError where `out` holds something
     that is no site.
     """
     out = out.resolve()
     _check(out, repository_url)
     facts = read_lab(store)
-    drawn = put(files(facts, store, lab, repository_url, key), out)
+    drawn = put(files(facts, store, lab, repository_url, key, live), out)
     rows = sum(len(group.rows) for group in facts.groups)
     return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
 
@@ -79,10 +83,15 @@ def _check(out: Path, repository_url: str | None) -> None:
 
 
 def files(
-    facts: Lab, store: Store, lab: str, repository_url: str | None, key: Key | None
+    facts: Lab,
+    store: Store,
+    lab: str,
+    repository_url: str | None,
+    key: Key | None,
+    live: bool = False,
 ) -> Iterator[File]:
     """Every file of the site, what is linked to before what links to it."""
-    this = look(lab, repository_url, bool(key))
+    this = look(lab, repository_url, bool(key), live)
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
@@ -93,9 +102,11 @@ def files(
     for entry in facts.entries:
         yield from runs.files(entry, this, store)
         yield from executions.files(entry, facts.review(entry), this)
+    yield from experiments.files(facts, this)
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
     yield from tracks.files(facts, this.pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield from boards.files(facts, this)
+    yield from feed.files(facts, this)
     yield front.page(facts, this)

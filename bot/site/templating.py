@@ -44,10 +44,13 @@ class Look:
         )
 
 
-def look(lab: str, repository_url: str | None, signs: bool) -> Look:
-    """The look of this lab's pages; `signs`: whether there are signed files."""
-    told = made_from(lab, repository_url or "", str(signs))
-    return Look(environment(lab, repository_url, signs), told)
+def look(lab: str, repository_url: str | None, signs: bool, live: bool = False) -> Look:
+    """The look of this lab's pages; `signs`: whether there are signed files; `live`: whether the
+    server that has the pages shows what runs now."""
+    told = made_from(lab, repository_url or "", str(signs), str(live))
+    pages = environment(lab, repository_url, signs)
+    pages.globals["live"] = live
+    return Look(pages, told)
 
 
 def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Environment:

@@ -34,6 +34,7 @@ def test_init_writes_form_template_policy_and_workflows(tmp_path: Path) -> None:
         ".github/PULL_REQUEST_TEMPLATE.md",
         ".github/workflows/regatta.yml",
         ".github/workflows/regatta-doctor.yml",
+        ".github/workflows/regatta-pages.yml",
     }
 
 

@@ -1,5 +1,6 @@
 """The workflows of Actions mode: what starts them, what they may do, and what zizmor says."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -50,10 +51,38 @@ def test_zizmor_finds_nothing(tmp_path: Path, choice: str) -> None:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_no_step_uses_an_action_or_checks_anything_out(choice: str) -> None:
-    for text in workflows(choice).values():
-        assert "uses:" not in text
+def test_no_step_checks_anything_out_and_only_publishing_uses_actions(choice: str) -> None:
+    for path, text in workflows(choice).items():
         assert "checkout" not in text
+        if not path.endswith("/regatta-pages.yml"):
+            assert "uses:" not in text
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_publishing_uses_two_actions_of_githubs_each_pinned_to_a_commit(choice: str) -> None:
+    jobs = parsed(choice, "regatta-pages.yml")["jobs"].values()
+    used = [step["uses"] for job in jobs for step in job["steps"] if "uses" in step]
+    pinned = [re.fullmatch(r"(actions/[a-z-]+)@[0-9a-f]{40}", name) for name in used]
+    assert [found and found[1] for found in pinned] == [
+        "actions/upload-pages-artifact",
+        "actions/deploy-pages",
+    ]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_site_is_drawn_without_permissions_and_published_with_two(choice: str) -> None:
+    pages = parsed(choice, "regatta-pages.yml")
+    assert pages["permissions"] == {}
+    assert pages["jobs"]["draw"]["permissions"] == {}
+    assert pages["jobs"]["publish"]["permissions"] == {"id-token": "write", "pages": "write"}
+
+
+def test_the_site_is_published_after_the_lab_did_something_and_blocks_nothing() -> None:
+    pages, handle = parsed("self-hosted", "regatta-pages.yml"), parsed("self-hosted")
+    assert pages["on"]["workflow_run"] == {"workflows": [handle["name"]], "types": ["completed"]}
+    assert pages["concurrency"]["group"] != handle["concurrency"]["group"]
+    assert set(handle["jobs"]) == {"handle"}
+    assert "secrets." not in workflows("self-hosted")[".github/workflows/regatta-pages.yml"]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -61,7 +90,7 @@ def test_nothing_of_an_event_stands_in_a_command_line(choice: str) -> None:
     for path in workflows(choice):
         for job in parsed(choice, Path(path).name)["jobs"].values():
             for step in job["steps"]:
-                assert "${{" not in step["run"]
+                assert "${{" not in step.get("run", "")
                 assert "github.event" not in str(step.get("env"))
 
 

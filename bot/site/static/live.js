@@ -1,0 +1,42 @@
+// A page of what runs now: it loads its figures again and again, until the execution is over.
+"use strict";
+(() => {
+  const now = document.getElementById("now");
+  if (!now || "ended" in now.dataset) return;
+  const path = now.dataset.live, said = now.querySelector("[data-said]");
+  const fill = (rows) => {
+    const made = rows.map((row) => {
+      const line = document.createElement("tr"), head = document.createElement("th");
+      const name = document.createElement("code");
+      head.scope = "row";
+      name.textContent = row[0];
+      head.append(name);
+      line.append(head, ...row.slice(1).map((value) => {
+        const cell = document.createElement("td");
+        cell.className = "n";
+        cell.textContent = regatta.figure(value);
+        return cell;
+      }));
+      return line;
+    });
+    now.querySelector("tbody").replaceChildren(...made);
+  };
+  const ask = async () => {
+    if (document.hidden) return;
+    try {
+      const body = await regatta.load(path, true);
+      const figure = document.querySelector(`figure[data-chart="${path}"]`);
+      // What else the page says follows from its state, so it is asked for as a whole.
+      if (body.live.state !== now.dataset.state || Boolean(body.spec) !== Boolean(figure)) {
+        return location.reload();
+      }
+      fill(body.live.rows);
+      said.textContent = "";
+      if (figure) await regatta.redraw(figure, body);
+    } catch {
+      said.textContent = "The lab does not answer at the moment.";
+    }
+  };
+  const again = () => setTimeout(async () => { await ask(); again(); }, now.dataset.every * 1000);
+  again();
+})();
