@@ -7,13 +7,14 @@ recorded as done. *Idempotent there* (reaction, label, picture, last look): done
 A claim without its `done` means that an earlier life, or a broken connection, left the outcome
 unknown. Such a claim is looked up on GitHub before any rule runs. Lists lag, so only after 30 s
 of finding nothing is it said as claimed; 30 s later it is looked up once more, and should it be
-there twice, the one that is on record stays.
+there twice, the one that is on record stays. What GitHub does not take then, either, is tried again
+now and then, and nothing else on the thread waits for it: the rules know it as claimed.
 """
 
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,14 +34,26 @@ from bot.facts import (
     ThreadId,
     Write,
 )
-from bot.github import GitHub, Made, Refused
+from bot.github import Forbidden, GitHub, Later, Made, Refused
+from bot.pace import LONGEST_RETRY
 from runner import drive, record, redact
 from runner.store import Store, to_json
 
 WATCH = timedelta(seconds=30)
 LOOK_EVERY = timedelta(seconds=5)
+CLOCKS = timedelta(seconds=5)  # by which two of GitHub's clocks may differ
 
 log = logging.getLogger("regatta.act")
+
+
+@dataclass
+class _Try:
+    """A claim without its `done`, as this process knows it."""
+
+    at: datetime  # of the newest try to say it
+    next: datetime  # when to look for it
+    wait: timedelta = WATCH  # from this try to the next one
+    unknown: bool = True  # the outcome of this try
 
 
 class Actor:
@@ -51,6 +64,7 @@ class Actor:
         self._github = github
         self._launcher = launcher
         self._watched: dict[str, datetime] = {}
+        self._open: dict[str, _Try] = {}
         self.shown: dict[ThreadId, dict[str, Shown]] = {}
 
     def act(self, thread: Thread, action: Action) -> None:
@@ -61,10 +75,12 @@ class Actor:
             case Say(key=key, body=body, state=state):
                 claim = {"kind": "comment", "body": _marked(body, key)}
                 self._once(thread.id, key, claim)
-                self._note_shown(thread, key, body, state)
+                if state:
+                    self._note_shown(thread, key, body, state)
             case Check(key=key, state=state):
                 self._once(thread.id, key, _check_claim(action))
-                self._note_shown(thread, key, action.summary, state)
+                if state:
+                    self._note_shown(thread, key, action.summary, state)
             case React(comment=comment, content=content):
                 self._idempotent(where, action.key, lambda: self._github.react(comment, content))
             case Label(name=name):
@@ -83,35 +99,58 @@ class Actor:
                 life = next(r.life for r in thread.executions if r.execution.id == execution)
                 drive.act(self._store, self._launcher, life, step, thread.now)
 
-    def finish(self, id: ThreadId) -> timedelta | None:
-        """Finish what an earlier life left open on a thread; when to look again, if need be.
-
-        While this returns a time, outcomes are unknown and no rule may run.
-        """
+    def finish(self, id: ThreadId) -> bool:
+        """Finish what an earlier life or an earlier try left open on a thread. False: something may
+        be on its way to where it is not seen yet, and no rule may run before that is known."""
         folder = f"said/{id.repository}/{id.number}"
-        waiting = False
+        known = True
         for key in record.names(self._store, folder):
-            claim = self._read(f"{folder}/{key}/claim")
-            if claim is None or self._read(f"{folder}/{key}/done") is not None:
-                continue
             path, now = f"{folder}/{key}", self._github.now()
-            try:
-                found = self._found(id, key, claim)
-            except Refused as error:  # there is no telling any more, and nothing to be said
-                self._done(path, {"note": f"failed: {error}"})
+            claim = self._read(f"{path}/claim")
+            if claim is None or self._read(f"{path}/done") is not None:
+                self._open.pop(path, None)
                 continue
-            watched = self._watched.setdefault(path, now)
-            if found:
-                # Of check runs of one name GitHub shows the newest.
-                made = found[-1 if claim["kind"] == "check" else 0]
-                done = {"id": made.id, "at": made.at.isoformat()}
-                self._done(path, done | {"unsure": True})
-            elif now - watched >= WATCH:
-                self._watched[path] = now  # should this try end without an answer, too
-                self._say(id, key, claim, unsure=True)
-            else:
-                waiting = True
-        return LOOK_EVERY if waiting else None
+            tried = self._open.setdefault(path, _Try(at=now, next=now))
+            try:
+                if tried.next <= now and self._finished(id, key, claim, tried):
+                    del self._open[path]
+                    continue
+            except Later as error:
+                log.info("%s has to wait: %s", path, error)
+                tried.next = max(tried.next, now + error.wait)
+            known = known and not (tried.unknown and now - tried.at < WATCH)
+        return known
+
+    def again(self, id: ThreadId) -> timedelta | None:
+        """When to `finish` again, if need be."""
+        place, now = f"said/{id.repository}/{id.number}/", self._github.now()
+        mine = [tried.next for path, tried in self._open.items() if path.startswith(place)]
+        return max(min(mine) - now, timedelta(0)) if mine else None
+
+    def _finished(self, id: ThreadId, key: str, claim: dict[str, Any], tried: _Try) -> bool:
+        """Whether a claim has its `done` now."""
+        path, now = f"said/{id.repository}/{id.number}/{key}", self._github.now()
+        try:
+            found = self._found(id, key, claim)
+        except Refused as error:  # there is no telling any more, and nothing to be said
+            self._done(path, {"note": f"failed: {error}"})
+            return True
+        if found:
+            # Of check runs of one name GitHub shows the newest.
+            made = found[-1 if claim["kind"] == "check" else 0]
+            done = {"id": made.id, "at": made.at.isoformat()}
+            self._done(path, done | {"unsure": True})
+            return True
+        if now - tried.at >= tried.wait:
+            # Should this try end without an answer, too, the rules wait no more.
+            tried.at, tried.unknown = now, False
+            tried.wait = min(tried.wait * 2, LONGEST_RETRY)
+            tried.next = now + LOOK_EVERY
+            self._say(id, key, claim, unsure=True)
+            return True
+        watching = now - tried.at < WATCH
+        tried.next = now + LOOK_EVERY if watching else tried.at + tried.wait
+        return False
 
     def weed(self, id: ThreadId) -> timedelta | None:
         """Remove what a claim of unknown outcome left twice; when to look again, if need be."""
@@ -121,6 +160,7 @@ class Actor:
             done = self._read(f"{folder}/{key}/done")
             weeded = self._read(f"{folder}/{key}/weeded") is not None
             if weeded or not (done and done.get("unsure")):
+                self._watched.pop(f"{folder}/{key}/done", None)
                 continue
             since = self._watched.setdefault(f"{folder}/{key}/done", self._github.now())
             if self._github.now() - since < WATCH:
@@ -131,6 +171,10 @@ class Actor:
                 extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
                 for made in extra:
                     self._remove(claim, made)
+            except Later as error:
+                log.info("%s/%s is weeded later: %s", folder, key, error)
+                waiting = True
+                continue
             except Refused as error:  # somebody else removed it
                 log.info("%s/%s was not weeded: %s", folder, key, error)
             self._create(f"{folder}/{key}/weeded", {})
@@ -147,7 +191,7 @@ class Actor:
     def _once(self, id: ThreadId, key: str, claim: dict[str, Any]) -> None:
         path = f"said/{id.repository}/{id.number}/{key}"
         # Whoever loses the claim must not do it: somebody else has, or is about to.
-        claim = claim | {"at": self._github.now().isoformat()}
+        claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
         if self._create(f"{path}/claim", claim):
             self._say(id, key, claim, unsure=False)
 
@@ -169,8 +213,23 @@ class Actor:
             log.warning("%s was refused: %s", path, error)
             self._done(path, {"note": f"failed: {error}"})
             return
+        except Forbidden as error:
+            now = self._github.now()
+            tried = self._open.setdefault(path, _Try(at=now, next=now))
+            tried.unknown, tried.next = False, now + max(error.wait, tried.wait)
+            raise
         done = {"id": made.id, "at": made.at.isoformat()}
-        self._done(path, done | ({"unsure": True} if unsure else {}))
+        if not self._done(path, done | ({"unsure": True} if unsure else {})):
+            self._take_back(path, claim, made)
+
+    def _take_back(self, path: str, claim: dict[str, Any], made: Made) -> None:
+        """While we were away between claim and word, another process led, and said it as well."""
+        if (self._read(f"{path}/done") or {}).get("id") == made.id:
+            return
+        try:
+            self._remove(claim, made)
+        except Refused as error:
+            log.info("%s was removed by somebody else: %s", path, error)
 
     def _found(self, id: ThreadId, key: str, claim: dict[str, Any]) -> list[Made]:
         if claim["kind"] == "comment":
@@ -178,8 +237,8 @@ class Actor:
             since = datetime.fromisoformat(claim["at"]) if "at" in claim else None
             return [
                 made
-                for made in self._github.my_comments(id.number, _marker(key))
-                if since is None or made.at >= since.replace(microsecond=0)
+                for made in self._github.my_comments(id.number, _marker(key), claim.get("by"))
+                if since is None or made.at >= since.replace(microsecond=0) - CLOCKS
             ]
         return self._github.my_checks(claim["commit"], claim["name"], _external_id(id, key))
 
@@ -238,8 +297,8 @@ class Actor:
     def _create(self, path: str, value: dict[str, Any]) -> bool:
         return self._store.create(f"records/{path}.json", to_json(value))
 
-    def _done(self, path: str, value: dict[str, Any]) -> None:
-        self._create(f"{path}/done", value)
+    def _done(self, path: str, value: dict[str, Any]) -> bool:
+        return self._create(f"{path}/done", value)
 
 
 def _check_claim(check: Check) -> dict[str, Any]:

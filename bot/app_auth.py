@@ -66,6 +66,11 @@ class AppAuth:
                 self._as_app("GET", "/app")
             return self._signed()
 
+    def login(self) -> str:
+        """What the App's words are signed with. Raises Later."""
+        with self._lock:
+            return f"{self._as_app('GET', '/app').found['slug']}[bot]"
+
     def _is_old(self, until: datetime) -> bool:
         return self._wire.now() >= until - RENEW_BEFORE
 

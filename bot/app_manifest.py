@@ -25,7 +25,7 @@ EVENTS: dict[str, str] = {
 }
 
 
-def manifest(name: str, url: str, *, public: bool = False) -> dict[str, Any]:
+def manifest(name: str, url: str) -> dict[str, Any]:
     """What GitHub's form for a new App takes; `url` is where the bot answers, without a path."""
     url = url.rstrip("/")
     return {
@@ -33,7 +33,7 @@ def manifest(name: str, url: str, *, public: bool = False) -> dict[str, Any]:
         "url": url,
         "description": "Plans, runs and reports the experiments of an open lab.",
         "hook_attributes": {"url": f"{url}/webhook", "active": True},
-        "public": public,
+        "public": False,
         "default_permissions": {key: level for key, (level, _) in PERMISSIONS.items()},
         "default_events": sorted(EVENTS),
     }

@@ -9,7 +9,17 @@ from rich.console import Console
 from rich.text import Text
 
 from bot import deployment
-from bot.deployment import TheApi, TheApp, TheCluster, TheRay, TheRayToken, TheRepository
+from bot.deployment import (
+    TheApi,
+    TheApp,
+    TheBot,
+    TheCluster,
+    TheIsolation,
+    TheRay,
+    TheRayToken,
+    TheRepository,
+    TheTrust,
+)
 from runner.cli_place import TheJobs, TheStore
 
 
@@ -28,6 +38,9 @@ def command(
     actions: Annotated[
         bool, typer.Option("--actions", help="Look at Actions mode: no webhook, no App.")
     ] = False,
+    bot: TheBot = "",
+    isolation: TheIsolation = None,
+    trust_approved_code: TheTrust = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
     """Look at a deployment from where it runs. Exit codes: 0 all is well, 1 something is not."""
@@ -48,6 +61,8 @@ def command(
         url="" if actions else url,
         cluster=cluster,
         actions=actions,
+        bot="" if actions else bot,
+        isolation=isolation or ("trusted" if trust_approved_code else ""),
     )
     found = {check.name: check.run() for check in doctor.checks(looked_at)}
     if as_json:

@@ -1,5 +1,6 @@
 """`regatta init`: shows what a repository needs to become a lab, asks, and writes it."""
 
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -112,8 +113,13 @@ def _make_labels(repository: str, api: str, yes: bool) -> None:
         timeout=20,
     ) as http:
         try:
-            found = http.get("/labels", params={"per_page": "100"}).raise_for_status().json()
-            there = {str(label["name"]) for label in found}
+            there = set()
+            for page in itertools.count(1):
+                asked = {"per_page": "100", "page": str(page)}
+                found = http.get("/labels", params=asked).raise_for_status().json()
+                there |= {str(label["name"]) for label in found}
+                if len(found) < 100:
+                    break
             missing = {name: color for name, color in init.labels().items() if name not in there}
             console.print(f"\nLabels that are missing: {', '.join(missing) or 'none'}.")
             if not missing or not (yes or typer.confirm("Make them?", default=True)):

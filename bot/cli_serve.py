@@ -9,7 +9,17 @@ from rich.console import Console
 from rich.text import Text
 
 from bot import deployment
-from bot.deployment import TheApi, TheApp, TheCluster, TheRay, TheRayToken, TheRepository
+from bot.deployment import (
+    TheApi,
+    TheApp,
+    TheBot,
+    TheCluster,
+    TheIsolation,
+    TheRay,
+    TheRayToken,
+    TheRepository,
+    TheTrust,
+)
 from runner.cli_place import TheJobs, TheStore
 
 errors = Console(stderr=True)
@@ -23,22 +33,13 @@ def command(
     jobs: TheJobs = None,
     github_api: TheApi = deployment.GITHUB,
     app_id: TheApp = "",
-    bot: Annotated[
-        str, typer.Option(envvar="REGATTA_BOT", help="The login the bot speaks with.")
-    ] = "regatta-lab[bot]",
+    bot: TheBot = "",
     seconds_between_writes: Annotated[
         float, typer.Option(envvar="REGATTA_SECONDS_BETWEEN_WRITES")
     ] = 1.0,
     cluster: TheCluster = None,
-    trust_approved_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-approved-code",
-            envvar="REGATTA_TRUST_APPROVED_CODE",
-            help="Run approved code of experiments as it is, isolated by nothing. Without it, such "
-            "code runs under bubblewrap, and is refused where that does not work.",
-        ),
-    ] = False,
+    isolation: TheIsolation = None,
+    trust_approved_code: TheTrust = False,
     key: Annotated[
         Path | None,
         typer.Option(
@@ -60,13 +61,18 @@ def command(
 ) -> None:
     """Run the bot. Secrets come from the environment, or from files that it names."""
     from bot import serve as server
+    from bot import sweep
+    from bot.logs import escaped
+    from bot.wire import Later, Refused
     from runner import redact, signing
     from runner.cluster import BadCluster, load
     from runner.launch import RayAddress, RayError
+    from runner.store import StoreError
 
     redact.hold(*deployment.all_secrets())
     try:
         described = load(cluster) if cluster else None
+        credentials = deployment.credentials(app_id, repository, github_api)
         server.serve(
             server.Settings(
                 store=store,
@@ -74,13 +80,13 @@ def command(
                 repository=repository,
                 webhook_secret=deployment.secret(deployment.SECRET),
                 old_secret=deployment.optional(deployment.OLD_SECRET),
-                credentials=deployment.credentials(app_id, repository, github_api),
+                credentials=credentials,
                 ray=RayAddress(ray_address, deployment.ray_token_file(ray_token_file)),
                 github_api=github_api,
-                bot=bot,
+                bot=deployment.login(bot, credentials, github_api),
                 seconds_between_writes=seconds_between_writes,
                 cluster=described,
-                isolation=server.isolation(trust_approved_code),
+                isolation=deployment.isolation(isolation, trust_approved_code),
                 key=signing.read_key(key) if key else None,
                 host=host,
                 port=port,
@@ -89,10 +95,24 @@ def command(
                 log_form=logs or ("text" if sys.stderr.isatty() else "json"),
             )
         )
-    except (BadCluster, deployment.Unset, RayError, signing.BadKey) as error:
+    except (
+        BadCluster,
+        deployment.Unset,
+        sweep.AnotherRepository,
+        RayError,
+        StoreError,
+        signing.BadKey,
+    ) as error:
         _stop(str(error))
+    except Later as error:
+        _stop(f"GitHub says later: {escaped(str(error))}", 1)
+    except Refused as error:
+        _stop(
+            f"GitHub shows no {repository} to these credentials ({escaped(str(error))}). Mend "
+            "REGATTA_REPOSITORY, or install the App there."
+        )
 
 
-def _stop(words: str) -> NoReturn:
+def _stop(words: str, code: int = 2) -> NoReturn:
     errors.print(Text(words, style="red"))
-    sys.exit(2)
+    sys.exit(code)

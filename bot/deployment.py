@@ -6,16 +6,20 @@ followed by `_FILE` names, which is how systemd and containers hand secrets over
 """
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from bot.app_auth import AppAuth
+from bot.facts import Isolated
+from bot.wire import Forbidden, Moved, Refused, Unauthorized, Wire
+from runner import isolate
 
 SECRET = "REGATTA_WEBHOOK_SECRET"
 OLD_SECRET = "REGATTA_WEBHOOK_SECRET_OLD"  # accepted too, while a new one is being rolled out
@@ -41,6 +45,31 @@ TheApp = Annotated[
         "that REGATTA_APP_KEY_FILE names. Without it, REGATTA_GITHUB_TOKEN is used.",
     ),
 ]
+TheBot = Annotated[
+    str,
+    typer.Option(
+        envvar="REGATTA_BOT",
+        help="The login that the bot speaks with, where GitHub is not to be asked for it.",
+    ),
+]
+TheTrust = Annotated[
+    bool,
+    typer.Option(
+        "--trust-approved-code",
+        envvar="REGATTA_TRUST_APPROVED_CODE",
+        help="Run approved code of experiments as it is, isolated by nothing: the same as "
+        "--isolation trusted.",
+    ),
+]
+TheIsolation = Annotated[
+    Literal["bubblewrap", "trusted", "none"] | None,
+    typer.Option(
+        envvar="REGATTA_ISOLATION",
+        help="What runs experiments' own code on Ray's machines: bubblewrap, which each of them "
+        "looks for before it runs anything; nothing (trusted); or such code is refused (none). "
+        "Not said, it is bubblewrap if that works here, where the bot runs.",
+    ),
+]
 TheCluster = Annotated[
     Path | None,
     typer.Option(
@@ -50,6 +79,8 @@ TheCluster = Annotated[
     ),
 ]
 GITHUB = "https://api.github.com"
+
+log = logging.getLogger("regatta.deployment")
 
 
 class Unset(Exception):
@@ -100,6 +131,46 @@ def credentials(app: str, repository: str, api: str) -> Callable[[], str]:
         return AppAuth(app, secret(APP_KEY), repository, api=api)
     secret(TOKEN)
     return lambda: secret(TOKEN)
+
+
+def isolation(said: str | None, trust: bool) -> Isolated:
+    """What code of an experiment's own runs in, as the operator says; where they do not, it is
+    what works on this machine. Raises Unset where they say two things."""
+    if trust and said not in (None, "trusted"):
+        raise Unset(f"--trust-approved-code and --isolation {said} contradict each other.")
+    if trust or said == "trusted":
+        return "trusted"
+    if said == "bubblewrap":
+        return "bubblewrap"
+    if said == "none":
+        return ""
+    if words := isolate.probe():
+        log.warning(
+            "%s Own code of experiments is refused. If it works on Ray's machines, say "
+            "--isolation bubblewrap.",
+            words,
+        )
+        return ""
+    return "bubblewrap"
+
+
+def login(said: str, credentials: Callable[[], str], api: str) -> str:
+    """The login that these credentials speak with: the bot knows its own words by it. Raises Unset
+    where GitHub does not tell, or tells of another one than is `said`; Later."""
+    if isinstance(credentials, AppAuth):
+        mine = credentials.login()
+        if said not in ("", mine):
+            raise Unset(f"REGATTA_BOT says {said}, and the App speaks as {mine}. Leave it out.")
+        return mine
+    if said:
+        return said
+    try:
+        return str(Wire(api).send("GET", "/user", credentials()).found["login"])
+    except (Refused, Moved, Unauthorized, Forbidden, KeyError, TypeError) as error:
+        raise Unset(
+            f"GitHub does not tell whose {TOKEN} is ({error}). Let REGATTA_BOT say the login that "
+            "it speaks with."
+        ) from error
 
 
 def ray_token_file(named: Path | None) -> Path:

@@ -19,7 +19,7 @@ from bot import deployment
 from runner import isolate
 from runner.cluster import BadCluster, load
 from runner.launch import LOOK
-from runner.store import Store, StoreError
+from runner.store import NoStore, Store, StoreError
 
 SHORTEST_SECRET = 24  # characters
 LEAST_FREE = 2 << 30  # bytes of a store's disk
@@ -73,6 +73,8 @@ class Deployment:
     url: str = ""  # where the bot answers, as GitHub reaches it
     cluster: Path | None = None
     actions: bool = False
+    bot: str = ""  # the login that the bot is said to have
+    isolation: str = ""  # what is said to run own code on Ray's machines
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=LOOK, trust_env=False))
     probe: Callable[[], str] = isolate.probe  # why own code cannot be isolated here
 
@@ -126,6 +128,13 @@ def secret_files(of: Deployment) -> Finding:
     if missing:
         there = _listed(missing)
         return Finding(False, f"{there} is not there.", f"Create it, or name another: {there}.")
+    if shown := [file for file in files if isolate.shows(file)]:
+        there = _listed(shown)
+        return Finding(
+            False,
+            f"code of experiments can read {there}: it lies among programs and libraries.",
+            f"Move {there} to /etc/regatta, and let the settings name it there.",
+        )
     wide = [file for file in files if file.stat().st_mode & 0o077]
     if wide:
         modes = ", ".join(f"{file} has mode {_mode(file)}" for file in wide)
@@ -154,16 +163,22 @@ def _usable(place: str, variable: str) -> Finding:
     )
     name = f"doctor/{secrets.token_hex(8)}"
     try:
-        opened = Store(place)
+        opened = Store(place, make=Path(place).is_dir())  # else a name with a slip would be made
         if not opened.create(name, b"{}\n") or opened.create(name, b"{}\n"):
             return Finding(False, f"{place} does not keep files once created.", f"{another}.")
         opened.remove(name)
         opened.prune("doctor")
+    except NoStore:
+        mend = f"If the name is right, start the bot, which makes it. {another}."
+        return Finding(False, f"there is no store at {place}.", mend)
     except (StoreError, OSError) as error:
         return Finding(False, f"{place} cannot be written: {error}", f"{another}.")
     if place.startswith("gs://"):
         return Finding(True, f"{place} keeps what is created in it.")
     folder = Path(place)
+    if isolate.shows(folder):
+        words = f"code of experiments can read {place}: it lies among programs and libraries."
+        return Finding(False, words, f"{another}; not below /usr or Python's own folder.")
     if folder.stat().st_mode & 0o007:
         words = f"everybody on this machine can read {place} (mode {_mode(folder)})."
         return Finding(False, words, f"`chmod o-rwx {place}`")
@@ -226,17 +241,27 @@ def ray_asks_for_a_token(of: Deployment) -> Finding:
             f"Ray at {of.ray_address} takes jobs from whoever reaches it.",
             "Start Ray with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.",
         )
+    if answer.status_code not in (401, 403):
+        words = f"without a token, {of.ray_address} answers {answer.status_code}."
+        mend = "Let REGATTA_RAY_ADDRESS name Ray's dashboard itself; look into Ray's logs."
+        return Finding(False, words, mend)
     return Finding(True, "nobody gets in without it.")
 
 
 def bubblewrap(of: Deployment) -> Finding:
-    """Whether experiments' own code can be isolated on this machine."""
+    """Whether experiments' own code can be isolated: on this machine, if nobody says where."""
+    if of.isolation == "bubblewrap":
+        words = "is said to be on each of Ray's machines, which look for it before they run any."
+        return Finding(True, words)
+    if of.isolation:
+        how = "isolated by nothing" if of.isolation == "trusted" else "refused"
+        return Finding(True, f"is not asked for: own code is {how}, as is said.")
     if why := of.probe():
         return Finding(
             False,
             f"own code of experiments cannot be isolated: {why}",
-            "`apt-get install --yes bubblewrap` on each machine of Ray's; or have only experiments "
-            "without own code.",
+            "`apt-get install --yes bubblewrap` on each machine of Ray's, and if this is none, let "
+            "REGATTA_ISOLATION say bubblewrap; or have only experiments without own code.",
         )
     return Finding(True, "isolates own code on this machine; Ray's other machines need it, too.")
 

@@ -2,6 +2,7 @@
 what became of its deliveries, the clock, and the files of the default branch."""
 
 import base64
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -126,6 +127,10 @@ def key(asker: Asker) -> Finding:
         found = asker.as_app("/app")
     except (No, deployment.Unset) as error:
         return Finding(False, f"the App cannot sign in: {error}.", mend)
+    mine = f"{found['slug']}[bot]"
+    if asker.of.bot not in ("", mine):
+        words = f"the App speaks as {mine}, and REGATTA_BOT says {asker.of.bot}."
+        return Finding(False, words, "Leave REGATTA_BOT out: the bot asks GitHub for its login.")
     return Finding(True, f"signs in as {found['slug']}.")
 
 
@@ -221,10 +226,13 @@ def token(asker: Asker) -> Finding:
     except (No, deployment.Unset) as error:
         mend = (
             f"Set {deployment.TOKEN} to a token that reads {asker.of.repository} and writes its "
-            "issues, pull requests, checks and contents; or name an App by REGATTA_APP_ID."
+            "issues, pull requests and contents; or name an App by REGATTA_APP_ID."
         )
         return Finding(False, f"{asker.of.repository} is closed to it: {error}.", mend)
-    return Finding(True, f"opens {asker.of.repository}.")
+    if asker.of.actions:
+        return Finding(True, f"opens {asker.of.repository}.")
+    words = "but makes no check runs, and so no buttons: GitHub leaves these to Apps."
+    return Finding(True, f"opens {asker.of.repository}, {words}")
 
 
 def policy(asker: Asker) -> Finding:
@@ -248,7 +256,12 @@ def form(asker: Asker) -> Finding:
 
 def labels(asker: Asker) -> Finding:
     """Whether the lab's labels are there, with their colors."""
-    there = {one["name"] for one in asker.as_bot("/labels?per_page=100")}
+    there: set[str] = set()
+    for page in itertools.count(1):
+        found = asker.as_bot(f"/labels?per_page=100&page={page}")
+        there |= {one["name"] for one in found}
+        if len(found) < 100:
+            break
     if missing := [name for name in init.labels() if name not in there]:
         mend = f"`regatta init --repository {asker.of.repository}`"
         return Finding(False, f"missing are {', '.join(missing)}.", mend)

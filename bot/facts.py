@@ -87,6 +87,7 @@ class Review:
     commit: str | None  # full SHA of what was reviewed
     at: datetime
     body: str
+    node: str = ""  # its id in GraphQL
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,12 @@ from bot.lists import Found as Found
 from bot.lists import Lists, moment, person
 from bot.lists import Seen as Seen
 from bot.repository import PAGE
+from bot.wire import Forbidden as Forbidden
 from bot.wire import Gone as Gone
 from bot.wire import Later as Later
 from bot.wire import Refused as Refused
 
+EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
 MOST_COMPARED = 300  # files that GitHub lists of a comparison
 
 
@@ -100,6 +102,7 @@ class GitHub(Lists):
                 commit=review["commit_id"],
                 at=moment(review["submitted_at"]),
                 body=review["body"] or "",
+                node=review["node_id"],
             )
             for review in self._pages(f"/pulls/{number}/reviews")
             if review.get("submitted_at")  # a pending one is seen by its author only
@@ -111,6 +114,15 @@ class GitHub(Lists):
             return next((review for review in self.reviews(number) if review.id == id), None)
         except Gone:
             return None
+
+    def unedited(self, review: Review) -> bool:
+        """Whether GitHub says that the review's text was never changed; only GraphQL tells."""
+        try:
+            answer = self._graphql(EDITED, {"id": review.node})
+        except (Refused, Forbidden):
+            return False
+        node = (answer.get("data") or {}).get("node") or {}
+        return "lastEditedAt" in node and node["lastEditedAt"] is None
 
     def committers(self, number: int) -> frozenset[int]:
         """Ids of who opened the pull request and of who wrote or committed its commits.
@@ -196,12 +208,13 @@ class GitHub(Lists):
         """The names of an issue's labels."""
         return [label["name"] for label in self._pages(f"/issues/{number}/labels")]
 
-    def my_comments(self, number: int, ending: str) -> list[Made]:
-        """The bot's own comments on a thread that end with the marker `ending`, oldest first."""
+    def my_comments(self, number: int, ending: str, login: str | None = None) -> list[Made]:
+        """The comments of the bot's own, or of that `login`, on a thread that end with the marker
+        `ending`, oldest first."""
         return [
             Made(comment["id"], moment(comment["created_at"]))
             for comment in self._pages(f"/issues/{number}/comments")
-            if person(comment["user"]).login == self.bot
+            if person(comment["user"]).login in (self.bot, login)
             and (comment["body"] or "").endswith(ending)
         ]
 

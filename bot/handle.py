@@ -20,13 +20,12 @@ from runner.store import Store
 
 MAY_TAKE = 300.0  # seconds of work in one invocation
 WAIT_TO_LEAD = 60.0  # seconds; a leader that is gone is noticed within 45
-BOT = "github-actions[bot]"  # the login that the token of Actions speaks with
 # Actions' name for events, where it is another one than that of deliveries.
 EVENTS = {"pull_request_target": "pull_request"}
 
 log = logging.getLogger("regatta.handle")
 
-Ended = Literal["done", "another leads", "time is over"]
+Ended = Literal["done", "another leads", "GitHub is away", "time is over"]
 
 
 class NoEvent(Exception):
@@ -104,7 +103,7 @@ def work(
         wait = reconciler.work()
         while not reconciler.leads:
             if monotonic() - began > WAIT_TO_LEAD:
-                return "another leads"
+                return "GitHub is away" if reconciler.holds else "another leads"
             sleep(1.0)
             wait = reconciler.work()
         until = monotonic() + may_take

@@ -9,15 +9,14 @@ its own (`Message.key`). Of what is dealt with nothing is read again but the pus
 costs the same on a thread with ten thousand comments.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bot import intake
 from bot.facts import Message, Push, Said, ThreadId
 from bot.intake import Delivery
 from runner import record
+from runner.files import StoreFault
 from runner.record import Record
 from runner.store import Store
 
@@ -42,7 +41,13 @@ def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
     """Put a delivery in the inbox. False if it was there, or was dealt with, before."""
     if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
         return False
-    return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+    try:
+        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+    except StoreFault as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        # Who leads has removed the thread's empty folder just now.
+        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
 
 
 def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
@@ -72,6 +77,7 @@ def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
     data = store.peek(path)
     store.create(f"records/handled/{_place(id)}/{unheard.name}.json", data or b"{}\n")
     store.remove(path)
+    store.prune(f"records/inbox/{_place(id)}")
 
 
 def tidy(store: Store, repository: int) -> None:
@@ -79,6 +85,7 @@ def tidy(store: Store, repository: int) -> None:
     for id, name in list(waiting(store, repository)):
         if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
             store.remove(f"records/inbox/{_place(id)}/{name}.json")
+    store.prune(f"records/inbox/{repository}")
 
 
 def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
@@ -146,11 +153,8 @@ def _order(heard: Unheard) -> tuple[datetime, int, int, str]:
 def _read(store: Store, path: str) -> Delivery | None:
     data = store.peek(path)
     try:
-        found = json.loads(data or b"")
-        if isinstance(found, dict) and "payload" in found:  # as kept by an earlier version
-            return intake.read(found["event"], found["payload"])
-        return Delivery.model_validate(found)
-    except (ValueError, RecursionError, KeyError):
+        return Delivery.model_validate_json(data or b"")
+    except (ValueError, RecursionError):
         return None
 
 

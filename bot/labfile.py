@@ -39,7 +39,6 @@ class Rules(Record):
     kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all of the lab's
     # Wall-clock hours after which an execution is stopped whose duration nobody can estimate.
     hours_without_estimate: Annotated[float, Field(gt=0)] = 4.0
-    apps: tuple[str, ...] = ()  # bots and apps that may command, by slug
 
 
 class Policy(Rules):

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from bot.repository import PAGE, Repository
-from bot.wire import Gone, Later
+from bot.wire import Later
 from runner.record import Person
 
 
@@ -33,15 +33,6 @@ class Seen:
     pull: bool
     open: bool
     changed: datetime
-
-
-@dataclass(frozen=True)
-class Mine:
-    """One of the bot's own comments."""
-
-    id: int
-    at: datetime
-    body: str
 
 
 @dataclass(frozen=True)
@@ -91,17 +82,6 @@ class Lists(Repository):
                 open=issue["state"] == "open",
                 changed=moment(issue["updated_at"]),
             )
-
-    def my_marked(self, number: int) -> list[Mine]:
-        """The bot's own comments on a thread, oldest first; none where the thread is gone."""
-        try:
-            return [
-                Mine(comment["id"], moment(comment["created_at"]), comment["body"] or "")
-                for comment in self._pages(f"/issues/{number}/comments")
-                if comment["user"] and comment["user"]["login"] == self.bot
-            ]
-        except Gone:
-            return []
 
     def app_deliveries(self, cursor: str | None = None) -> tuple[list[Attempt], str | None]:
         """A page of the attempts at deliveries to the App, newest first, of all its repositories;

@@ -43,7 +43,12 @@ LEADS = Gauge(
 )
 STOOD_STILL = Gauge(
     "regatta_loop_stood_still_seconds",
-    "Since the loop last came around; it does so every second, or after a look.",
+    "Since the loop last came around and all was well; with much to do it takes some seconds.",
+    registry=REGISTRY,
+)
+STUMBLES = Counter(
+    "regatta_stumbles",
+    "Rounds of the loop that failed as a whole: the store is full or away, say.",
     registry=REGISTRY,
 )
 

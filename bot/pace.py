@@ -10,6 +10,7 @@ may not write now is told when to come again, and does something else until then
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from bot.facts import Action, Check, Drive, Label, Picture, React, Say, Show, Thread, Write
 
@@ -19,6 +20,7 @@ FIGURES, STATE, ANSWER = range(3)  # importances
 GROWS_AFTER = 300.0  # seconds of waiting by which an importance is one higher
 SHORTEST = 0.05  # seconds to wait; less is no wait by a clock that is read twice
 FORGOTTEN_AFTER = 60.0  # seconds after its time at which who did not come again is not expected
+LONGEST_RETRY = timedelta(minutes=5)
 PICTURE_WRITES = 4  # a blob, a tree, a commit, a reference
 
 
@@ -47,6 +49,33 @@ class _Waiting:
     def grown(self, now: float) -> int:
         """Its importance by now."""
         return min(self.importance + int((now - self.since) // GROWS_AFTER), ANSWER)
+
+
+class PutOff:
+    """What GitHub did not take is put off, each time for longer, so that it holds up nothing else
+    on its thread. A claim that is open is `bot.act`'s to say again, and not among this."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[Hashable, str], tuple[float, float]] = {}  # (when, seconds)
+
+    def put(self, of: Hashable, key: str, wait: timedelta, now: float) -> float:
+        """Put off `key` of a thread for at least so long; seconds."""
+        _, before = self._until.get((of, key), (0.0, 0.0))
+        seconds = max(wait.total_seconds(), min(2 * before, LONGEST_RETRY.total_seconds()))
+        self._until[of, key] = (now + seconds, seconds)
+        return seconds
+
+    def left(self, of: Hashable, now: float) -> dict[str, float]:
+        """What of a thread is put off: seconds that are left."""
+        return {
+            key: until - now
+            for (thread, key), (until, _) in self._until.items()
+            if thread == of and until > now
+        }
+
+    def forget(self, of: Hashable, key: str) -> None:
+        """It was done."""
+        self._until.pop((of, key), None)
 
 
 class Pace:

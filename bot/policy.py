@@ -199,9 +199,8 @@ def _known_person(case: Case) -> str:
 
 def _not_bot(case: Case) -> str:
     for act in case.acts:
-        slug, is_bot, _ = act.by.login.lower().partition("[bot]")
-        if is_bot and slug not in {app.lower() for app in case.policy.apps}:
-            return f"{act.by.login} is an app that the lab's policy does not name"
+        if act.by.login.lower().endswith("[bot]"):
+            return f"{act.by.login} is an app, and no person"
     return ""
 
 

@@ -16,25 +16,41 @@ from bot import aside, follow, heard, logs, metrics, notices, restore, sweep
 from bot.act import Actor
 from bot.asked import Asked
 from bot.decide import POLL_EVERY, Due, decide
-from bot.facts import Action, Drive, Isolated, Picture, Question, Thread, ThreadId, Write
-from bot.github import GitHub, Later, Refused
+from bot.facts import (
+    Action,
+    Check,
+    Drive,
+    Isolated,
+    Picture,
+    Question,
+    Say,
+    Thread,
+    ThreadId,
+    Write,
+)
+from bot.github import Forbidden, GitHub, Later, Refused
 from bot.heard import Unheard
 from bot.observe import Observer
-from bot.pace import PICTURE_WRITES, Pace, importance
+from bot.pace import LONGEST_RETRY, PICTURE_WRITES, Pace, PutOff, importance
 from runner import drive, lifecycle
 from runner.cluster import Described
+from runner.launch import RayError
 from runner.leases import Leadership, LeaseWatch
-from runner.store import Store
+from runner.store import Store, StoreError
 from runner.turns import Turns
 
 MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
 LIST_EVERY = 5.0  # seconds between two looks into the inbox for what another process took
+ONE_ROUND = 5.0  # seconds of looking at threads before the loop comes around
 MOST_FAILURES = 10  # in a row, over more than half an hour, before a delivery is set aside
 MOST_ROUNDS = 100  # of one look; more means that two rules disagree
 RETRY = timedelta(seconds=10)
-LONGEST_RETRY = timedelta(minutes=5)
 
 log = logging.getLogger("regatta.reconcile")
+
+
+class _Blamed(Exception):
+    """A look at some deliveries failed, and that may be their doing."""
 
 
 class Reconciler:
@@ -70,25 +86,31 @@ class Reconciler:
         self._pace = Pace()
         github.on_write = self._pace.wrote
         self._leadership = Leadership(store, "bot", monotonic)
-        self.came_around = monotonic()  # when the loop last did
+        self.came_around = monotonic()  # when the loop last did, and all was well
         self._on_records = on_records
         self._added = False
         self._monotonic = monotonic
         self._due: dict[ThreadId, float] = {}
         self._failures: dict[ThreadId, int] = {}
+        self._blamed: dict[ThreadId, int] = {}  # of these, the deliveries' own
+        self._put_off = PutOff()
         self._woken = threading.Condition()
         self._recorded = _Recorded(store)
         self._tries = aside.Tries(store)
         self._sweeper = sweep.Sweeper(store, github, sweep_every, ray)
-        self._ray = ray
-        self._leads = False
+        self._leads = self._holds = self._stumbles = False
         self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
         self._listed_at = float("-inf")
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads, as of its last `work`."""
-        return self._leads
+        """Whether this process leads, as of its last `work`; one that stumbles leads nobody."""
+        return self._leads and not self._stumbles
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is this process's turn to lead, be GitHub there or not."""
+        return self._holds
 
     def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
         """Look at a thread, now or a while from now."""
@@ -98,14 +120,17 @@ class Reconciler:
             self._woken.notify()
 
     def work(self) -> float | None:
-        """Look at every thread that is due; seconds until the next one is, None if none will be."""
+        """Look at the threads that are due, for a while; seconds until there is more to do, None
+        if there will be nothing."""
         try:
             if not self._lead():
                 return 1.0
         except (Later, Refused) as error:
             log.info("GitHub cannot be asked what was missed: %s", error)
             return error.wait.total_seconds() if isinstance(error, Later) else 60.0
-        while (id := self._next()) is not None:
+        # Threads with something that lives are due again and again: the round has to end.
+        until = self._monotonic() + ONE_ROUND
+        while self._monotonic() < until and (id := self._next()) is not None:
             self._look_safely(id)
             if not self._leadership.held():
                 return 1.0
@@ -118,7 +143,8 @@ class Reconciler:
 
     def _lead(self) -> bool:
         """Whether this process leads; at the beginning, take stock of what is there."""
-        if not self._leadership.held():
+        self._holds = self._leadership.held()
+        if not self._holds:
             self._leads = False
             return False
         if not self._leads:
@@ -139,8 +165,6 @@ class Reconciler:
         """Before the first look: do the records go as far as what GitHub and Ray show?"""
         heard.tidy(self._store, self._github.id)
         sweep.restored(self._store, self._github)
-        if self._ray is not None:
-            restore.stop_orphans(self._store, self._ray)
         for id in self._observer.threads():
             self.wake(id)
 
@@ -151,15 +175,23 @@ class Reconciler:
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set, then let the next one lead."""
         while not stop.is_set():
-            self.came_around = self._monotonic()
-            try:
-                wait = self.work()
-            except Exception:  # a full disk, say: nothing is lost by looking again
-                log.exception("the reconciler stumbled; it goes on")
-                wait = 1.0
+            wait = self.come_around()
             with self._woken:
                 self._woken.wait(timeout=min(wait if wait is not None else 1.0, 1.0))
         self.release()
+
+    def come_around(self) -> float | None:
+        """`work`, whatever happens; seconds until it has more to do."""
+        try:
+            wait = self.work()
+        except Exception:  # a full disk, say: nothing is lost by looking again
+            log.exception("the reconciler stumbled; it goes on")
+            metrics.STUMBLES.inc()
+            self._stumbles = True
+            return 1.0
+        self._stumbles = False
+        self.came_around = self._monotonic()
+        return wait
 
     def release(self) -> None:
         """Let the next one lead at once."""
@@ -183,47 +215,58 @@ class Reconciler:
         try:
             with metrics.looking(Later):
                 again = self._look(id)
-            self._failures.pop(id, None)
         except Later as error:
             log.info("thread %s: GitHub says later: %s", id.number, error)
-            again = error.wait
-        except Exception:
+            self.wake(id, error.wait)
+        except Exception as error:
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
-            if times >= MOST_FAILURES:
-                self._give_up(id, f"it could not be looked at {times} times in a row")
-            again = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
-        if again is not None:
-            self.wake(id, again)
+            self.wake(id, min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY))
+            if isinstance(error, _Blamed):
+                times = self._blamed[id] = self._blamed.get(id, 0) + 1
+                if times >= MOST_FAILURES:
+                    self._give_up(id, f"it could not be looked at {times} times")
+        else:
+            self._failures.pop(id, None)
+            self._blamed.pop(id, None)
+            if again is not None:
+                self.wake(id, again)
 
     def _give_up(self, id: ThreadId, why: str) -> None:
         """Set the first delivery of a thread aside: the thread must not stand still for ever."""
         for one in heard.unhandled(self._store, id)[:1]:
             aside.put(self._store, id, one, self._github.now(), why)
-            self._failures.pop(id, None)
+            self._blamed.pop(id, None)
 
     def _look(self, id: ThreadId) -> timedelta | None:
         again = self._carry_on(id)
-        unsure = self._actor.finish(id)
-        if unsure is not None:
-            return min(unsure, again) if again else unsure
+        if not self._actor.finish(id):
+            return _soonest(again, self._actor.again(id))
         waiting = heard.unhandled(self._store, id)
         ends = self._tries.ended_by(id, waiting)
         for one in ends:
             why = f"it ended the process {aside.MOST_ENDS} times"
             aside.put(self._store, id, one, self._github.now(), why)
         turn = self._tries.turn(id, [one for one in waiting if one not in ends])
+        each = len(turn) != len(waiting) - len(ends)
         with self._tries.around(id, turn):
-            if len(turn) == len(waiting) - len(ends):
-                return self._look_at(id, None)
-            again = self._look_at(id, {one.name for one in turn})
-        left = len(heard.unhandled(self._store, id))
+            try:
+                again = self._look_at(id, {one.name for one in turn} if each else None)
+            except (Later, RayError, StoreError, OSError):
+                raise
+            except Exception as error:
+                raise _Blamed(str(error)) from error
+        left = len(heard.unhandled(self._store, id)) if each else 0
         # What has to wait for its turn to be written is not through with yet.
-        return timedelta(0) if 0 < left < len(waiting) - len(ends) else again
+        if 0 < left < len(waiting) - len(ends):
+            return timedelta(0)
+        return _soonest(again, self._actor.again(id))
 
     def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
         """Look at a thread and, if there is an `only`, at no other delivery's commands."""
-        postponed: dict[str, float] = {}  # what may not be written yet: seconds to wait
+        postponed = self._put_off.left(
+            id, self._monotonic()
+        )  # what may not be written yet: seconds to wait
         for _ in range(MOST_ROUNDS):
             thread, deliveries, due = self._decide(id, only, postponed)
             again = due.look_again
@@ -249,9 +292,8 @@ class Reconciler:
                 break  # Ray takes its time; what it made of it is seen at the next look
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
-        later = [wait for wait in (again, self._actor.weed(id)) if wait is not None]
-        later += [timedelta(seconds=wait) for wait in postponed.values()]
-        return min(later) if later else None
+        later = [timedelta(seconds=wait) for wait in postponed.values()]
+        return _soonest(again, self._actor.weed(id), *later)
 
     def _act(self, thread: Thread, action: Action, postponed: dict[str, float]) -> bool:
         """Do an action. False: it has to wait for its turn to be written, see `postponed`."""
@@ -262,7 +304,17 @@ class Reconciler:
             if wait := self._pace.wait(what, level, self._monotonic(), writes):
                 postponed[action.key] = wait
                 return False
-        self._actor.act(thread, action)
+        key = getattr(action, "key", "")
+        try:
+            self._actor.act(thread, action)
+        except Later as error:
+            if not isinstance(action, Say | Check):  # a claim that is open is the actor's to finish
+                postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
+            if isinstance(error, Forbidden):  # which says nothing of the others
+                log.warning("%s is not permitted: %s", key, error)
+                return False
+            raise
+        self._put_off.forget(thread.id, key)
         _tell(action)
         self._added = self._added or isinstance(action, Write | Drive)
         return True
@@ -283,8 +335,9 @@ class Reconciler:
             due = decide(thread, self._recorded, postponed)
             if not due.questions:
                 return thread, deliveries, due
-            for action in due.actions:  # 👀
-                self._act(thread, action, postponed)
+            with logs.about(deliveries=[one.name for one in deliveries]):
+                for action in due.actions[:MOST_AT_ONCE]:  # 👀
+                    self._act(thread, action, postponed)
             for question in due.questions:
                 answers[question] = self._asked.answer(id, question)
 
@@ -311,6 +364,11 @@ class Reconciler:
             for issue in {plan.plan.preregistration for plan in thread.plans if plan.plan}:
                 if issue is not None:
                     self.wake(ThreadId(thread.id.repository, issue))
+
+
+def _soonest(*waits: timedelta | None) -> timedelta | None:
+    """The shortest of the waits, if there is any."""
+    return min((wait for wait in waits if wait is not None), default=None)
 
 
 def _tell(action: Action) -> None:

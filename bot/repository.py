@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from bot.wire import Answer, Gone, Later, Moved, Refused, Unauthorized, Wire
+from bot.wire import GRAPHQL, Answer, Gone, Later, Moved, Refused, Unauthorized, Wire
 from runner import faults
 
 PAGE = 100
@@ -68,15 +68,10 @@ class Repository:
         return found
 
     def _thread(self, path: str) -> Any:
-        """An issue or a pull request; None if it is gone. Raises Later where the whole repository
-        cannot be seen, which says nothing of its threads."""
+        """An issue or a pull request; None if it is gone."""
         try:
             return self._get(path)
         except Gone:
-            try:
-                self._know(self._get(""))
-            except Gone as gone:
-                raise Later(f"the repository {self.name} cannot be seen: {gone}") from gone
             return None
 
     def _get(self, path: str, **query: str) -> Any:
@@ -108,6 +103,19 @@ class Repository:
     def _ask(
         self, verb: str, path: str, query: dict[str, str] | str = "", body: Any = None
     ) -> Answer:
+        """Raises Later instead of Gone where the whole repository cannot be seen (which an
+        installation's owner may have chosen): that says nothing of what is in it."""
+        try:
+            return self._ask_there(verb, path, query, body)
+        except Gone as gone:
+            if self.id is None:
+                raise
+            if not path:
+                raise Later(f"the repository {self.name} cannot be seen: {gone}") from gone
+            self._know(self._get(""))
+            raise
+
+    def _ask_there(self, verb: str, path: str, query: dict[str, str] | str, body: Any) -> Answer:
         try:
             return self._send(verb, f"/repos/{self.name}{path}", query, body)
         except Moved as moved:
@@ -116,6 +124,8 @@ class Repository:
 
     def _follow(self, location: str) -> None:
         """The repository has another name, or what was asked about is in another one."""
+        if not location:
+            raise Later("the answer leads out of GitHub's API, as that of a proxy may")
         found = re.match(r"/repositories/([0-9]+)(?=/|$)", location)
         if found is None or self.id not in (None, int(found[1])):
             raise Gone(301, "it is in another repository now")
@@ -134,8 +144,17 @@ class Repository:
             self._credentials.renew(token)
         return self._wire.send(verb, path, self._credentials(), query=query, body=body)
 
+    def _graphql(self, query: str, variables: dict[str, str]) -> dict[str, Any]:
+        """What GraphQL answers: its `data` and, where something is wrong, `errors`."""
+        asked = {"query": query, "variables": variables}
+        found = self._send("POST", GRAPHQL, "", asked).found
+        return found if isinstance(found, dict) else {}
+
     def _as_app(self, verb: str, path: str, query: dict[str, str] | str = "") -> Answer:
         """A request of the App itself. Raises Refused where the bot is no App."""
         if not isinstance(self._credentials, AppCredentials):
             raise Refused(401, "only a GitHub App is told what was delivered to it")
-        return self._wire.send(verb, path, self._credentials.app_token(), query=query)
+        try:
+            return self._wire.send(verb, path, self._credentials.app_token(), query=query)
+        except Moved as moved:
+            raise Later(f"{verb} {path} leads elsewhere: {moved.path}") from None

@@ -17,11 +17,13 @@ from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
 from bot.site.pages import build
-from runner import isolate, redact, signing, upload
+from runner import redact, signing, upload
 from runner.cluster import Described
 from runner.launch import RayAddress, RayJobs
 from runner.signing import Key
 from runner.store import Store
+
+ENDS_WITHIN = 10  # seconds for answers that are going on; then the lease has to be let go
 
 log = logging.getLogger("regatta.serve")
 
@@ -52,16 +54,6 @@ class Settings:
     log_form: logs.Form = "text"
 
 
-def isolation(trust_approved_code: bool) -> Isolated:
-    """What code of an experiment's own runs in: what its operator trusts, or what works here."""
-    if trust_approved_code:
-        return "trusted"
-    if words := isolate.probe():
-        log.warning("%s Own code of experiments is refused.", words)
-        return ""
-    return "bubblewrap"
-
-
 def create_app(settings: Settings) -> FastAPI:
     """The whole bot as one application; its reconciler lives as long as the application."""
     store = Store(settings.store, jobs=settings.jobs)
@@ -72,8 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
         bot=settings.bot,
         seconds_between_writes=settings.seconds_between_writes,
     )
-    secrets = (settings.webhook_secret, settings.old_secret, settings.credentials())
-    redact.hold(*secrets, _token(settings.ray), *redact.of_environment(os.environ))
+    redact.hold(*redact.of_environment(os.environ))
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
@@ -84,6 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
 
+    sweep.belongs(store, github)
     if settings.key:
         signing.keep(store, settings.key, github.now())
     rebuild()
@@ -140,15 +132,9 @@ def serve(settings: Settings) -> None:
             port=settings.port,
             log_config=None,
             access_log=False,
+            limit_concurrency=webhook.MOST_CONNECTIONS,
+            timeout_graceful_shutdown=ENDS_WITHIN,
         )
     finally:
         if end:
             end()
-
-
-def _token(ray: RayAddress) -> str:
-    """What its file holds, of which `RayJobs` says what is wrong."""
-    try:
-        return ray.token_file.read_text()
-    except OSError:
-        return ""

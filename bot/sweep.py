@@ -70,6 +70,22 @@ def restored(store: Store, github: GitHub) -> list[ThreadId]:
     return restore.adopt(store, own, now)
 
 
+class AnotherRepository(Exception):
+    """The records are of another repository; the message says of which."""
+
+
+def belongs(store: Store, github: GitHub) -> None:
+    """See that the records are of this repository. Who has taken the name that one gave up, by a
+    move, is not to have its lab. Raises AnotherRepository."""
+    known = record.names(store, "sweeps")
+    if known and str(github.id) not in known:
+        raise AnotherRepository(
+            f"{github.name} has the id {github.id}, and the records of {store.root} are of the "
+            f"repository with the id {', '.join(known)}. If that was renamed, name it as it is "
+            "called now; for another lab, name another store."
+        )
+
+
 def last_at(store: Store, repository: int) -> datetime | None:
     """Up to when everything was looked through; None if that was never done."""
     found = record.names(store, f"sweeps/{repository}")
@@ -179,9 +195,14 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
             number=id.number,
             pull=True,
             at=review.at,
-            # The list does not say whether a review was edited, and who may write here can do that.
             message=intake.said(
-                review.id, review.author, review.at, review.body, edited=True, commit=review.commit
+                review.id,
+                review.author,
+                review.at,
+                review.body,
+                # The list does not say whether it was, and who may write here can do that.
+                edited=bool(review.body) and not github.unedited(review),
+                commit=review.commit,
             ),
         )
         if heard.keep(store, id, f"swept-r{review.id}", said):
@@ -205,10 +226,10 @@ class Sweeper:
         self._every = every
         self._next: datetime | None = None
 
-    def work(self, *, now: bool = False) -> list[ThreadId]:
-        """The threads that something was found on; with `now`, look also where it is not time."""
+    def work(self) -> list[ThreadId]:
+        """The threads that something was found on, if it is time to look."""
         moment = self._github.now()
-        if self._every is None or (self._next and moment < self._next and not now):
+        if self._every is None or (self._next and moment < self._next):
             return []
         self._next = moment + self._every
         if self._ray is not None:

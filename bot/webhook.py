@@ -5,6 +5,7 @@ The signature is checked over the raw bytes before anything is parsed. What is k
 acknowledged and dropped. A 2xx is sent only once the record is on disk.
 """
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -12,10 +13,12 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from bot import heard, intake, logs, metrics
 from bot.facts import ThreadId
@@ -23,6 +26,10 @@ from bot.intake import Delivery
 from runner.store import Store, StoreError
 
 MOST_BYTES = 25 * 1024 * 1024  # GitHub's own cap on a payload
+LARGE = 1024 * 1024  # bytes; most payloads are a hundredth of that
+LARGE_AT_ONCE = 2  # the rest waits: before its signature is checked, a body is anybody's
+MAY_TAKE = 10.0  # seconds for a body to come, as GitHub waits no longer for the answer
+MOST_CONNECTIONS = 32
 log = logging.getLogger("regatta.webhook")
 
 
@@ -84,13 +91,20 @@ class Gate:
 
 def routes(gate: Gate) -> APIRouter:
     """`POST /webhook`."""
-    router = APIRouter()
+    router, large = APIRouter(), asyncio.Semaphore(LARGE_AT_ONCE)
 
     @router.post("/webhook")
     async def webhook(request: Request) -> Response:
-        body = await _capped(request)
-        if body is None:
+        length = request.headers.get("content-length", "")
+        if not re.fullmatch("[0-9]{1,12}", length):
+            return Response("The payload's length is not said.", 411)
+        if int(length) > MOST_BYTES:
             return Response("The payload is larger than 25 MB.", 413)
+        try:
+            async with asyncio.timeout(MAY_TAKE), large if int(length) > LARGE else nullcontext():
+                body = await request.body()
+        except (TimeoutError, ClientDisconnect):
+            return Response("The payload did not come in time.", 408)
         status, words = await run_in_threadpool(gate.receive, request.headers, body)
         return Response(words, status)
 
@@ -101,12 +115,3 @@ def verify(secret: str, body: bytes, signature: str) -> bool:
     """Whether `signature` (`sha256=…`) is that of `body`; compared in constant time."""
     expected = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
-
-
-async def _capped(request: Request) -> bytes | None:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            return None
-    return bytes(body)

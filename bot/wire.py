@@ -1,8 +1,9 @@
-"""One HTTP request to GitHub: GitHub's clock, its limits, and failures sorted into three.
+"""One HTTP request to GitHub: GitHub's clock, its limits, and failures sorted into four.
 
 `Gone` and `Refused` are final; `Later` is not, and after it nobody knows whether a write took
-effect. A request is sent once: nothing here repeats it, and no redirect is followed, since where a
-write goes must not be for others to say.
+effect; after `Forbidden`, which may last until somebody gives a permission, it has not. A request
+is sent once: nothing here repeats it, and no redirect is followed, since where a write goes must
+not be for others to say.
 """
 
 import time
@@ -19,7 +20,10 @@ import requests
 TIMEOUT = 20  # seconds for one request
 RETRY = timedelta(seconds=10)
 SLOW_DOWN = timedelta(seconds=60)  # where GitHub limits and does not say for how long
+GRAPHQL = "/graphql"  # the path that stands for it
 MOVED = (301, 302, 307, 308)
+# What GitHub says with a 403 where no permission would help.
+FINAL = ("locked", "must authenticate via a GitHub App", "Invalid app_id")
 
 
 class Later(Exception):
@@ -40,6 +44,11 @@ class Refused(Exception):
 
 class Gone(Refused):
     """What was asked about is not there (404, 410)."""
+
+
+class Forbidden(Later):
+    """This request, and no other, is not permitted (a 403 that is no limit); nothing took effect.
+    An operator may mend that."""
 
 
 class Unauthorized(Later):
@@ -67,6 +76,8 @@ class Wire:
 
     def __init__(self, api: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api.rstrip("/")
+        # On a server of one's own, GraphQL is beside REST's /api/v3 and not below it.
+        self._graphql = f"{self._api.removesuffix('/v3')}{GRAPHQL}"
         self._monotonic = monotonic
         self._session = requests.Session()
         self._session.auth = _as_it_is  # else requests takes a token from ~/.netrc
@@ -94,7 +105,7 @@ class Wire:
         query: Mapping[str, str] | str = "",
         body: Any = None,
     ) -> Answer:
-        """Send one request. Raises Later, Refused, Gone, Unauthorized or Moved."""
+        """Send one request. Raises Later, Forbidden, Refused, Gone, Unauthorized or Moved."""
         quiet = self._quiet_until - self._monotonic()
         if quiet > 0:
             raise Later("GitHub asked us to wait", timedelta(seconds=quiet))
@@ -107,7 +118,7 @@ class Wire:
         try:
             answer = self._session.request(
                 verb,
-                f"{self._api}{path}",
+                self._graphql if path == GRAPHQL else f"{self._api}{path}",
                 params=query or None,
                 json=body,
                 headers=headers,
@@ -150,12 +161,14 @@ class Wire:
             return Gone(status, message)
         if status == 401:
             return Unauthorized(f"{status}: {message}")
-        if status == 403 and "locked" in message:
+        if status == 403 and any(words in message for words in FINAL):
             return Refused(status, message)
         if status in (403, 429) and (wait := self._limited(answer.headers, message)):
             self._quiet_until = self._monotonic() + wait.total_seconds()
             return Later(f"{status}: {message}", wait)
-        if status in (403, 429) or status >= 500:
+        if status == 403:
+            return Forbidden(f"{status}: {message}", SLOW_DOWN)
+        if status == 429 or status >= 500:
             return Later(f"{status}: {message}")
         return Refused(status, message)
 

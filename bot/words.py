@@ -21,7 +21,7 @@ from bot.commands import Reading
 from bot.escape import code, fenced, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
 from runner import figures, foretell, predictions, record, reproduce, steps_view
-from runner.analysis import power, preregistered, promotion, verdicts
+from runner.analysis import entered, power, preregistered, promotion, verdicts
 from runner.analysis.preregistered import Registration, Review, Weighed
 from runner.analysis.text_diff import text_diff
 from runner.hardware import KINDS
@@ -53,7 +53,7 @@ def _rest(context: jinja2.runtime.Context, items: Collection[Any], most: int) ->
     return f"… and [{more}]({context['link']})" if context.get("link") else f"… and {more}"
 
 
-_jinja.globals.update(rest=_rest)
+_jinja.globals.update(rest=_rest, foreseen=entered.foreseen)
 _jinja.filters.update(
     upto=lambda items, most: list(items)[:most],
     text=text,
@@ -314,9 +314,13 @@ def hint(reading: Reading) -> str:
 
 def type_again(message: Message) -> str:
     """A command was found late, and nobody can say that it is still what its author wants."""
-    why = "it was edited since" if message.edited else "it is more than a day old"
+    edited, what = "it was edited since", "comment"
+    if message.via == "review":
+        what = "review"
+        edited = "it was edited since, or GitHub does not say that it was not"
+    why = edited if message.edited else "it is more than a day old"
     return (
-        f"**Please type it again:** I did not hear of this comment by {text(message.author.login)} "
+        f"**Please type it again:** I did not hear of this {what} by {text(message.author.login)} "
         f"when it was written ({message.at:%Y-%m-%d %H:%M} UTC), and {why}, so I do nothing on its "
         "word. If it is still wanted, a new comment does it."
     )

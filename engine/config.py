@@ -467,8 +467,8 @@ class DataConfig(Config):
 
     source: str = Field(
         min_length=1,
-        description="stdlib (Python's own standard library) or the path of a UTF-8 text file, "
-        "relative to the experiment's folder",
+        description="stdlib (Python's own standard library), lab-2026-11 (which ships with the "
+        "lab) or the path of a UTF-8 text file, relative to the experiment's folder",
     )
     tokenizer: Literal["byte"] = Field(default="byte", description="a token is a byte")
 

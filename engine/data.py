@@ -289,13 +289,18 @@ def validation_windows(
             f"windows of {seq_len} need {shortest_validation(seq_len, num_targets):,}; use a "
             "longer text or evaluate fewer tokens"
         )
-    count = -(-num_targets // seq_len)
-    last_start = length - seq_len - 1
-    starts_N = np.arange(count) * last_start // max(count - 1, 1)
+    starts_N = window_starts(length, seq_len, num_targets)
+    count = len(starts_N)
     places_NW = starts_N[:, None] + np.arange(seq_len + 1)
     found_NW = tokens[places_NW] if isinstance(tokens, np.ndarray) else tokens.read(places_NW)
     windows = found_NW.astype(np.int32)
     return windows, (np.arange(count * seq_len) < num_targets).reshape(count, seq_len)
+
+
+def window_starts(length: int, seq_len: int, num_targets: int) -> np.ndarray:
+    """Where in a split of `length` tokens the windows begin that score `num_targets` targets."""
+    count = -(-num_targets // seq_len)
+    return np.arange(count) * (length - seq_len - 1) // max(count - 1, 1)
 
 
 def smallest_dtype(vocab_size: int) -> Literal["uint8", "uint16", "uint32"]:

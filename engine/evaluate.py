@@ -45,13 +45,15 @@ def score(
     scored_NS: np.ndarray,
     token_bytes_V: np.ndarray | None = None,
     batch_size: int = 16,
+    seen: Callable[[int, Any], object] = lambda *_: None,
 ) -> Evaluation:
     """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens is
     about its token i + 1, and counts where `scored_NS` is true.
 
     `token_bytes_V` is how many bytes of text each token stands for; None: a token is a byte.
     `logits_of` always gets `batch_size` windows, the last ones filled up with zeros; that changes
-    speed only, up to rounding: the sum over tokens is in float64. Raises CannotScore.
+    speed only, up to rounding: the sum over tokens is in float64. `seen` is shown each batch's
+    first window's number and its logits. Raises CannotScore.
     """
     inputs_NS, targets_NS = windows_NW[:, :-1], windows_NW[:, 1:]
     nats = 0.0
@@ -59,9 +61,10 @@ def score(
         rows = slice(start, start + batch_size)
         fill = ((0, batch_size - len(inputs_NS[rows])), (0, 0))
         tokens_BS = np.pad(inputs_NS[rows], fill).astype(np.int32)
-        logits_BSV = jnp.asarray(logits_of(tokens_BS))
+        logits_BSV = _array(logits_of(tokens_BS))
         if start == 0:
             _check(logits_of, windows_NW, tokens_BS, logits_BSV)
+        seen(start, logits_BSV)
         nats_BS = np.asarray(_nats(logits_BSV, np.pad(targets_NS[rows], fill)), np.float64)
         nats += float(nats_BS[: len(targets_NS[rows])][scored_NS[rows]].sum())
     targets = targets_NS[scored_NS]
@@ -95,12 +98,10 @@ def bits_per_byte(
     """Score `num_targets` targets of the split `validation` (in an array, bytes) in windows of the
     model's seq_len, spread evenly, each without context. Raises WrongTokens if the split is too
     small, CannotScore if it has tokens beyond the model's vocabulary."""
-    config, token_bytes_V = decoder.config, None
-    if isinstance(validation, TokenStore):
-        of_bytes = validation.manifest.tokenizer_sha256 == byte_tokenizer().sha256
-        token_bytes_V = None if of_bytes else validation.tokenizer().token_bytes
+    config = decoder.config
+    token_bytes_V = token_bytes(validation) if isinstance(validation, TokenStore) else None
     windows_NW, scored_NS = validation_windows(validation, config.seq_len, num_targets)
-    batch_size = max(1, min(16, MOST_LOGITS // (config.seq_len * config.vocab_size)))
+    batch_size = rows_of_a_batch(config.seq_len, config.vocab_size)
     params = jax.device_put(params)
     return score(
         lambda tokens_BS: _logits(decoder, params, tokens_BS),
@@ -111,6 +112,17 @@ def bits_per_byte(
     )
 
 
+def token_bytes(tokens: TokenStore) -> np.ndarray | None:
+    """How many bytes of text each token stands for; None: each is one."""
+    of_bytes = tokens.manifest.tokenizer_sha256 == byte_tokenizer().sha256
+    return None if of_bytes else tokens.tokenizer().token_bytes
+
+
+def rows_of_a_batch(seq_len: int, vocab_size: int) -> int:
+    """How many windows are scored together."""
+    return max(1, min(16, MOST_LOGITS // (seq_len * vocab_size)))
+
+
 def load_params(path: Path, decoder: Model) -> Params:
     """The parameters in the checkpoint `<folder>/<step>`. Raises BadCheckpoint if it cannot be
     read or is of another model."""
@@ -119,7 +131,7 @@ def load_params(path: Path, decoder: Model) -> Params:
 
 
 def _check(
-    logits_of: LogitsOf, windows: np.ndarray, tokens_BS: np.ndarray, logits_BSV: jax.Array
+    logits_of: LogitsOf, windows: np.ndarray, tokens_BS: np.ndarray, logits_BSV: Any
 ) -> None:
     shape = logits_BSV.shape
     if len(shape) != 3 or shape[:2] != tokens_BS.shape:
@@ -138,7 +150,7 @@ def _check(
     targets_BR = tokens_BS[:, 1 : half + 1]
     before, after = (
         np.asarray(_nats(logits[:, :half], targets_BR))
-        for logits in (logits_BSV, jnp.asarray(logits_of(other_BS)))
+        for logits in (logits_BSV, _array(logits_of(other_BS)))
     )
     if np.abs(after - before).max(initial=0.0) > MOST_FORESIGHT:
         raise CannotScore(
@@ -152,9 +164,26 @@ def _logits(decoder: Model, params: Params, tokens_BS: jax.Array) -> jax.Array:
     return decoder.logits(params, tokens_BS)
 
 
-@jax.jit
-def _nats(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
+def _array(logits: Any) -> Any:
+    """As it is if it is NumPy's, which is scored without JAX: who only scores what another process
+    has computed starts none of JAX's threads, and may go on to fork."""
+    return logits if isinstance(logits, np.ndarray) else jnp.asarray(logits)
+
+
+def _nats(logits_BSV: Any, targets_BS: np.ndarray) -> Any:
     """−log softmax(logits)[target], float32."""
+    if not isinstance(logits_BSV, np.ndarray):
+        return _nats_by_jax(logits_BSV, targets_BS)
+    logits_BSV = logits_BSV.astype(np.float32)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        most_BS1 = logits_BSV.max(axis=2, keepdims=True)
+        sums_BS = np.exp(logits_BSV - most_BS1).sum(axis=2)
+        chosen_BS1 = np.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
+        return np.log(sums_BS) + most_BS1[:, :, 0] - chosen_BS1[:, :, 0]
+
+
+@jax.jit
+def _nats_by_jax(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
     logits_BSV = logits_BSV.astype(jnp.float32)
     chosen_BS1 = jnp.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
     return jax.nn.logsumexp(logits_BSV, axis=2) - chosen_BS1[:, :, 0]

@@ -17,6 +17,10 @@ from typing import Any
 import numpy as np
 
 VALIDATION_PART = 32  # a validation split is about one part in so many
+# Texts that ship with the lab and never change, unlike a Python's library. They lie where isolated
+# code does not see them.
+SHIPPED = ("lab-2026-11",)
+TEXTS = Path(__file__).parents[1] / "texts"
 
 
 class BadText(Exception):
@@ -28,7 +32,7 @@ class BadText(Exception):
 
 @dataclass(frozen=True)
 class Text:
-    """A text in two splits. `source` is as declared: "stdlib" or a relative path."""
+    """A text in two splits. `source` is as declared: "stdlib", a shipped one or a relative path."""
 
     source: str
     train: bytes
@@ -68,30 +72,55 @@ def shortest_validation(seq_len: int, num_targets: int) -> int:
 
 
 def read_text(source: str, folder: Path | None) -> Text:
-    """Read "stdlib", or a UTF-8 file at the relative path `source` below `folder`.
+    """Read "stdlib", one of SHIPPED, or a UTF-8 file at the relative path `source` below `folder`.
 
     stdlib: this Python's `*.py` files, sorted by relative path and concatenated as they are; a
     file is validation if the SHA-256 of its path begins with hex 00 to 07 (one in 32).
+    lab-2026-11: the lab's own files of that month (its bot, tests and docs), split alike.
     A file: validation is its last 1/32, begun at a line's start.
 
     Raises BadText.
     """
     if source == "stdlib":
         return _read_stdlib(Path(sysconfig.get_paths()["stdlib"]))
+    if source in SHIPPED:
+        return _split_files(source, _shipped_files(source))
     return _split_file(source, _read_file(source, folder))
 
 
 def _read_stdlib(root: Path) -> Text:
-    train, validation = bytearray(), bytearray()
-    for name, content in _stdlib_files(root):
-        held_out = sha256(name.encode()).digest()[0] < 256 // VALIDATION_PART
-        (validation if held_out else train).extend(content)
-    if not train or not validation:
+    text = _split_files("stdlib", _stdlib_files(root))
+    if not text.train or not text.validation:
         raise BadText(
             f"this Python's standard library at {root} has no readable source files; install "
             "Python with its sources"
         )
-    return Text("stdlib", bytes(train), bytes(validation))
+    return text
+
+
+def _split_files(source: str, files: Iterable[tuple[str, bytes]]) -> Text:
+    train, validation = bytearray(), bytearray()
+    for name, content in files:
+        held_out = sha256(name.encode()).digest()[0] < 256 // VALIDATION_PART
+        (validation if held_out else train).extend(content)
+    return Text(source, bytes(train), bytes(validation))
+
+
+def _shipped_files(source: str) -> Iterator[tuple[str, bytes]]:
+    """Name and content, sorted by name, of a text that ships with the lab."""
+    import zstandard
+
+    path = TEXTS / f"{source}.jsonl.zst"
+    try:
+        packed = path.read_bytes()
+    except OSError as error:
+        raise BadText(
+            f"{path}, which ships with the lab, cannot be read ({error}); copy the lab's folder "
+            "`texts` to where its packages lie"
+        ) from error
+    for line in zstandard.ZstdDecompressor().decompress(packed).splitlines():
+        file = json.loads(line)
+        yield file["name"], file["text"].encode()
 
 
 def _stdlib_files(root: Path) -> Iterator[tuple[str, bytes]]:

@@ -2,7 +2,8 @@
 
 The limit is generous, since it is there to end what never ends and not to cut short what is slow:
 some times what is expected at poor utilisation, and an hour at least. What nobody can estimate (the
-experiment's own code, steps that do not train) has a limit that the lab's policy sets.
+experiment's own code, steps that do not train) has a limit that the lab's policy sets. Where the
+experiment's author has declared a ceiling, nothing goes beyond that.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +33,16 @@ def limit_seconds(plan: Plan, hours_without_estimate: float) -> float:
     """Seconds after which the plan's execution is stopped, all its attempts together."""
     limit = max(LEAST, TIMES * plan.cost.seconds[1])
     trains = sum(step.do == "train" and not step.own for step in plan.steps.values())
+    ceiling = ceiling_seconds(plan)
     if plan.cost.uncounted or trains < len(plan.steps):
-        limit += hours_without_estimate * 3600
-    return limit
+        # Whoever approves the plan sees the ceiling, and it is set aside from their budget.
+        return ceiling or limit + hours_without_estimate * 3600
+    return min(limit, ceiling or limit)
+
+
+def ceiling_seconds(plan: Plan) -> float | None:
+    """The time by the clock in which the plan reaches its declared ceiling; None if it has none."""
+    return plan.ceiling_hours * 3600 / largest(plan).count if plan.ceiling_hours else None
 
 
 def device_hours(plan: Plan, seconds: float) -> float:

@@ -54,8 +54,10 @@ Function = Annotated[str, AfterValidator(_function)]
 class Tokenize(Config):
     """Texts to token stores, `train` and `validation`."""
 
-    source: Literal["stdlib"] | None = Field(
-        default=None, description="Python's own standard library, in the place of an input"
+    source: Literal["stdlib", "lab-2026-11"] | None = Field(
+        default=None,
+        description="in the place of an input: Python's own standard library, or a text that ships "
+        "with the lab",
     )
     tokenizer: Literal["byte", "bpe", "given"] = Field(
         default="byte",

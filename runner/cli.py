@@ -36,6 +36,7 @@ from runner.analysis import power
 from runner.cli_forecast import command as forecast
 from runner.cli_new import command as new
 from runner.cli_place import TheJobs, TheStore
+from runner.cli_replay import command as replay
 from runner.cli_reproduce import command as reproduce
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
@@ -54,6 +55,7 @@ app = typer.Typer(help="Plan and run experiments on this machine.", no_args_is_h
 app.add_typer(steps_app)
 app.command("forecast")(forecast)
 app.command("new")(new)
+app.command("replay")(replay)
 app.command("reproduce")(reproduce)
 app.command("simulate")(simulate)
 app.add_typer(store_app, name="store")

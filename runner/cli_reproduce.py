@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner import (
+    isolate,
     local_run,
     planning,
     provenance,
@@ -29,7 +30,7 @@ from runner.cli_place import found as found_store
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
 from runner.provenance import Account
-from runner.record import Ended, Execution, run_name
+from runner.record import Ended, Execution, Isolated, run_name
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -64,7 +65,8 @@ def command(
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
             if ray is None and (words := local_run.missing_devices(before.plan)):
                 _stop(BAD_INPUT, words)
-            name = local_run.begin(makes_in, before.plan, console, before.source)
+            kept = _isolation(before, console)
+            name = local_run.begin(makes_in, before.plan, console, before.source, kept)
             ray = ray or stack.enter_context(local_run.started(makes_in, console))
             watching = stack.enter_context(terminal.Watching(console))
             facts = local_run.turn(makes_in, ray, name, watching)
@@ -121,6 +123,17 @@ def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Sto
         words = "; ".join(changed[:MOST_CHANGED])
         _stop(BAD_INPUT, f"The code here is not that{at}, which {before.id} ran: {words}.")
     return fresh
+
+
+def _isolation(before: Execution, console: Console) -> Isolated:
+    """How code of the execution's own is kept apart: somebody else may have written it."""
+    if not (before.plan.own_code() or before.plan.compiled):
+        return ""
+    if not (words := isolate.probe()):
+        return "bubblewrap"
+    warning = f"code of the experiment's own runs as you do, and is not isolated: {words}"
+    console.print(warning, style="yellow", highlight=False, markup=False)
+    return ""
 
 
 def _made(store: Store, account: Account) -> dict[str, reproduce.Made]:

@@ -15,6 +15,7 @@ from runner import (
     checkout,
     faults,
     lifecycle,
+    measured,
     provenance,
     record,
     redact,
@@ -219,10 +220,11 @@ def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
 
 def _isolation(execution: record.Execution) -> Isolation:
     """How code of the experiment's own is kept apart. What somebody runs by hand on his own machine
-    is his; what a thread began says for itself, and if it does not, such code is refused."""
+    is his, unless it says otherwise, as what is reproduced does. What a thread began says for
+    itself, and if it does not, such code is refused."""
     if not (execution.plan.own_code() or execution.plan.compiled):
         return ""
-    return execution.isolation if execution.origin else "own machine"
+    return execution.isolation or ("" if execution.origin else "own machine")
 
 
 # ── Believing ────────────────────────────────────────────────────────────────────────────────
@@ -346,9 +348,12 @@ def _conclude(
     ends = training[-1].ended.runs if training and training[-1].ended else {}
     scores = evaluation[-1].ended.evaluated if evaluation and evaluation[-1].ended else {}
     unbelieved: list[str] = []
+    competing: tuple[record.EnteredRun, ...] = ()
     if execution.plan.steps:
         of_steps = training[-1].ended.steps if training and training[-1].ended else {}
         runs, unbelieved = step_runs.runs(store, execution, of_steps)
+        if execution.plan.speedrun:
+            competing = measured.runs(store, execution, of_steps, sum(_spans(store, facts)))
     else:
         runs = {
             (arm, seed): _run(store, facts, arm, seed, ends, scores)
@@ -372,22 +377,29 @@ def _conclude(
         refused=_few(refused),
         seconds=(now - training[0].claimed.at).total_seconds() if training else None,
         used=_used(store, facts),
+        entered=competing,
     )
     record.write(store, f"executions/{execution.id}/result", redact.cleaned(result))
 
 
 def _used(store: Store, facts: Facts) -> tuple[record.Used, ...]:
-    plan, execution = facts.execution.plan, facts.execution.id
+    plan = facts.execution.plan
     ends = {attempt.name: attempt.ended for attempt in facts.attempts if attempt.ended}
     if plan.steps:
         found = {name: end for ended in ends.values() for name, end in ended.steps.items()}
         return usage.of_steps(plan.steps, found)
-    began = {
-        name: record.read(store, f"executions/{execution}/{name}.started", record.Started)
-        for name in ends
-    }
-    spans = [(ends[name].at - start.at).total_seconds() for name, start in began.items() if start]
-    return usage.of_attempts(plan.resources, spans)
+    return usage.of_attempts(plan.resources, _spans(store, facts))
+
+
+def _spans(store: Store, facts: Facts) -> list[float]:
+    """Seconds that each attempt took, from its worker's beginning to its recorded end."""
+    spans = []
+    for attempt in facts.attempts:
+        path = f"executions/{facts.execution.id}/{attempt.name}.started"
+        start = record.read(store, path, record.Started)
+        if attempt.ended and start:
+            spans.append((attempt.ended.at - start.at).total_seconds())
+    return spans
 
 
 def _run(

@@ -7,11 +7,10 @@ Points of a sweep are given to a task a few at a time, where they are many: whoe
 them all, and while one is computed the task brings the others to disk.
 """
 
-import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from runner import checkpoints, children, graph, makers, planning
 from runner.builtins import BUILT_IN
+from runner.files import remove_tree
 from runner.gc import SCRATCH
 from runner.hardware import KINDS, takes_gang
 from runner.isolate import USUAL, Limits
@@ -286,8 +286,9 @@ def _nothing_left(scratch: Path) -> Iterator[None]:
         raise
     except makers.MakingFailed:
         for left in scratch.iterdir():
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
+            if left.is_dir() and not left.is_symlink():
+                with suppress(OSError):
+                    remove_tree(left)
         raise
 
 
@@ -321,7 +322,7 @@ def make(
             scratch=str(scratch),
             code=str(code) if step.own else "",
             resources=step.resources,
-            isolation=terms.isolation if step.own else "",
+            isolation=terms.isolation if step.private else "",
             limits=terms.limits,
         )
         child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()

@@ -12,12 +12,15 @@ import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 ELSEWHERE = "name another store with --store or REGATTA_STORE"
 FULL = (errno.ENOSPC, errno.EDQUOT)
+UNLISTED = (errno.ENAMETOOLONG, errno.EACCES)
+MAKERS = re.compile("steps/[^/]+/[^/]+/[^/]+")  # where makers of steps write
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 # What jobs read and write: all but records, pins, and the lease that says who leads.
 JOBS = re.compile(r"(work|steps|texts|code|cache)(/|$)|leases/(x|steps(/|$))")
@@ -196,11 +199,23 @@ class Disk:
         yield from self.tree(folder, deep)
 
     def tree(self, folder: str = "", deep: bool = True) -> Iterator[Entry]:
-        """The same, of any folder on disk."""
+        """The same, of any folder on disk. What a maker of a step has left, and nobody can list or
+        name, is an entry of its own, since own code may see to that; elsewhere it is a fault."""
         with in_words(f"{self.path(folder)} cannot be listed"):
             folders = [folder] if self.path(folder).is_dir() else []
             for inner in folders:  # which grows while we walk it
-                for name in sorted(os.listdir(self.path(inner))):  # noqa: PTH208
+                try:
+                    names = sorted(os.listdir(self.path(inner)))  # noqa: PTH208
+                    if inner and names:
+                        self.path(f"{inner}/{max(names, key=_length)}").lstat()
+                except FileNotFoundError:  # removed since it was listed
+                    continue
+                except OSError as error:
+                    if error.errno not in UNLISTED or not MAKERS.match(inner):
+                        raise
+                    yield Entry(inner, at=_written_at(self.path(inner)), folder=True)
+                    continue
+                for name in names:
                     name = f"{inner}/{name}" if inner else name
                     with contextlib.suppress(FileNotFoundError):  # removed since it was listed
                         found = self.path(name).lstat()
@@ -287,12 +302,59 @@ class Split:
         return self.part(name).local(name)
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, however deep it lies and whatever rights it has, of
+    which nobody writes to it any more. Does nothing where it is not there. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            os.fchmod(top, 0o700)
+            # Folders are moved up before they are emptied, so that no name becomes too long.
+            entries = [entry.name for entry in os.scandir(top)]
+            inner = [name for name in entries if not _unlinked(name, top)]
+            for name in inner:  # which grows while we walk it
+                os.chmod(name, 0o700, dir_fd=top)  # a folder, and none of ours has a link in it
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+                try:
+                    for entry in list(os.scandir(below)):
+                        if not _unlinked(entry.name, below):
+                            os.chmod(entry.name, 0o700, dir_fd=below)
+                            inner.append(moved := f"{secrets.token_hex(8)}")
+                            os.rename(entry.name, moved, src_dir_fd=below, dst_dir_fd=top)
+                finally:
+                    os.close(below)
+                os.rmdir(name, dir_fd=top)
+        finally:
+            os.close(top)
+        folder.rmdir()
+
+
+def _unlinked(name: str, folder: int) -> bool:
+    """Remove an entry of an open folder, if it is no folder itself."""
+    if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        return False
+    os.unlink(name, dir_fd=folder)
+    return True
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder that outlasts a power failure: its name is synced in the one above."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
+
+
+def _length(name: str) -> int:
+    return len(os.fsencode(name))
+
+
+def _written_at(folder: Path) -> float:
+    """When a folder was written to; now where it cannot be looked at, so that it is kept."""
+    try:
+        return folder.lstat().st_mtime
+    except OSError:
+        return time.time()
 
 
 def _link(draft: Path, target: Path) -> bool:

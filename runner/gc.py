@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from runner.files import in_words, remove_tree
 from runner.store import Entry, Store, StoreError, together
 
 HOUR = 3600.0  # seconds; far more than clocks of two machines differ, and than a lease stands still
@@ -131,7 +132,10 @@ def plan(facts: Facts, older_than: float = HOUR) -> list[Piece]:
     """
     pieces: dict[tuple[str, Literal["keep", "free"], str], list[Entry]] = defaultdict(list)
     for entry in facts.entries:
-        pieces[_judge(facts, entry.name)].append(entry)
+        judged = _judge(facts, entry.name)
+        if entry.folder and _names_a_part(facts, entry.name):
+            judged = entry.name, "keep", "it cannot be listed, and something in it is named"
+        pieces[judged].append(entry)
     found = []
     for (name, verdict, why), entries in pieces.items():
         youngest = facts.now - max(entry.at for entry in entries)
@@ -238,6 +242,12 @@ def _named(facts: Facts, parts: list[str]) -> str:
     return ""
 
 
+def _names_a_part(facts: Facts, folder: str) -> bool:
+    """Whether a pin or a record names something in a folder that is an entry as a whole."""
+    named = {*facts.strings, *(pin.path for pin in facts.pins.values())}
+    return any(one.startswith(f"{folder}/") for one in named)
+
+
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -277,7 +287,15 @@ def free(store: Store, pieces: Iterable[Piece]) -> int:
     """Remove all files of these pieces, and the folders that are empty then. Returns their bytes.
     Raises StoreError at the first that could not be removed; others may have gone."""
     gone = list(pieces)
-    together(lambda entry: store.remove(entry.name), [e for piece in gone for e in piece.entries])
+
+    def remove(entry: Entry) -> None:
+        if not entry.folder:
+            store.remove(entry.name)
+            return
+        with in_words(f"{store.url(entry.name)} was not removed"):
+            remove_tree(store.path(entry.name))
+
+    together(remove, [entry for piece in gone for entry in piece.entries])
     for piece in gone:
         store.prune(piece.name)
     return sum(piece.size for piece in gone)

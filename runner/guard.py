@@ -16,14 +16,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
 PATIENCE = {signal.SIGTERM: 2.0, signal.SIGKILL: 5.0}  # seconds for descendants to end
 STOP_MAY_TAKE = 30.0  # seconds for a guard to end everything
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # from Linux's prctl.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # from Linux's prctl.h
 
 
 @contextlib.contextmanager
@@ -59,14 +59,22 @@ def kept(
             guard.wait()
 
 
-def die_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send this process `number` when the thread that started it ends."""
+def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
+    """Have the kernel send this process `number` when the thread that started it ends. Where its
+    `parent` is known and has ended already, it ends now: the kernel tells of no end in the past."""
     _prctl(PR_SET_PDEATHSIG, number)
+    if parent and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
     """Become the parent of every orphan among this process's descendants, so that it is found."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def be_dumpable(whether: bool) -> None:
+    """Whether others of the same user may trace this process and read its memory."""
+    _prctl(PR_SET_DUMPABLE, int(whether))
 
 
 @contextlib.contextmanager
@@ -103,6 +111,16 @@ def end_descendants(*numbers: signal.Signals, kept: int = 0) -> None:
                 _signal(process, number)
             time.sleep(0.05)
             _reap(kept)
+
+
+def end(processes: Iterable[int]) -> None:
+    """Kill these, and wait until none is alive. Whoever is their parent takes leave of them."""
+    left, until = set(processes), time.monotonic() + PATIENCE[signal.SIGKILL]
+    for process in left:
+        _signal(process, signal.SIGKILL)
+    while left and time.monotonic() < until:
+        left &= {process for process, _, state in _processes() if state != "Z"}
+        time.sleep(0.01 if left else 0.0)
 
 
 def descendants(of: int) -> list[int]:

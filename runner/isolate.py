@@ -9,10 +9,12 @@ them, time and written bytes are watched from outside as well, four times a seco
 is ended, all of it at once. No limit is on address space, which says nothing of what JAX uses. What
 it prints comes through a pipe, of which a part is kept.
 
-The kernel itself is shared: bubblewrap narrows what is in reach, and filters no system calls.
+The kernel itself is shared: bubblewrap narrows what is in reach, and of its system calls refuses
+what leads around namespaces (`runner.seccomp`).
 """
 
 import contextlib
+import fcntl
 import os
 import resource
 import runpy
@@ -21,7 +23,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,10 +30,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from pydantic import Field
-
-from runner import cgroups, guard
-from runner.record import Record
+from runner import cgroups, consumption, guard, seccomp
+from runner.consumption import USUAL as USUAL
+from runner.consumption import Hidden
+from runner.consumption import Limits as Limits
 
 LAB = Path(__file__).parents[1]  # where the lab's packages lie
 ROOMS = ("engine", "runner")  # the lab's packages that a job runs; the bot's is none of them
@@ -50,8 +51,8 @@ NOBODY = ("--uid", "65534", "--gid", "65534")
 LOOK_EVERY = 0.25  # seconds
 TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
 SMALL = 1 << 30  # bytes of what is kept in memory: /tmp, /dev/shm
-MOST_ENTRIES = 200_000  # files and folders of what it writes
 BLOCK = 1 << 16
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 MISSING = (
     "bubblewrap is not there, and without it code of an experiment's own is not isolated. Install "
@@ -61,28 +62,6 @@ MISSING = (
 
 class CannotIsolate(Exception):
     """Bubblewrap does not work here; the message says why and what to do."""
-
-
-class Limits(Record):
-    """What code of an experiment's own may take, in bytes and seconds."""
-
-    memory: int = Field(
-        default=0, ge=0
-    )  # of all its processes together; 0: nine tenths of the machine's
-    tasks: int = Field(default=4096, ge=1)  # processes and threads
-    file: int = Field(default=64 << 30, ge=1)  # one file
-    written: int = Field(default=256 << 30, ge=1)  # all that lies in its folders
-    seconds: float = Field(default=24 * 3600.0, gt=0)
-    printed: int = Field(
-        default=16 << 20, ge=0
-    )  # of what is kept; the rest is counted and thrown away
-
-    def most_memory(self) -> int:
-        """`memory`, or nine tenths of this machine's."""
-        return self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10
-
-
-USUAL = Limits()
 
 
 @dataclass(frozen=True)
@@ -107,13 +86,14 @@ class Ended(NamedTuple):
 # ── What it sees ─────────────────────────────────────────────────────────────────────────────
 
 
-def command(box: Box, argv: Iterable[str]) -> list[str]:
-    """The whole command line. Raises CannotIsolate where there is no bubblewrap."""
+def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str]:
+    """The whole command line; `calls` is an open file with the filter of system calls. Raises
+    CannotIsolate where there is no bubblewrap."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise CannotIsolate(MISSING)
     words = [bwrap, *NAMESPACES, *NOBODY, "--hostname", "isolated"]
-    words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    words += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
     for name, value in sorted(_environment(box).items()):
         words += ["--setenv", name, value]
     for name in SYSTEM:
@@ -137,6 +117,7 @@ def command(box: Box, argv: Iterable[str]) -> list[str]:
     for path in sorted(set(box.reads)):  # a folder before what lies in it
         words += _bind("--ro-bind", path)
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(box.folder)]
+    words += ["--seccomp", str(calls)] if calls is not None else []
     return [*words, "--", *argv]
 
 
@@ -159,6 +140,12 @@ def _code() -> list[Path]:
     found |= {LAB / room for room in ROOMS}
     # A folder before what lies in it, which is bound again: it may be a link's other end.
     return sorted(x for x in found if x.is_dir() and not x.is_relative_to("/usr"))
+
+
+def shows(path: Path) -> bool:
+    """Whether what lies at `path` can be read in every box, beside programs and libraries."""
+    shown = (*(Path("/", name).resolve() for name in SYSTEM), *(x.resolve() for x in _code()))
+    return any(path.resolve().is_relative_to(folder) for folder in shown)
 
 
 def _environment(box: Box) -> dict[str, str]:
@@ -187,15 +174,17 @@ def _environment(box: Box) -> dict[str, str]:
 def probe() -> str:
     """Why bubblewrap does not work on this machine, in a sentence; empty if it does."""
     try:
-        said = subprocess.run(
-            command(Box(), ["/usr/bin/env", "true"]),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=20,
-            check=False,
-            env={},
-        )
+        with _filter() as calls:
+            said = subprocess.run(
+                command(Box(), ["/usr/bin/env", "true"], *calls),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=20,
+                check=False,
+                env={},
+                pass_fds=calls,
+            )
     except CannotIsolate as error:
         return str(error)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -221,9 +210,11 @@ def _held(limits: Limits, controllers: Iterable[str]) -> str:
     grouped = "by a control group"
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
+    filtered = "" if seccomp.program() else ", system calls not filtered"
     return (
-        f"{version()}, no network; memory {limits.most_memory()} B {memory}, tasks {limits.tasks} "
-        f"{tasks}, file {limits.file} B by the kernel, written {limits.written} B watched, "
+        f"{version()}, no network{filtered}; memory {limits.most_memory()} B {memory}, "
+        f"tasks {limits.tasks} {tasks}, file {limits.file} B by the kernel, "
+        f"written {limits.written} B watched, "
         f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
     )
 
@@ -247,30 +238,60 @@ def run(
     argv = [sys.executable, "-P", "-m", "runner.isolate", str(limits.tasks), *module]
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
-        tempfile.TemporaryFile() as question,
+        _sealed(given) as question,
+        _filter() as calls,
         guard.noting(signal.SIGTERM) as told,
         cgroups.held(most) as groups,
     ):
-        question.write(given)
-        question.seek(0)
         process = subprocess.Popen(
-            command(box, argv),
+            command(box, argv, *calls),
+            pass_fds=calls,
             stdin=question,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if stderr else subprocess.DEVNULL,
             env={},  # its first process lives inside, and others can read what it was given
-            preexec_fn=partial(_limit, limits, groups),
+            preexec_fn=partial(_limit, os.getpid(), limits, groups),
         )
         try:
-            ended = _watch(process, box, limits, keep, told)
+            ended = _watch(process, box, limits, keep, told, "memory" in groups.controllers)
             return ended._replace(held=_held(limits, groups.controllers))
         finally:
-            process.kill()  # and with it all that runs inside
-            process.wait()
+            _end(process)
 
 
-def _limit(limits: Limits, groups: cgroups.Held) -> None:
-    guard.die_with_parent(signal.SIGKILL)
+@contextlib.contextmanager
+def _filter() -> Iterator[tuple[int, ...]]:
+    """An open file with the filter of system calls, which bubblewrap reads; none where there is no
+    filter for this machine."""
+    if program := seccomp.program():
+        with _sealed(program) as file:
+            yield (file,)
+    else:
+        yield ()
+
+
+@contextlib.contextmanager
+def _sealed(given: bytes) -> Iterator[int]:
+    """A file to read that is nowhere on disk, and that whoever has it open cannot change."""
+    with os.fdopen(os.memfd_create("given", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as file:
+        file.write(given)
+        file.flush()
+        file.seek(0)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+        yield file.fileno()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End all that runs inside, whatever became of its parent-death signals, and wait until it
+    has ended: what it wrote is read next."""
+    inside = guard.descendants(process.pid)
+    process.kill()
+    guard.end(inside)
+    process.wait()
+
+
+def _limit(parent: int, limits: Limits, groups: cgroups.Held) -> None:
+    guard.die_with_parent(signal.SIGKILL, parent)
     groups.enter()
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file, limits.file))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -282,8 +303,12 @@ def _watch(
     limits: Limits,
     keep: Callable[[bytes], object],
     told: Callable[[], bool],
+    grouped: bool,
 ) -> Ended:
+    """`grouped`: a control group holds its memory."""
     assert process.stdout
+    folders = [here for here, _ in box.writes]
+    least, hidden = consumption.least(consumption.left(folders)), Hidden()
     began = looked = look_at_files = time.monotonic()
     asked: float | None = None  # when it was asked to end
     printed, reading = 0, True
@@ -303,9 +328,12 @@ def _watch(
             asked = now
             _terminate(process.pid)
         looked = now
-        why = _beyond(process.pid, limits, now - began)
+        why = consumption.beyond(process.pid, limits, now - began, 0 if grouped else hidden.memory)
+        why = why or consumption.out_of(consumption.left(folders), least, grouped)
         if not why and now > look_at_files:
-            why = _written(box, limits)
+            inside = consumption.usage(process.pid).processes
+            hidden = consumption.hidden(inside, [there for _, there in box.writes])
+            why = consumption.written(folders, limits, hidden.disk)
             # Where there is much to look at, a tenth of the time is spent on looking.
             look_at_files = now + 10 * (time.monotonic() - now)
         if why:
@@ -314,7 +342,12 @@ def _watch(
         block = os.read(process.stdout.fileno(), BLOCK)
         reading, printed = bool(block), printed + len(block)
         _keep(keep, block, printed, limits.printed)
-    return Ended(process.returncode, "it was told to end" if asked is not None else "")
+    if asked is not None:
+        return Ended(process.returncode, "it was told to end")
+    # What it wrote last nobody has looked at, and what reads it reads all of it.
+    return Ended(
+        process.returncode, "" if process.returncode else consumption.written(folders, limits)
+    )
 
 
 def _readable(file: IO[bytes], wait: float = LOOK_EVERY) -> bool:
@@ -330,76 +363,8 @@ def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int
         keep(b"\n(more was printed, and is not kept)\n")
 
 
-def _beyond(process: int, limits: Limits, seconds: float) -> str:
-    """The limit of time, processes and memory that it is beyond; empty if none."""
-    if seconds > limits.seconds:
-        return f"it took longer than {limits.seconds:g} s"
-    tasks, memory, processes = _usage(process)
-    if tasks > limits.tasks:
-        return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
-    most = limits.most_memory()
-    # What processes share was counted for each: where that is too much, look closer.
-    if memory > most and (memory := sum(map(_share, processes))) > most:
-        return f"it took {memory:,} bytes of memory, and {most:,} is the most"
-    return ""
-
-
-def _written(box: Box, limits: Limits) -> str:
-    """How it wrote more than it may; empty if it did not."""
-    written, entries = 0, 0
-    for here, _ in box.writes:
-        for size in _sizes(here):
-            written, entries = written + size, entries + 1
-            if entries > MOST_ENTRIES:
-                return f"it wrote more than {MOST_ENTRIES:,} files"
-    if written > limits.written:
-        return f"it wrote {written:,} bytes, and {limits.written:,} is the most"
-    return ""
-
-
-def _usage(of: int) -> tuple[int, int, list[int]]:
-    """(processes and threads, bytes of memory) of a process and all its descendants, and those."""
-    children: dict[int, list[int]] = {}
-    known: dict[int, tuple[int, int]] = {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{entry.name}/stat", "rb") as file:  # noqa: PTH123  thousands of them
-                words = file.read().rpartition(b")")[2].split()
-            children.setdefault(int(words[1]), []).append(int(entry.name))
-            known[int(entry.name)] = int(words[17]), int(words[21])
-    found = [of]
-    for one in found:  # which grows while we walk it
-        found.extend(children.get(one, []))
-    tasks = sum(known.get(one, (0, 0))[0] for one in found)
-    pages = sum(known.get(one, (0, 0))[1] for one in found)
-    return tasks, pages * os.sysconf("SC_PAGE_SIZE"), found
-
-
-def _share(process: int) -> int:
-    """The bytes of memory of one process, of what it shares its share; 0 if it has ended."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
-    return 0
-
-
-def _sizes(folder: Path) -> Iterator[int]:
-    """What each entry below a folder takes on disk; no link is followed."""
-    folders = [str(folder)]
-    for inner in folders:  # which grows while we walk it
-        with contextlib.suppress(OSError), os.scandir(inner) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    yield found.st_blocks * 512
-
-
 def _terminate(bwrap: int) -> None:
-    """Ask all that runs inside to end, but not the two of bubblewrap's own, which would end it."""
+    """Ask all that runs inside to end, but not process 1 there, with which all of it would."""
     inside = guard.descendants(bwrap)
     for process in inside[1:]:
         with contextlib.suppress(ProcessLookupError):
@@ -407,11 +372,27 @@ def _terminate(bwrap: int) -> None:
 
 
 def main(tasks: int, module: list[str]) -> None:
-    """Inside: count processes from here on, where the kernel does, and run the module."""
+    """Inside: count processes from here on, where the kernel does, and run the module in a child
+    of this process. This one is process 1, which nobody inside can trace: who could, would take its
+    parent-death signal away and outlive everything."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+    guard.be_dumpable(False)
+    if child := os.fork():
+        os._exit(_code_of(child))
+    guard.be_dumpable(True)
     sys.argv = module
     runpy.run_module(module[0], run_name="__main__", alter_sys=True)
+
+
+def _code_of(child: int) -> int:
+    """The exit code of a child, and 128 + n where signal n ended it, once it has ended. Orphans are
+    taken leave of meanwhile."""
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":

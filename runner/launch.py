@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from runner import redact
 from runner.hardware import KINDS
 from runner.lifecycle import Job
 from runner.record import Plan
@@ -55,21 +56,14 @@ class RayJobs:
     """Attempts as Ray jobs. A job's submission id is its attempt's folder name, nonce included."""
 
     def __init__(self, ray: RayAddress, store: str = "") -> None:
-        """Read the token of `ray`. Raises RayError if there is none. `store` is the id of the
-        store whose attempts these are; each job carries it, since several may share a Ray."""
+        """Read the token of `ray`, and again whenever Ray does not take it. Raises RayError if
+        there is none. `store` is the id of the store whose attempts these are; each job carries
+        it, since several may share a Ray."""
         self._ray = ray
         self._store = store
-        try:
-            token = ray.token_file.read_text().strip()
-        except OSError as error:
-            raise RayError(
-                f"The token of Ray cannot be read from {ray.token_file}: {error.strerror}."
-            ) from error
-        self._http = httpx.Client(
-            base_url=ray.url,
-            headers={"Authorization": f"Bearer {token}"},
-            trust_env=False,  # no proxy stands between the lab and its cluster
-        )
+        self._token = self._read_token()
+        # No proxy stands between the lab and its cluster.
+        self._http = httpx.Client(base_url=ray.url, trust_env=False)
 
     def look(self, folder: str) -> Job:
         """What has become of the job. Raises RayError if Ray does not accept our token."""
@@ -146,10 +140,35 @@ class RayJobs:
     def _ask(
         self, method: str, path: str, body: object = None, timeout: httpx.Timeout | None = None
     ) -> httpx.Response:
-        answer = self._http.request(method, path, json=body, timeout=timeout or LOOK)
+        answer = self._send(method, path, body, timeout)
+        if answer.status_code in (401, 403) and (token := self._read_token()) != self._token:
+            redact.hold(token, instead_of=self._token)
+            self._token = token  # Ray was given another one
+            answer = self._send(method, path, body, timeout)
         if answer.status_code in (401, 403):
             raise RayError(
                 f"Ray at {self._ray.url} does not accept the token in {self._ray.token_file}. "
                 "Name the token file that Ray was started with (its RAY_AUTH_TOKEN_PATH)."
             )
         return answer
+
+    def _send(
+        self, method: str, path: str, body: object, timeout: httpx.Timeout | None
+    ) -> httpx.Response:
+        return self._http.request(
+            method,
+            path,
+            json=body,
+            headers={"Authorization": f"Bearer {self._token}"},
+            timeout=timeout or LOOK,
+        )
+
+    def _read_token(self) -> str:
+        try:
+            token = self._ray.token_file.read_text().strip()
+        except OSError as error:
+            raise RayError(
+                f"The token of Ray cannot be read from {self._ray.token_file}: {error.strerror}."
+            ) from error
+        redact.hold(token)
+        return token

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from runner import drive, lifecycle, local_ray, provenance, record, steps_view, terminal
+from runner import allowance, drive, lifecycle, local_ray, provenance, record, steps_view, terminal
 from runner.hardware import KINDS
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
@@ -36,10 +36,14 @@ def earlier(
 
 
 def begin(
-    store: Store, planned: record.Plan, console: Console, source: record.Source | None = None
+    store: Store,
+    planned: record.Plan,
+    console: Console,
+    source: record.Source | None = None,
+    isolation: record.Isolated = "",
 ) -> str:
     """Begin an execution of the plan, whose folder is `source`, or go on with one that was left
-    unfinished."""
+    unfinished. Without `isolation`, code of the experiment's own is taken for the caller's."""
     known = 0
     for execution, result in earlier(store, planned):
         known += 1
@@ -49,7 +53,15 @@ def begin(
             return execution.id
     name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
     now = datetime.now(UTC)
-    begun = record.Execution(id=name, at=now, plan=planned, origin=None, source=source)
+    begun = record.Execution(
+        id=name,
+        at=now,
+        plan=planned,
+        origin=None,
+        source=source,
+        limit_seconds=allowance.ceiling_seconds(planned),
+        isolation=isolation,
+    )
     drive.begin(store, begun)
     console.print(f"{name}: unsigned, no approval")
     return name

@@ -36,7 +36,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from runner import outputs
-from runner.files import make_folder
+from runner.files import make_folder, remove_tree
 from runner.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
 from runner.outputs import BadOutput as BadOutput
 from runner.record import Instant, Record, Sha256
@@ -44,6 +44,7 @@ from runner.store import Store, StoreError
 
 LOOK_EVERY = 0.5  # seconds between two looks of one who waits
 MOST_WHY = 500  # characters
+MOST_WORD = 4 * outputs.MOST_LISTED  # bytes of a manifest, with what it was made of
 R = TypeVar("R", bound=Record)
 
 
@@ -174,6 +175,16 @@ def newest(store: Store, name: str, fingerprint: str) -> tuple[Start | None, End
     return start, end
 
 
+def history(store: Store, name: str, fingerprint: str) -> list[tuple[Start, End | None]]:
+    """Every generation of a step with its end, the first one first."""
+    found: list[tuple[Start, End | None]] = []
+    lease = f"{_step(name, fingerprint)}/1"
+    while begun := _word(store, f"leases/{lease}/start.json", Start):
+        found.append((begun, _word(store, f"leases/{lease}/end.json", End)))
+        lease = f"{_step(name, fingerprint)}/{len(found) + 1}"
+    return found
+
+
 def make(
     store: Store,
     name: str,
@@ -256,17 +267,22 @@ def _take_turn(
             folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
         except MakerLost as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            _clear(folder)
             _end(store, mine, End(how="lost", why=_sentence(error)))
             return
         except (Exception, KeyboardInterrupt) as error:
-            shutil.rmtree(folder, ignore_errors=True)  # room for the word, where the disk is full
+            _clear(folder)  # room for the word, where the disk is full
             with suppress(OSError, StoreError):  # without it, the others wait until it is stale
                 _end(store, mine, End(how="failed", why=_sentence(error)))
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise MakingFailed(f"{mine.folder} could not be made: {_sentence(error)}") from error
         _end(store, mine, made)
+
+
+def _clear(folder: Path) -> None:
+    with suppress(OSError):
+        remove_tree(folder)
 
 
 def _lost(store: Store, mine: Start) -> list[str]:
@@ -303,7 +319,9 @@ def _step(name: str, fingerprint: str) -> str:
 
 def _word(store: Store, name: str, kind: type[R]) -> R | None:
     try:
-        data = store.peek(name)
+        data = store.peek(name, MOST_WORD + 1)
+        if data and len(data) > MOST_WORD:
+            raise ValueError(f"larger than {MOST_WORD} bytes")
         return None if data is None else kind.model_validate_json(data)
     except ValueError as error:
         where = str(store.place(name))

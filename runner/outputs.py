@@ -15,6 +15,9 @@ from runner.record import Record, Sha256
 from runner.store import open_regular
 
 MOST_FILES = 1_000_000
+MOST_LISTED = 16 << 20  # bytes that its files take in a manifest, which is read again and again
+ONE_LISTED = 110  # bytes of a file's entry there, without its name
+SETUID = stat.S_ISUID | stat.S_ISGID
 
 
 class BadOutput(Exception):
@@ -64,7 +67,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     if os.path.realpath(folder) != str(folder) or not folder.is_dir():
         raise bad(folder, "it is not there, or behind a link")
     sizes: dict[str, int] = {}
-    folders = [folder]
+    folders, listed = [folder], 0
     for inner in folders:  # which grows while we walk it
         with os.scandir(inner) as entries:
             for entry in entries:
@@ -77,8 +80,14 @@ def _sizes(folder: Path) -> dict[str, int]:
                     raise bad(folder, f"it holds more than {MOST_FILES:,} files and folders")
                 if stat.S_ISDIR(found.st_mode):
                     folders.append(path)
+                elif stat.S_ISREG(found.st_mode) and found.st_mode & SETUID:
+                    raise bad(folder, f"its file {entry.name!r} would run as its owner (setuid)")
                 elif stat.S_ISREG(found.st_mode):
-                    sizes[path.relative_to(folder).as_posix()] = found.st_size
+                    sizes[name := path.relative_to(folder).as_posix()] = found.st_size
+                    listed += len(name.encode()) + ONE_LISTED
+                    if listed > MOST_LISTED:
+                        what = f"{len(sizes):,} of its files take {listed:,} bytes to list"
+                        raise bad(folder, f"{what}, and {MOST_LISTED:,} is the most; use fewer")
                 else:
                     raise bad(folder, f"it holds {entry.name!r}, which is no regular file")
     return sizes

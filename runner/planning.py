@@ -127,6 +127,8 @@ def make_graph_plan(
         steps={name: steps[name] for name in sorted(steps)},
         code_sha256=_digest(files),
         compiled=compiled,
+        ceiling_hours=experiment.ceiling_hours,
+        speedrun=experiment.speedrun,
         cost=_cost(experiment, trained),
         fingerprint="0" * 64,
     )
@@ -311,6 +313,8 @@ def make_plan(
         resources=experiment.resources,
         seeds=experiment.seeds,
         arms=arms,
+        ceiling_hours=experiment.ceiling_hours,
+        speedrun=experiment.speedrun,
         rung=planned,
         cost=_cost(experiment, arms),
         fingerprint="0" * 64,

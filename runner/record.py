@@ -10,6 +10,7 @@ drawn from these. Paths below `records/`:
     executions/<execution>/<event>.json               execution, t1.claimed, …, result
     aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
     runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
+    replays/<execution>/<n>.json                      a stretch of a run was trained again
     wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B
 """
 
@@ -32,6 +33,7 @@ from runner.store import Store, StoreError, to_json
 
 R = TypeVar("R", bound="Record")
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Isolated = Literal["", "bubblewrap", "trusted"]  # how own code is kept apart; "": it is not run
 Instant = AwareDatetime
 
 
@@ -134,6 +136,21 @@ class Resources(Record):
     count: int = Field(default=1, ge=1, le=65_536)
 
 
+class Author(Record):
+    """Who enters a speedrun."""
+
+    name: str = Field(min_length=1, max_length=100)
+    affiliation: str = Field(default="", max_length=100)
+    url: str = Field(default="", pattern=r"^(https?://[^\s\"'<>]{1,200})?$")
+
+
+class Speedrun(Record):
+    """That the arms of an experiment compete, and where: see `runner.analysis.tracks`."""
+
+    track: str
+    author: Author
+
+
 class PlannedData(Record):
     """The text, by digest: figures on different digests are never compared."""
 
@@ -180,6 +197,11 @@ class PlannedStep(Record):
         """The steps it takes its inputs from."""
         return tuple(dict.fromkeys(name for these in self.inputs.values() for name in these))
 
+    @property
+    def private(self) -> bool:
+        """Whether the experiment's own code makes it, or makes what it reads."""
+        return bool(self.own) or self.store != self.do
+
 
 class PlannedRung(Record):
     """A rung of a ladder: a variant against its baseline, at one size. See `runner.ladder`."""
@@ -224,6 +246,8 @@ class Plan(Record):
     steps: dict[str, PlannedStep] = {}
     code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
     compiled: bool = False  # from an `experiment.py`, which only its author has run
+    ceiling_hours: float | None = since(None)  # device-hours at most, as its author says
+    speedrun: Speedrun | None = since(None)
     rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two
     cost: Cost
     fingerprint: Sha256
@@ -309,7 +333,7 @@ class PlanRecord(Record):
     policy: str = ""  # commit of the default branch whose policy was read
     code: str = ""  # unguessable; `/run <code>` approves exactly this plan
     limit_seconds: float | None = None  # that its execution may take by the clock
-    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": it cannot run here
+    isolation: Isolated = ""  # of own code; "": it cannot run here
     forecasts: dict[str, Foretold] = since({})  # by arm
     no_forecast: dict[str, str] = since({})  # why of these arms there is none
     spread: Spread | None = since(None)  # of such runs, as it was known then
@@ -417,7 +441,7 @@ class Execution(Record):
     source: Source | None = None
     lab: Lab | None = None
     limit_seconds: float | None = None  # of an attempt by the clock, all together; None: none
-    isolation: Literal["", "bubblewrap", "trusted"] = ""  # of own code; "": there is none
+    isolation: Isolated = ""  # of own code; "": there is none
     approvals: tuple[str, ...] = ()  # all that it rests on
     deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
     reproduces: str = ""  # the execution that it is to be compared with
@@ -461,6 +485,16 @@ class RunEnd(Record):
     checkpoint: Checkpoint | None
 
 
+class Examined(Record):
+    """What asking a model of an experiment's own again has shown (`runner.builtin.apart`)."""
+
+    positions: int  # that it was asked about with no more than what comes before
+    largest: float  # difference of a logit
+    void: str = ""  # why its score does not count
+    forward_flops_per_token: int | None = None  # of the trace that was scored, as its process says
+    uncounted: str = ""  # why there is none
+
+
 class Evaluated(Record):
     """The lab's own figures of one run, computed from its checkpoint."""
 
@@ -468,6 +502,8 @@ class Evaluated(Record):
     loss: float  # nats a token
     targets: int
     params_sha256: Sha256
+    parameters: int | None = since(None)  # of a model of the experiment's own
+    examined: Examined | None = since(None)  # likewise; None: it was not asked again
 
 
 class StepEnd(Record):
@@ -533,6 +569,27 @@ class Used(Record):
     price: float | None  # in US dollars, where the kind has a price
 
 
+class EnteredRun(Record):
+    """A run that competes in a speedrun: the lab's figure, and what was counted and measured."""
+
+    arm: str
+    seed: int
+    own: bool  # code of the experiment's own trained it
+    own_model: bool  # and its model is the experiment's own
+    isolated: bool  # that code ran apart from all that says what it came to
+    evaluated: Evaluated | None
+    why: str = ""  # there is no figure
+    void: str = ""  # why the figure does not count
+    resources: Resources
+    tokens: int
+    parameters: int | None
+    model_flops: int | None
+    seconds: float | None  # of its training, by the clock
+    hardware_flops: float | None  # seconds × devices × their peak
+    price: float | None = None  # in US dollars
+    measured: str = ""  # what to know of that
+
+
 class Result(Record):
     """How an execution ended. Written once; nothing of the execution changes after it."""
 
@@ -543,6 +600,7 @@ class Result(Record):
     refused: tuple[str, ...] = ()
     seconds: float | None = None  # from the first claim to the end
     used: tuple[Used, ...] = ()  # see `runner.usage`
+    entered: tuple[EnteredRun, ...] = since(())  # what competes in a speedrun
 
 
 class Run(Record):
@@ -561,6 +619,19 @@ class Run(Record):
     curve: tuple[tuple[int, float], ...]  # (step, training loss in nats a token), a claim
     tokens_per_second: float | None  # a claim
     skipped: int = 0  # steps that were bad and changed nothing, a claim
+
+
+class Replayed(Record):
+    """A stretch of a run was trained again (`runner.cli_replay`)."""
+
+    at: Instant
+    run: str  # its `train` step
+    first: int  # the step of the checkpoint it was trained from; 0: from the beginning
+    last: int
+    how: Literal[
+        "bit for bit", "within the tolerance", "follows its inputs", "differs", "not comparable"
+    ]
+    words: str
 
 
 class Upload(Record):

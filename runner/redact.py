@@ -9,15 +9,18 @@ import html
 import re
 import threading
 from collections.abc import Mapping
-from typing import TypeVar
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from runner.record import Record
+from runner.store import to_json
 
 R = TypeVar("R", bound=Record)
 SHORTEST = 8  # characters; what is shorter stands in many a word by chance
 IN_PLACE = "[secret]"
 NAMED = re.compile(r"(TOKEN|SECRET|KEY|PASSWORD)$", re.IGNORECASE)
 MOST_LINES = 200  # of one secret
+ENDS = re.compile(r"""$|[\s;,.:…"')\]]""")  # what follows where words were cut
 
 _patterns: dict[str, list[str]] = {}  # by secret
 _found: re.Pattern[str] | None = None
@@ -47,16 +50,39 @@ def of_environment(variables: Mapping[str, str]) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """The text with `[secret]` in place of each held secret."""
-    return _found.sub(IN_PLACE, text) if _found else text
+    """The text with `[secret]` in place of each held secret, and of one that was cut: words are cut
+    in many places before they come here, by those who know no secret."""
+    if _found is None:
+        return text
+    text = _found.sub(IN_PLACE, text)
+    for secret in _patterns:
+        start = text.find(secret[:SHORTEST])
+        while start >= 0:
+            pairs = zip(secret, text[start:], strict=False)
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            if ENDS.match(text, start + shared):
+                text = f"{text[:start]}{IN_PLACE}{text[start + shared :]}"
+            start = text.find(secret[:SHORTEST], start + 1)
+    return text
 
 
 def cleaned(record: R) -> R:
     """The same record without held secrets in any of its words."""
     if _found is None:
         return record
-    written = record.canonical().decode()
-    return record if (said := clean(written)) == written else record.model_validate_json(said)
+    value = record.model_dump(mode="json")
+    said = _cleaned(value)
+    return record if said == value else type(record).model_validate_json(to_json(said))
+
+
+def _cleaned(value: Any) -> Any:
+    """The same, of JSON: figures are nobody's words, and what is to be a digest keeps its form."""
+    if isinstance(value, str):
+        digest = re.fullmatch("[0-9a-f]{16,}", value) and clean(value) != value
+        return "0" * len(value) if digest else clean(value)
+    if isinstance(value, dict):
+        return {clean(key): _cleaned(inner) for key, inner in value.items()}
+    return [_cleaned(inner) for inner in value] if isinstance(value, list) else value
 
 
 def forget() -> None:

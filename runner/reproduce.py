@@ -49,7 +49,7 @@ def _compare(before: Evaluated | None, now: Evaluated | None) -> Comparison:
 
 def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """What of two receipts is not the same, so that equal bits were not promised. Of the cores only
-    their number counts."""
+    their number counts, and what code is kept from changes none of its figures."""
     before, now = _counted(before), _counted(now)
     return [
         f"{name}: {before.get(name, 'none')} then, {now.get(name, 'none')} now"
@@ -60,7 +60,8 @@ def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _counted(receipt: Mapping[str, str]) -> dict[str, str]:
     cores = receipt.get("affinity", "")
-    return {**receipt, "affinity": f"{len(cores.split(','))} cores"} if cores else dict(receipt)
+    counted = {name: said for name, said in receipt.items() if name != "isolation"}
+    return {**counted, "affinity": f"{len(cores.split(','))} cores"} if cores else counted
 
 
 # ── Steps ────────────────────────────────────────────────────────────────────────────────────

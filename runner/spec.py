@@ -13,14 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import ErrorDetails
 
 from engine.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from engine.tokenize import SHIPPED
 from runner import hardware, ladder, yaml12
 from runner import steps as stepping
+from runner.analysis import tracks
 from runner.builtins import Options, Own, OwnModel, Train, TrainOwn, in_the_way
-from runner.complaints import MOST_PROBLEMS, dotted, in_order, telling, told
+from runner.complaints import MOST_PROBLEMS, dotted, in_order, near, telling, told
 from runner.complaints import BadExperiment as BadExperiment
 from runner.complaints import Problem as Problem
 from runner.ladder import Ladder
-from runner.record import Resources
+from runner.record import Resources, Speedrun
 from runner.steps import Node, StepName
 from runner.steps import Step as Step
 
@@ -48,6 +50,12 @@ class _Arm(BaseModel):
     options: dict[str, Any] = {}
 
 
+class Asked(Resources):
+    """What an experiment asks for, and what all of it may take at most."""
+
+    ceiling_hours: Annotated[float, Field(gt=0, le=1e6)] | None = None  # device-hours
+
+
 class _Declaration(BaseModel):
     """experiment.yaml as it is written. `model`, `train`, `own` and `options` are completed by each
     arm; the last two are as in a `train` step."""
@@ -62,7 +70,8 @@ class _Declaration(BaseModel):
     own: dict[str, Any] = {}
     options: dict[str, Any] = {}
     eval: EvalConfig = EvalConfig()
-    resources: Resources
+    resources: Asked
+    speedrun: Speedrun | None = None
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
     ladder: Ladder | None = None
@@ -75,7 +84,8 @@ class Declaration(BaseModel):
 
     title: Title
     preregistration: Annotated[int, Field(ge=1, strict=True)] | None = None
-    resources: Resources
+    resources: Asked
+    speedrun: Speedrun | None = None
     steps: Annotated[dict[StepName, Step], Field(min_length=1)]
 
 
@@ -94,6 +104,8 @@ class Experiment:
     nodes: Mapping[str, Node]
     file: str
     document: yaml12.Document  # to say where something stands
+    ceiling_hours: float | None = None
+    speedrun: Speedrun | None = None
     ladder: Ladder | None = None
 
     def problem(self, path: yaml12.Path, message: str) -> Problem:
@@ -188,12 +200,14 @@ def parse(text: str, file: str) -> Experiment:
         preregistration=declared.preregistration,
         data=declared.data,
         eval=declared.eval,
-        resources=declared.resources,
+        resources=_devices(declared.resources),
         seeds=declared.seeds,
         arms=arms,
         nodes={},
         file=file,
         document=document,
+        ceiling_hours=declared.resources.ceiling_hours,
+        speedrun=declared.speedrun,
         ladder=declared.ladder,
     )
     problems.update(dict.fromkeys(_sense_of_ladder(experiment, declared, own)))
@@ -201,7 +215,11 @@ def parse(text: str, file: str) -> Experiment:
     problems.update(dict.fromkeys(_sense_of_own(experiment, declared, own, trains)))
     if problems:
         raise BadExperiment(in_order(list(problems)))
-    return _in_steps(experiment, declared) if any(x != Own() for x in own.values()) else experiment
+    # What competes is run as steps too, each of which is measured by itself.
+    competes = declared.speedrun is not None and declared.data.source in ("stdlib", *SHIPPED)
+    if competes or any(x != Own() for x in own.values()):
+        return _in_steps(experiment, declared)
+    return experiment
 
 
 def _with_steps(document: yaml12.Document, file: str) -> Experiment:
@@ -217,7 +235,8 @@ def _with_steps(document: yaml12.Document, file: str) -> Experiment:
         raise BadExperiment(
             in_order([told(file, document, Declaration, detail) for detail in details])
         ) from error
-    nodes, problems = stepping.nodes(declared.steps, declared.resources, file, document)
+    devices = _devices(declared.resources)
+    nodes, problems = stepping.nodes(declared.steps, devices, file, document)
     if problems:
         raise BadExperiment(in_order(problems))
     experiment = Experiment(
@@ -225,16 +244,22 @@ def _with_steps(document: yaml12.Document, file: str) -> Experiment:
         preregistration=declared.preregistration,
         data=None,
         eval=EvalConfig(),
-        resources=declared.resources,
+        resources=devices,
         seeds=(),
         arms=_trained(nodes),
         nodes=nodes,
         file=file,
         document=document,
+        ceiling_hours=declared.resources.ceiling_hours,
+        speedrun=declared.speedrun,
     )
     if problems := _sense(experiment):
         raise BadExperiment(problems)
     return experiment
+
+
+def _devices(asked: Asked) -> Resources:
+    return Resources(kind=asked.kind, count=asked.count)
 
 
 def _trained(nodes: Mapping[str, Node]) -> dict[str, tuple[ModelConfig, TrainConfig]]:
@@ -271,7 +296,7 @@ def _in_steps(experiment: Experiment, declared: _Declaration) -> Experiment:
         ),
     }
     nodes, problems = stepping.nodes(
-        steps, declared.resources, experiment.file, experiment.document
+        steps, experiment.resources, experiment.file, experiment.document
     )
     if problems:
         raise BadExperiment(in_order(problems))
@@ -285,10 +310,11 @@ def _sense_of_own(
     trains: Mapping[str, TrainConfig],
 ) -> Iterator[Problem]:
     """What own code cannot be together with."""
-    if declared.data.source != "stdlib" and any(x != Own() for x in own.values()):
+    known = ("stdlib", *SHIPPED)
+    if declared.data.source not in known and any(x != Own() for x in own.values()):
         words = (
-            "arms with own code train on `stdlib` so far; for another text declare `steps`, one of "
-            "which writes its train.jsonl and validation.jsonl"
+            f"arms with own code train on {' or '.join(f'`{x}`' for x in known)} so far; for "
+            "another text declare `steps`, one of which writes its train.jsonl and validation.jsonl"
         )
         yield experiment.problem(("data", "source"), words)
     for name, arm in declared.arms.items():
@@ -320,7 +346,14 @@ _SHORT = _Declaration.model_fields.keys() - Declaration.model_fields.keys()
 def _sense(experiment: Experiment) -> list[Problem]:
     """What is well formed and still makes no sense."""
     found = []
-    resources = experiment.resources
+    resources, entered = experiment.resources, experiment.speedrun
+    if entered and experiment.ladder:
+        words = "a ladder is many plans, and an entry is one; enter what it comes to by itself"
+        found.append(experiment.problem(("speedrun",), words))
+    if entered and entered.track not in tracks.known():
+        words = f"there is no track `{entered.track}`; there are {', '.join(tracks.known())}"
+        words += near(entered.track, tracks.known())
+        found.append(experiment.problem(("speedrun", "track"), words))
     if wrong := hardware.misfit(resources.kind, resources.count, trains=False):
         key, words = wrong
         if key == "count" and not experiment.nodes:

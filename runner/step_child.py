@@ -3,31 +3,36 @@ flags are set before anything is imported, and it ends with whoever started it. 
 is its log. Code of the experiment's own runs in a child of this process that reaches nothing else
 (`runner.isolate`), unless the job says whose word it is that it need not.
 
-Of an isolated step, only the output, its checkpoints and its curve lie where others read them; what
-else it writes beside them lies in the scratch folder's `box`, and what the lab says of it (log.txt,
-why.txt, receipt.json) is out of its reach. All of it is read through `reports.read_regular`."""
+Of an isolated step, only the output, its checkpoints and its curve lie where others read them. What
+else it writes beside them lies in the scratch folder's `box`, which is removed at the end, and what
+the lab says of it (log.txt, why.txt, receipt.json) is out of its reach. All of it is read through
+`reports.read_regular`."""
 
+import contextlib
 import importlib
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from runner import guard, isolate, machine, reports
 from runner.builtin.blame import BadOwnCode, blamed
+from runner.files import remove_tree
 from runner.hardware import KINDS
 from runner.record import Record, Resources
 from runner.reports import Isolation
 from runner.store import to_json
 
 WHY, RECEIPT = "why.txt", "receipt.json"  # what it leaves in its scratch folder
+EVALUATE = "runner.builtin.evaluate:evaluate"
 BOX = "box"  # in the scratch folder: what an isolated step sees as its scratch folder
 SHARED = ("checkpoints", "curve")  # in the scratch folder: what the next maker goes on from
-MOST_WHY = 2_000  # characters
+MOST_WHY = 2_000  # bytes
 
 NOT_ISOLATED = {
     "": "nobody has said how code of the experiment's own is to be isolated; nothing was run",
@@ -48,56 +53,107 @@ class Job(Record):
     code: str  # the folder of the experiment's own modules; empty for what needs none of them
     resources: Resources
     receipt: bool = True  # whether to say what figures rest on
-    isolation: Isolation = ""  # of code of the experiment's own
+    isolation: Isolation = ""  # of code of the experiment's own, and of who reads what it made
     limits: isolate.Limits = isolate.USUAL
 
 
 def main(job: Job) -> int:
     """Make the step; returns the exit code."""
     guard.adopt_orphans()
-    if job.code and job.isolation == "bubblewrap":
+    if job.isolation == "bubblewrap":
+        if job.code and job.function == EVALUATE:  # the lab's, which asks models in their own boxes
+            guard.die_with_parent(signal.SIGKILL)
+            return _asking(job)
         guard.die_with_parent(signal.SIGTERM)  # it has its own way to end
         return _isolated(job)
-    guard.die_with_parent(signal.SIGKILL)
     if not job.code:
+        guard.die_with_parent(signal.SIGKILL)
         return make(job)
     if job.isolation == "":
-        Path(job.scratch, WHY).write_text(NOT_ISOLATED[""])
-        return 1
-    code, receipt = make(job), Path(job.scratch, RECEIPT)
+        return _failed(Path(job.scratch), NOT_ISOLATED[""])
+    code, receipt = _supervised(job), Path(job.scratch, RECEIPT)
     if code == 0 and job.receipt:
         said = receipts(receipt) | {"isolation": NOT_ISOLATED[job.isolation]}
         receipt.write_bytes(to_json(said))
     return code
 
 
-def make(job: Job, *, taken: bool = False) -> int:
+def _supervised(job: Job) -> int:
+    """Have the step made in a child of this process, which sees to it that nobody whom that one has
+    started is left, in whatever way it ends, and also when whoever started this process is gone.
+    Returns the exit code; where a signal has ended the child, this process ends by the same one."""
+    me = os.getpid()
+    if not (child := os.fork()):
+        guard.adopt_orphans()
+        guard.die_with_parent(signal.SIGKILL, me)
+        leave(make(job))
+    signal.signal(signal.SIGTERM, lambda *_: guard.end([child]))
+    guard.die_with_parent(signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    guard.end_descendants(signal.SIGKILL)
+    if (code := os.waitstatus_to_exitcode(status)) < 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(me, -code)
+    return code
+
+
+def leave(code: int) -> NoReturn:
+    """End this fork as Python ends: pools, then threads."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def make(
+    job: Job, *, taken: bool = False, handed: Callable[[], tuple[Any, ...]] | None = None
+) -> int:
     """Make the step in this process; returns the exit code. `taken`: whoever started this process
-    has taken its cores."""
+    has taken its cores. `handed` gives what the function gets in the place of own functions, of
+    which nothing is then imported."""
     scratch = Path(job.scratch)
     os.chdir(scratch)
     try:
         machine.settle(job.resources, taken=taken)
-        if job.code:
-            sys.path.insert(0, job.code)
-            sys.dont_write_bytecode = True  # that folder is the store's
-        own = {name: _imported_own(name) for name in job.own}
-        handed = (own,) if own else ()
-        _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *handed)
+        more = handed() if handed else _own(job)
+        _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *more)
         # What has not imported JAX does not depend on what JAX finds here.
         receipt = machine.receipt(jax="jax" in sys.modules) if job.receipt else {}
         (scratch / RECEIPT).write_bytes(to_json(receipt))
     except BaseException as error:
         traceback.print_exc()
         words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"
-        (scratch / WHY).write_text(" ".join(words.split()))
-        return 1
+        return _failed(scratch, " ".join(words.split()))
     finally:
         guard.end_descendants(signal.SIGKILL)
     return 0
 
 
+def _own(job: Job) -> tuple[Any, ...]:
+    """Functions of the experiment's own, by name, for a step that calls some."""
+    if job.code:
+        sys.path.insert(0, job.code)
+        sys.dont_write_bytecode = True  # that folder is the store's
+    own = {name: _imported_own(name) for name in job.own}
+    return (own,) if own else ()
+
+
 # ── Isolated ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _asking(job: Job) -> int:
+    """Have models scored here whose code runs in children that reach nothing."""
+    from runner.asking import Asker  # needs NumPy
+
+    if KINDS[job.resources.kind].platform != "cpu":
+        # Whoever asks and whoever answers share its memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    asker = Asker(job.own, Path(job.code), Path(job.scratch), job.resources, job.limits)
+    code, receipt = make(job, handed=lambda: ({}, asker.talk)), Path(job.scratch, RECEIPT)
+    if code == 0 and job.receipt:
+        said = receipts(receipt) | {"isolation": asker.held[: machine.MOST_WORDS]}
+        receipt.write_bytes(to_json(said))
+    return code
 
 
 def _isolated(job: Job) -> int:
@@ -108,6 +164,14 @@ def _isolated(job: Job) -> int:
     for here, _ in box.writes:
         here.mkdir(parents=True, exist_ok=True)
     try:
+        return _made_in(box, job, scratch)
+    finally:
+        with contextlib.suppress(OSError):
+            remove_tree(scratch / BOX)
+
+
+def _made_in(box: isolate.Box, job: Job, scratch: Path) -> int:
+    try:
         ended = isolate.run(
             box,
             ["runner.step_child"],
@@ -117,6 +181,8 @@ def _isolated(job: Job) -> int:
         )
     except isolate.CannotIsolate as error:
         return _failed(scratch, str(error))
+    finally:
+        guard.end_descendants(signal.SIGKILL)  # also whom the system took bubblewrap away from
     if ended.code or ended.why:
         return _failed(scratch, _reason(scratch / BOX / WHY, ended))
     try:
@@ -133,7 +199,7 @@ def box_of(job: Job) -> isolate.Box:
     """What an isolated step sees: its code, its inputs and what earlier makers saved, to read; its
     output and scratch folder, to write."""
     scratch, out = Path(job.scratch), Path(job.out)
-    reads = [Path(job.code)]
+    reads = [Path(job.code)] if job.code else []
     for given in job.inputs.values():
         reads += map(Path, given.values() if isinstance(given, dict) else [given])
     earlier = [x / name for x in out.parent.glob("*.scratch") if x != scratch for name in SHARED]
@@ -173,11 +239,13 @@ def _reason(path: Path, ended: isolate.Ended) -> str:
         name = signal.Signals(ended.code - 128).name
         words = "; the system does so where memory is out" if name == "SIGKILL" else ""
         return f"its process was ended by {name}{words}"
-    return why(path) or f"its process ended with {ended.code}"
+    # Where bubblewrap itself ended with a word, that word is in the log, and nobody reads that.
+    return why(path) or isolate.probe() or f"its process ended with {ended.code}"
 
 
 def _failed(scratch: Path, words: str) -> int:
-    (scratch / WHY).write_text(words)
+    """As far as `why` reads it, and in UTF-8: a word that is lost helps nobody."""
+    (scratch / WHY).write_bytes(words.encode(errors="replace")[:MOST_WHY])
     return 1
 
 

@@ -144,11 +144,7 @@ def _make(job: Job) -> NoReturn:
     os.dup2(nothing, 0)  # neither the server's questions nor its answers are a step's to touch
     os.dup2(log, 1)
     os.dup2(log, 2)
-    code = step_child.main(job)
-    threading._shutdown()  # type: ignore[attr-defined]  # as Python ends: pools, then threads
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    step_child.leave(step_child.main(job))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ guarantee that all else rests on is *create-once*: of several writers of a name 
 succeeds, and a reader sees a whole file or none.
 """
 
+import contextlib
 import io
 import json
 import re
@@ -27,6 +28,7 @@ from runner.files import StoreError as StoreError
 from runner.files import StoreFault as StoreFault
 from runner.files import open_regular as open_regular
 
+MOST_SEEN = 64 << 20  # bytes of what was read that are kept in memory
 AT_ONCE = 8  # files that are copied or removed at the same time
 
 T = TypeVar("T")
@@ -46,6 +48,7 @@ class Store:
         Raises StoreError where it cannot be used, and where it is not there and is not to be made.
         """
         self._seen: dict[str, bytes] = {}
+        self._seen_bytes = 0
         self._files = _files(place)
         if make and isinstance(self._files, Disk):
             self._files.make()  # it is written to each time, so that no hard links are noticed now
@@ -106,16 +109,25 @@ class Store:
             return self._files.put(name, io.BytesIO(data), lasting=lasting)
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of `name`, or None. A file never changes, so each is read from disk once.
+        """The bytes of `name`, or None. A file never changes, so what was read lately is kept.
 
         Raises StoreError for what is no regular file.
         """
-        if name not in self._seen:
-            data = self.peek(name)
-            if data is None:
-                return None
-            self._seen[name] = data
-        return self._seen[name]
+        found = self._seen.get(name)
+        if found is None and (found := self.peek(name)) is not None:
+            self._keep(name, found)
+        return found
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Keep what was read in memory, and forget what was read long ago."""
+        while self._seen and self._seen_bytes + len(data) > MOST_SEEN:
+            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread's
+                self._forget(next(iter(self._seen)))
+        self._seen[name] = data
+        self._seen_bytes += len(data)
+
+    def _forget(self, name: str) -> None:
+        self._seen_bytes -= len(self._seen.pop(name, b""))
 
     def peek(self, name: str, most: int | None = None) -> bytes | None:
         """Like `read`, or its first `most` bytes, and nothing is kept in memory."""
@@ -144,7 +156,7 @@ class Store:
 
     def remove(self, name: str) -> None:
         """Remove a file that no one will ask for again: a superseded lease."""
-        self._seen.pop(name, None)
+        self._forget(name)
         self._files.delete(_check(name))
 
     def prune(self, folder: str) -> None:

@@ -14,8 +14,8 @@ from rich.text import Text
 from engine import memory
 from engine.config import ComputeConfig, ModelConfig, TrainConfig
 from engine.flops import parameters
-from runner import record
-from runner.analysis import promotion
+from runner import allowance, record
+from runner.analysis import entered, promotion
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.compile_check import Check
 from runner.figures import duration, flops, flow, percent
@@ -151,8 +151,9 @@ def _cost(plan: record.Plan) -> list[str]:
     if plan.steps:
         runs = f"{len(plan.steps)} steps, of which {cost.runs} train"
     if cost.uncounted == cost.runs > 0:
-        words = "with models of the experiment's own: their FLOPs and time are not known beforehand"
-        return [f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"]
+        words = "with models of the experiment's own, whose FLOPs are counted after approval"
+        first = f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"
+        return [first, *_ceiling(plan), *entered.foreseen(plan)]
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
     times = " to ".join(duration(value) for value in cost.seconds)
     if len(cost.device_seconds) > 1:
@@ -170,9 +171,19 @@ def _cost(plan: record.Plan) -> list[str]:
         what = f"{rung.variant} against {rung.baseline}"
         lines.append(f"rung {rung.n} of {rung.of} of a ladder: {what}")
     if cost.uncounted:
-        words = "train models of the experiment's own, whose FLOPs and time are not among these"
-        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}")
-    return lines
+        words = "train models of the experiment's own, whose FLOPs are counted after approval"
+        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}, and are not among these")
+    return [*lines, *_ceiling(plan), *entered.foreseen(plan)]
+
+
+def _ceiling(plan: record.Plan) -> list[str]:
+    seconds = allowance.ceiling_seconds(plan)
+    if seconds is None:
+        return []
+    return [
+        f"stopped after {plan.ceiling_hours:g} device-hours, as declared: {duration(seconds)} by "
+        "the clock"
+    ]
 
 
 # ── Results ──────────────────────────────────────────────────────────────────────────────────

@@ -40,13 +40,13 @@ class Reviews(Code):
 
     def edit_review(self, login: str, number: int, review_id: int, body: str) -> Review:
         """Another text; only who wrote it may."""
-        with self.changing():
+        with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
             review = self.review(number, review_id)
             if user is not review.user:
                 raise unprocessable("Could not edit the review")
             self.check_body("PullRequestReview", body)
-            before, review.body, review.edited = review.body, body, True
+            before, review.body, review.edited_at = review.body, body, now
             self._tell_review("edited", user, issue, review, changes={"body": {"from": before}})
             return review
 

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Body, FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bot.sandbox import api, pages, pages_files, pages_write
+from bot.sandbox import api, api_graphql, pages, pages_files, pages_write
 from bot.sandbox.errors import Refused
 from bot.sandbox.faults import Fault
 from bot.sandbox.gate import API, Gate
@@ -33,6 +33,7 @@ def create_app(sandbox: Sandbox) -> ASGIApp:
     site = pages.Pages(sandbox)
     answer_errors(app, site.refusal)
     app.include_router(api.routes(sandbox), prefix=API)
+    app.include_router(api_graphql.routes(sandbox))
     app.include_router(_switches(sandbox), prefix="/_sandbox")
     app.mount("/_sandbox/static", StaticFiles(directory=pages.HERE / "static"))
     for part in (pages_write, pages, pages_files):

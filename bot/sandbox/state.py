@@ -104,7 +104,7 @@ class Review:
     state: str  # "APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED"
     commit_id: str
     created_at: datetime
-    edited: bool = False
+    edited_at: datetime | None = None
 
 
 @dataclass

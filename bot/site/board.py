@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from runner import foretell, record
-from runner.analysis import preregistered, promotion, verdicts
+from runner import foretell, record, reproduce
+from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
@@ -32,6 +32,7 @@ class Entry:
     edited: tuple[record.Edit, ...] = ()  # the issue, after the seal
     approval: record.Approval | None = None
     ends: dict[str, record.Ended] = field(default_factory=dict)  # by attempt
+    replays: tuple[record.Replayed, ...] = ()
 
     @property
     def plan(self) -> record.Plan:
@@ -52,12 +53,21 @@ class Entry:
     def records(self) -> list[record.Record]:
         """All that the records say about it, in a fixed order."""
         known = (self.execution, self.result, self.seal, self.approval)
-        return [fact for fact in (*known, *self.ends.values(), *self.runs) if fact is not None]
+        every = (*known, *self.ends.values(), *self.runs, *self.replays)
+        return [fact for fact in every if fact is not None]
 
     @cached_property
     def figures(self) -> dict[tuple[str, int], float | None]:
         """The lab's own figure of each run."""
         return verdicts.figures_of(self.runs)
+
+    @property
+    def competing(self) -> list[tracks.Row]:
+        """Its rows on the track that it enters."""
+        if self.result is None:
+            return []
+        same = [replay.how in reproduce.GOOD for replay in self.replays]
+        return entered.rows(self.execution, self.result, replayed=bool(same) and all(same))
 
     @property
     def has_figures(self) -> bool:
@@ -169,6 +179,11 @@ class Lab:
         return [entry for entry in self.entries if entry.result is None]
 
     @property
+    def competing(self) -> list[tracks.Row]:
+        """What executions have entered for speedruns."""
+        return [row for entry in self.entries for row in entry.competing]
+
+    @property
     def without_figures(self) -> list[Entry]:
         """Executions that ended and left nothing to compare."""
         return [entry for entry in self.entries if entry.result and not entry.has_figures]
@@ -255,6 +270,7 @@ def _entry(store: Store, name: str) -> Entry:
             for event in sorted(events, key=lambda event: (event.startswith("e"), event))
             if event.endswith(".ended")
         },
+        replays=tuple(record.numbered(store, f"replays/{name}", record.Replayed)),
     )
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import jinja2
 from markupsafe import Markup
 
-from bot.site import delphi, forecasts, public, signed
+from bot.site import delphi, forecasts, public, signed, tracks
 from bot.site.board import Entry, Group, Lab, Row, read_lab
 from bot.site.files import File, is_site, made_from, put
 from runner import charts, figures, predictions, record, steps_view
@@ -93,6 +93,7 @@ def files(
     for entry in facts.entries:
         yield from _execution(entry, facts.review(entry), pages, told)
     yield from _forecasts(facts, pages)
+    yield from tracks.files(facts, pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield File("index.html", partial(pages.get_template("index.html").render, root="", facts=facts))
 

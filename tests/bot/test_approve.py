@@ -188,8 +188,7 @@ def test_known_person() -> None:
 
 def test_not_bot() -> None:
     robo = said_by(Person(login="robo[bot]", id=99))
-    assert "is an app that the lab's policy does not name" in refused(thread(), CODE, robo)
-    assert refused(thread(lab(apps=("robo",))), CODE, robo) == ""
+    assert "Robo[bot] is an app, and no person" in refused(thread(), CODE, robo)
 
 
 def test_policy_readable() -> None:

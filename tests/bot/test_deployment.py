@@ -3,9 +3,13 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from bot import deployment
+from bot import deployment, logs
+from bot.cli import app
 from bot.deployment import SECRET, Unset
+from bot.wire import Later
+from runner import isolate
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +61,46 @@ def test_an_empty_variable_of_actions_names_no_file(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv(deployment.RAY_TOKEN)
     with pytest.raises(Unset, match="REGATTA_RAY_TOKEN_FILE"):
         deployment.ray_token_file(Path())
+
+
+@pytest.mark.parametrize(
+    ("said", "trust", "works", "is_in"),
+    [
+        (None, False, True, "bubblewrap"),
+        (None, False, False, ""),
+        (None, True, False, "trusted"),
+        ("trusted", True, False, "trusted"),
+        ("trusted", False, True, "trusted"),
+        ("bubblewrap", False, False, "bubblewrap"),
+        ("none", False, True, ""),
+    ],
+)
+def test_own_code_is_isolated_as_the_operator_says_else_as_works_here(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, trust: bool, works: bool, is_in: str
+) -> None:
+    monkeypatch.setattr(isolate, "probe", lambda: "" if works else "It is not there.")
+    assert deployment.isolation(said, trust) == is_in
+
+
+@pytest.mark.parametrize("said", ["bubblewrap", "none"])
+def test_an_operator_who_says_two_things_is_asked_for_one(said: str) -> None:
+    with pytest.raises(Unset, match="contradict"):
+        deployment.isolation(said, True)
+
+
+def test_a_server_says_in_words_that_github_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "set_up", lambda *_, **__: None)
+    monkeypatch.setenv(SECRET, "s" * 40)
+    monkeypatch.setenv(deployment.TOKEN, "a-token")
+    monkeypatch.setenv(deployment.RAY_TOKEN, "another-token")
+    away = "http://127.0.0.1:9"
+    options = ["--repository", "a/b", "--store", str(tmp_path / "store"), "--isolation", "none"]
+    for bot in ([], ["--bot", "lab[bot]"]):
+        told = CliRunner().invoke(
+            app, ["serve", *options, "--github-api", away, "--ray-address", away, *bot]
+        )
+        assert told.exit_code == 1, told.output
+        assert "GitHub says later" in told.output
+        assert not isinstance(told.exception, Later)

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from bot import app_manifest, deployment, doctor, init
 from bot.cli import app
+from runner import isolate
 
 RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.example.org"
 TOKEN = "r" * 32
@@ -50,6 +51,7 @@ class World:
         self.skew = timedelta(0)
         self.serves = self.ray_runs = self.ray_has_auth = True
         self.bubblewrap = ""
+        self.ray_answers = 0  # to whoever has no token
         self.say("REGATTA_WEBHOOK_SECRET_FILE", self.private("secret", "0123456789abcdef" * 4))
         self.ray_token = self.private("ray-token", TOKEN)
         self.new_key()
@@ -108,16 +110,20 @@ class World:
         if request.url.host == "ray.test":
             if not self.ray_runs:
                 raise httpx.ConnectError("nobody listens")
+            if self.ray_answers and token != TOKEN:
+                return httpx.Response(self.ray_answers)
             return httpx.Response(200 if token == TOKEN or not self.ray_has_auth else 401, json=[])
         if request.url.host == "lab.example.org":
             if not self.serves:
                 raise httpx.ConnectError("nobody listens")
             return httpx.Response(200, text="ok\n")
-        status, body = self._github(request.method, request.url.path, token)
+        status, body = self._github(
+            request.method, request.url.path, token, int(request.url.params.get("page", "1"))
+        )
         date = format_datetime(datetime.now(UTC) - self.skew, usegmt=True)
         return httpx.Response(status, json=body, headers={"date": date})
 
-    def _github(self, verb: str, path: str, token: str) -> tuple[int, Any]:
+    def _github(self, verb: str, path: str, token: str, page: int) -> tuple[int, Any]:
         if path == "/":
             return 200, {}
         if path.startswith("/app") or path.endswith("/installation"):
@@ -130,7 +136,8 @@ class World:
             return 401, {"message": "Bad credentials"}
         rest = path.removeprefix("/repos/lab/lab")
         if rest == "/labels":
-            return 200, [{"name": name} for name in sorted(self.labels)]
+            first = 100 * (page - 1)
+            return 200, [{"name": name} for name in sorted(self.labels)[first : first + 100]]
         file = self.checkout / rest.removeprefix("/contents/")
         if rest.startswith("/contents/") and file.is_file():
             return 200, {"content": base64.b64encode(file.read_bytes()).decode()}
@@ -186,6 +193,8 @@ class World:
         )
         yield r"Start Ray there", lambda _: setattr(self, "ray_runs", True)
         yield r"RAY_AUTH_MODE=token", lambda _: setattr(self, "ray_has_auth", True)
+        yield r"name Ray's dashboard itself", lambda _: setattr(self, "ray_answers", 0)
+        yield r"Leave REGATTA_BOT out", lambda _: self.change(bot="")
         yield r"`timedatectl set-ntp true`", lambda _: setattr(self, "skew", timedelta(0))
         yield r"`apt-get install --yes bubblewrap`", lambda _: setattr(self, "bubblewrap", "")
         yield r"Generate a private key", lambda _: self.new_key()
@@ -272,6 +281,15 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
         lambda w: (w.checkout / ".github/ISSUE_TEMPLATE/experiment.yml").unlink(),
         "form",
     ),
+    "a store whose name has a slip": (
+        lambda w: w.change(store=str(w.root / "stroe" / "lab")),
+        "store",
+    ),
+    "something before Ray that answers": (
+        lambda w: setattr(w, "ray_answers", 302),
+        "Ray's token",
+    ),
+    "another login": (lambda w: w.change(bot="regatta-lab[bot]"), "App's key"),
     "a label that lacks": (lambda w: w.labels.remove("experiment: done"), "labels"),
 }
 
@@ -290,6 +308,15 @@ def test_a_planted_fault_is_found_and_the_advice_mends_it(world: World, fault: s
     assert world.failing() == {}
 
 
+def test_what_lies_where_own_code_can_read_it_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolate, "_code", lambda: [world.root])
+    assert set(world.failing()) == {"secret files", "store"}
+    assert isolate.shows(Path("/usr/src/app/store"))
+    assert not isolate.shows(Path("/srv/store"))
+
+
 def test_no_finding_holds_a_secret(world: World) -> None:
     held = [*deployment.all_secrets(), TOKEN, "ghs_of-the-installation"]
     assert len(held) == 4
@@ -303,6 +330,43 @@ def test_no_finding_holds_a_secret(world: World) -> None:
 def test_the_doctor_leaves_nothing_in_the_store(world: World) -> None:
     world.failing()
     assert [p.name for p in (world.root / "store").iterdir()] == ["store.json"]
+
+
+@pytest.mark.parametrize("place", ["stroe/lab", "stroe"])
+def test_the_doctor_makes_no_store_of_a_name_with_a_slip(world: World, place: str) -> None:
+    world.change(store=str(world.root / place))
+    assert "there is no store at" in world.failing()["store"].words
+    assert not (world.root / "stroe").exists()
+
+
+@pytest.mark.parametrize("status", [404, 500, 302])
+def test_an_answer_without_a_token_that_is_no_refusal_is_not_taken_for_one(
+    world: World, status: int
+) -> None:
+    world.ray_answers = status
+    assert str(status) in world.failing()["Ray's token"].words
+
+
+def test_labels_on_a_later_page_are_seen(world: World) -> None:
+    world.labels |= {f"a-label-of-their-own-{n}" for n in range(230)}
+    assert world.failing() == {}
+
+
+@pytest.mark.parametrize("said", ["bubblewrap", "trusted", "none"])
+def test_where_own_code_runs_is_for_the_operator_to_say(world: World, said: str) -> None:
+    world.bubblewrap = "it is not there"
+    assert "bubblewrap" in world.failing()
+    world.change(isolation=said)
+    assert world.failing() == {}
+
+
+def test_a_mere_token_is_said_to_make_no_check_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGATTA_GITHUB_TOKEN", "ghs_of-the-installation")
+    world.change(app="")
+    found = {check.name: check.run() for check in doctor.checks(world.deployment)}
+    assert "no check runs" in found["token"].words
 
 
 def test_where_github_is_away_the_rest_is_looked_at(world: World) -> None:

@@ -40,12 +40,12 @@ def test_everything_that_can_be_said_is_read() -> None:
     policy = parse(
         "settle_seconds: 60\nown: false\ntwo_approvers_from: 1.5\n"
         'device_hours_per_person_and_month: {"*": 10, cpu: 2}\nkinds: [cpu]\n'
-        "hours_without_estimate: 2\napps: [dependabot]\n"
+        "hours_without_estimate: 2\n"
     )
     assert policy.problems == ()
     assert (policy.settle_seconds, policy.own, policy.two_approvers_from) == (60, False, 1.5)
     assert policy.device_hours_per_person_and_month == {"*": 10, "cpu": 2}
-    assert (policy.kinds, policy.apps) == (("cpu",), ("dependabot",))
+    assert policy.kinds == ("cpu",)
     assert policy.hours_without_estimate == 2
 
 

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bot import metrics, operate
 from bot.operate import Loop
+from runner.files import StoreFault
 from runner.local_ray import free_ports
 from runner.store import Store
 
@@ -61,6 +62,27 @@ def test_a_bot_without_its_store_is_not_ready(tmp_path: Path) -> None:
     client = served(Store(tmp_path / "store"), a_loop(Clock()))
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     assert client.get("/readyz").status_code == 503
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_bot_whose_disk_is_full_is_not_ready_until_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, store = Clock(), Store(tmp_path)
+    client = served(store, a_loop(clock))
+    assert client.get("/readyz").status_code == 200
+    with monkeypatch.context() as full:
+        full.setattr(store, "create", _no_space)
+        assert client.get("/readyz").status_code == 200  # asked again at once, it tries nothing
+        clock.now += operate.TRY_EVERY
+        assert client.get("/readyz").status_code == 503
+    clock.now += operate.TRY_EVERY
+    assert client.get("/readyz").status_code == 200
+    assert store.list("ready") == []
+
+
+def _no_space(*_: object) -> bool:
+    raise StoreFault("No space left on device")
 
 
 def test_figures_are_served_on_a_port_of_their_own(tmp_path: Path) -> None:

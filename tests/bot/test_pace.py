@@ -238,10 +238,13 @@ class Day:
 
     # … and of its actor.
 
-    def finish(self, _: ThreadId) -> None:
+    def finish(self, _: ThreadId) -> bool:
+        return True
+
+    def again(self, _: ThreadId) -> None:
         return None
 
-    weed = finish
+    weed = again
 
     def act(self, thread: Thread, action: Action) -> None:
         if isinstance(action, Write):

@@ -1,5 +1,6 @@
 """The way in: what is kept, what is dropped, and what is refused."""
 
+import asyncio
 import dataclasses
 import hashlib
 import hmac
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from starlette.types import Message
 
-from bot import webhook
+from bot import heard, webhook
 from bot.facts import ThreadId
 from bot.intake import HEARD
 from bot.webhook import Gate
+from runner import files
 from runner.store import Store, StoreError
 
 SECRET = "a-secret-of-the-tests"
@@ -273,3 +277,107 @@ def test_githubs_real_payloads_are_kept_where_they_concern_a_thread(tmp_path: Pa
 def test_a_secret_is_compared_whole() -> None:
     assert webhook.verify("s", b"body", sign(b"body", "s"))
     assert not webhook.verify("s", b"body", sign(b"body", "s")[:20])
+
+
+# ── Over HTTP ────────────────────────────────────────────────────────────────────────────────
+
+
+def posted(hall: Hall, *pieces: bytes, length: int | None) -> list[Message]:
+    """What is answered to a POST whose body comes in these pieces, and then does not go on."""
+    app = FastAPI()
+    app.include_router(webhook.routes(hall.gate))
+    told, coming = [], list(pieces)
+    headers = [] if length is None else [(b"content-length", str(length).encode())]
+
+    async def receive() -> Message:
+        if not coming:
+            await asyncio.sleep(3600)
+        body, more = coming.pop(0), sum(map(len, pieces)) != length or bool(coming)
+        return {"type": "http.request", "body": body, "more_body": more}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/webhook", "query_string": b"",
+        "headers": headers, "root_path": "", "http_version": "1.1", "scheme": "http",
+    }  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("pieces", "length", "status"),
+    [
+        ((b"{}",), 2, 401),
+        ((), webhook.MOST_BYTES + 1, 413),
+        ((), None, 411),
+        ((b"x" * 100,), 1000, 408),
+        ((b"x" * 100,), webhook.MOST_BYTES, 408),
+    ],
+)
+def test_what_is_too_long_or_does_not_come_is_refused(
+    hall: Hall,
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: tuple[bytes, ...],
+    length: int | None,
+    status: int,
+) -> None:
+    monkeypatch.setattr(webhook, "MAY_TAKE", 0.05)
+    assert posted(hall, *pieces, length=length)[0]["status"] == status
+
+
+def test_few_large_bodies_are_held_at_once(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "MAY_TAKE", 0.1)
+    app, reading = FastAPI(), []
+    app.include_router(webhook.routes(hall.gate))
+
+    async def one() -> None:
+        async def receive() -> Message:
+            reading.append(1)
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+        async def send(_: Message) -> None:
+            pass
+
+        headers = [(b"content-length", b"20000000")]
+        scope = {
+            "type": "http", "method": "POST", "path": "/webhook", "query_string": b"",
+            "headers": headers, "root_path": "", "http_version": "1.1", "scheme": "http",
+        }  # fmt: skip
+        await app(scope, receive, send)
+
+    async def ten() -> None:
+        await asyncio.gather(*(one() for _ in range(10)))
+
+    asyncio.run(ten())
+    assert len(reading) == webhook.LARGE_AT_ONCE
+
+
+def test_the_inbox_keeps_no_folders_of_threads_that_were_dealt_with(hall: Hall) -> None:
+    hall.receive(payload())
+    id = ThreadId(REPOSITORY, 5)
+    (one,) = heard.unhandled(hall.gate.store, id)
+    heard.handle(hall.gate.store, id, one)
+    assert not (hall.root / "records" / "inbox" / str(REPOSITORY) / "5").exists()
+    (hall.root / "records" / "inbox" / str(REPOSITORY) / "6").mkdir()
+    heard.tidy(hall.gate.store, REPOSITORY)
+    assert list((hall.root / "records").glob("inbox/*/*")) == []
+
+
+def test_a_delivery_is_kept_whose_folder_is_removed_at_that_moment(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, removed = files.make_folder, []
+
+    def make(folder: Path) -> None:
+        real(folder)
+        if folder.name == "5" and not removed:
+            removed.append(folder)
+            folder.rmdir()
+
+    monkeypatch.setattr(files, "make_folder", make)
+    assert hall.receive(payload())[0] == 202
+    assert removed
+    assert hall.kept() == [f"{REPOSITORY}/5/d-1.json"]

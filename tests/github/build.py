@@ -139,6 +139,7 @@ class GitHubsExamples:
             ("PATCH", r"/check-runs/\d+", (200, self.check)),
             ("POST", "/git/(blobs|trees|commits)", (201, made)),
             ("POST", "/git/refs", (422, {"message": "Reference already exists"})),
+            ("POST", "/graphql", (200, {"data": {"node": {"lastEditedAt": None}}})),
             ("POST", r"/app/installations/\d+/access_tokens", (201, token)),
             ("GET", "/app/hook/deliveries", (200, [attempt])),
             ("GET", r"/app/hook/deliveries/\d+", (200, attempt | {"request": heard})),

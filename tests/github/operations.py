@@ -42,6 +42,7 @@ def reading(github: GitHub, subject: Subject) -> Iterator[Step]:
     yield "committers", lambda: github.committers(number)
     yield "pushes", lambda: github.pushes(number)
     yield "reviews", lambda: github.reviews(number)
+    yield "unedited", lambda: [github.unedited(each) for each in github.reviews(number)]
     yield "policy", lambda: github.policy_file()
     yield "file", lambda: github.file("README.md")
     tree = github.tree(pull.head)
@@ -49,7 +50,6 @@ def reading(github: GitHub, subject: Subject) -> Iterator[Step]:
     yield "blob", lambda: github.blob(tree[0].sha)
     yield "labels", lambda: github.labels(issue)
     yield "my comments", lambda: github.my_comments(issue, "<!-- regatta: sealed -->")
-    yield "marked", lambda: github.my_marked(issue)
     yield "my checks", lambda: github.my_checks(pull.head, "regatta / plan", "1.check")
     yield "comments since", lambda: list(github.comments_since(since))
     yield "threads since", lambda: list(github.threads_since(since, state="open"))

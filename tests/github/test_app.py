@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from bot import deployment
 from bot.app_auth import AppAuth
 from bot.facts import Button
 from bot.github import GitHub, Gone, Later, Refused
@@ -90,6 +91,22 @@ def test_a_clock_ten_minutes_off_still_gets_in(app: App) -> None:
     assert app.client().issue(1) is not None
     refused = [each for each in app.sandbox.requests if each.status == 401]
     assert len(refused) == 1  # the first word was signed by the local clock
+
+
+def test_the_login_is_what_github_calls_the_app(app: App) -> None:
+    api = f"{app.url}/api/v3"
+    assert deployment.login("", app.auth, api) == "regatta-lab[bot]"
+    assert deployment.login("regatta-lab[bot]", app.auth, api) == "regatta-lab[bot]"
+    with pytest.raises(deployment.Unset, match="the App speaks as regatta-lab"):
+        deployment.login("my-lab[bot]", app.auth, api)
+
+
+def test_the_login_of_a_token_is_asked_for(app: App) -> None:
+    api = f"{app.url}/api/v3"
+    assert deployment.login("", lambda: TOKENS["ada"], api) == "ada"
+    assert deployment.login("said", lambda: "not asked", api) == "said"
+    with pytest.raises(deployment.Unset, match="REGATTA_BOT"):
+        deployment.login("", lambda: "unknown", api)
 
 
 def test_a_token_is_kept_and_renewed_before_it_ends(app: App) -> None:
@@ -197,8 +214,6 @@ def test_a_sweep_finds_comments_threads_and_the_bots_own_words(app: App) -> None
     assert [(each.number, each.pull, each.open) for each in github.threads_since(began)] == [
         (1, False, True)
     ]
-    assert [each.body for each in github.my_marked(1)] == ["done <!-- regatta: x -->"]
-    assert github.my_marked(2) == []
 
 
 def test_a_renamed_repository_is_followed_by_its_id(app: App) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import execute, graph, makers, planning, provenance
+from runner import execute, graph, isolate, makers, planning, provenance
 from runner.record import Plan
 from runner.store import Store
 
@@ -60,12 +60,13 @@ def planned(
     return planning.plan_folder(folder, store)
 
 
-def made(store: Store, plan: Plan, execution: str = "x1") -> Mapping[str, makers.Made]:
+def made(
+    store: Store, plan: Plan, execution: str = "x1", terms: execute.Terms = execute.OWN_MACHINE
+) -> Mapping[str, makers.Made]:
     code = store.path(planning.code_folder(plan))
     names = graph.order({name: step.needs for name, step in plan.steps.items()})
     return {
-        name: execute.make(store, name, plan.steps, code, execution, terms=execute.OWN_MACHINE)
-        for name in names
+        name: execute.make(store, name, plan.steps, code, execution, terms=terms) for name in names
     }
 
 
@@ -106,6 +107,16 @@ def test_a_graph_is_made_and_the_next_execution_finds_all_of_it(tmp_path: Path) 
     assert stands["train/fast"].why == "train.learning_rate 0.01 → 0.02"
     assert stands["train/slow"].state == "cached", "its own rate stands in the sweep"
     assert stands["best"].why == "input scores: scores changed"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(isolate.probe()), reason=f"nothing was isolated: {isolate.probe()}")
+def test_of_what_own_code_made_the_lab_trains_and_scores_in_isolation(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    found = made(store, planned(tmp_path, store, steps=4), terms=execute.Terms("bubblewrap"))
+    for name, one in found.items():
+        assert one.manifest.receipt["isolation"].startswith("bubblewrap "), name
+    assert (found["best"].folder / "best.txt").read_text() in ("fast", "slow")
 
 
 def test_own_code_that_fails_is_said_and_leaves_no_output(tmp_path: Path) -> None:

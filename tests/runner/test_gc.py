@@ -1,11 +1,17 @@
 """What may go and what stays, as a table of files."""
 
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from runner import gc
-from runner.store import Entry
+from runner.files import remove_tree
+from runner.store import Entry, Store, StoreError
 
 NOW = 1_800_000_000.0
 X, Y = "x" + "1" * 16, "x" + "2" * 16
@@ -215,3 +221,69 @@ def test_each_file_is_in_one_piece_and_no_record_is_ever_in_one_that_goes(names:
         assert name.startswith(("work/", "steps/", "texts/")) or name.endswith(".tmp")
         assert not name.startswith(f"work/{Y}")
         assert not (name.startswith("steps/") and name.split("/")[3].startswith(Y))
+
+
+# ── What own code has left ───────────────────────────────────────────────────────────────────
+
+
+def deep(folder: Path, levels: int, name: str) -> None:
+    """Folders in folders, beyond the longest name that the kernel takes."""
+    folder.mkdir(parents=True)
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=at))
+    os.close(at)
+
+
+def test_what_nobody_can_name_in_a_makers_folder_is_one_entry_and_goes_as_one(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "store")
+    box = f"{STEP}/1-aaa.scratch/box"
+    deep(store.path(f"{box}/d"), 20, "d" * 250)
+    store.create(f"{STEP}/manifest.json", b'{"generation": 2, "maker": "bbb"}')
+    looked = gc.look(store, time.time() + 86400.0)
+    (entry,) = [entry for entry in looked.entries if entry.folder]
+    assert entry.name.startswith(f"{box}/d/dd")
+    gone = [piece for piece in gc.plan(looked) if piece.verdict == "free"]
+    gc.free(store, gone)
+    assert not store.path(f"{STEP}/1-aaa.scratch").exists()
+
+
+def test_of_what_a_pin_names_a_part_nothing_goes() -> None:
+    scratch, made = f"{STEP}/1-aaa.scratch/d", {"generation": 2, "maker": "bbb"}
+    pin = {"path": f"{scratch}/x", "reason": "for the paper"}
+    for pins, goes in (({}, True), ({"pins/a.json": pin}, False)):
+        of = facts({f"{STEP}/manifest.json": made, **pins})
+        whole = replace(of, entries=(*of.entries, Entry(scratch, at=1.0, folder=True)))
+        assert (scratch in going(whole)) is goes
+
+
+def test_elsewhere_what_cannot_be_listed_is_a_fault(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    deep(store.path("records/executions"), 20, "d" * 250)
+    with pytest.raises(StoreError, match="cannot be listed"):
+        gc.look(store, time.time())
+    remove_tree(store.path("records/executions"))
+
+
+@pytest.mark.parametrize(("levels", "name"), [(20, "d" * 250), (3000, "d"), (0, "")])
+def test_a_folder_goes_however_deep_it_is_and_whatever_its_rights(
+    tmp_path: Path, levels: int, name: str
+) -> None:
+    folder = tmp_path / "folder"
+    deep(folder, levels, name)
+    for path in (folder / "closed", folder / "closed/inner"):
+        path.mkdir()
+    (folder / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    (folder / "closed/inner").chmod(0)
+    (folder / "closed").chmod(0)
+    folder.chmod(0o300)
+    remove_tree(folder)
+    remove_tree(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

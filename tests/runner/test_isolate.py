@@ -24,6 +24,7 @@ from runner import (
     step_child,
     worker,
 )
+from runner.builtin import shards
 from runner.complaints import BadExperiment
 from runner.isolate import Limits
 from runner.makers import Made, MakingFailed
@@ -37,6 +38,13 @@ SMALL = Limits(
 )
 
 SHORT = SMALL.model_copy(update={"seconds": 4})
+
+MANY_SHARDS = """
+def step(config, inputs, out):
+    for n in range(3):
+        (out / f"train.{n:05d}.jsonl").write_text('{"text": "abc"}\\n')
+    (out / "validation.jsonl").write_text('{"text": "abc"}\\n')
+"""
 
 pytestmark = pytest.mark.skipif(
     bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
@@ -157,6 +165,38 @@ def test_nobody_can_be_called(store: Store, tmp_path: Path) -> None:
     assert reached(made) == []
 
 
+def test_the_kernel_refuses_what_leads_around_namespaces(store: Store, tmp_path: Path) -> None:
+    assert reached(sprung(store, tmp_path, "calls")[0]) == ["its own sockets"]
+
+
+def test_who_reads_what_own_code_made_is_isolated_as_that_was(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "TOGETHER", 1)  # so that each shard has a process of its own
+    folder = tmp_path / "readers"
+    folder.mkdir()
+    (folder / "own.py").write_text(MANY_SHARDS)
+    steps = {
+        "made": {"do": "own:step"},
+        "short": {"do": "filter", "inputs": {"text": "made"}, "config": {"most_characters": 9}},
+        "tokens": {"do": "tokenize", "inputs": {"text": "short"}, "config": {"tokenizer": "byte"}},
+        "labs": {"do": "tokenize", "config": {"source": "stdlib", "tokenizer": "byte"}},
+    }
+    declared = {"title": "Readers", "resources": {"kind": "cpu"}, "steps": steps}
+    (folder / "experiment.yaml").write_text(json.dumps(declared))
+    plan = planning.plan_folder(folder, store)
+    assert [name for name, step in plan.steps.items() if step.private] == [
+        "made",
+        "short",
+        "tokens",
+    ]
+    code, terms = store.path(planning.code_folder(plan)), execute.Terms("bubblewrap", SMALL)
+    for name in ("made", "short", "tokens"):
+        made = execute.make(store, name, plan.steps, code, "x1", terms=terms)
+        assert made.manifest.receipt["isolation"].startswith("bubblewrap "), name
+    assert (made.folder / "train" / "manifest.json").is_file()
+
+
 def test_cores_are_held_outside_where_others_see_it(tmp_path: Path, store: Store) -> None:
     receipt = sprung(store, tmp_path, "imports")[0].manifest.receipt
     assert len(receipt["affinity"].split(",")) == int(receipt["threads"])
@@ -177,6 +217,33 @@ def test_links_in_the_output_and_for_the_log_lead_nobody_astray(
     for name in (LOG, step_child.WHY, step_child.RECEIPT, *step_child.SHARED):
         assert not (left / name).is_symlink(), name
     assert (tmp_path / "secrets/key.pem").read_text() == CANARY
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("unlinked", r"it wrote [\d,]+ bytes, and 67,108,864 is the most"),
+        ("deep", "it hid what it wrote from being counted"),
+        ("sparse", r"it wrote 100,6\d\d,\d\d\d bytes, and 67,108,864 is the most"),
+        ("setuid", "it left a file that would run as its owner"),
+    ],
+)
+def test_what_it_writes_where_nobody_looks_is_counted(
+    store: Store, tmp_path: Path, how: str, words: str
+) -> None:
+    with pytest.raises(MakingFailed, match=words):
+        sprung(store, tmp_path, "hides", how=how)
+    assert list(store.walk())  # `regatta store gc` goes through all of it
+    assert not [path for path in scratch(store).iterdir() if path.is_dir()]
+
+
+def test_what_it_leaves_beside_its_output_goes_with_its_box(store: Store, tmp_path: Path) -> None:
+    _, left = sprung(store, tmp_path, "lies")
+    assert not (left / step_child.BOX).exists()
+
+
+def test_what_it_is_given_cannot_be_written_to(store: Store, tmp_path: Path) -> None:
+    assert reached(sprung(store, tmp_path, "hides", how="stdin")[0]) == []
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -338,6 +405,25 @@ def test_the_receipt_says_where_nothing_was_isolated(
     code = store.path(planning.code_folder(plan))
     made = execute.make(store, "a", plan.steps, code, "x1", terms=terms)
     assert made.manifest.receipt["isolation"] == step_child.NOT_ISOLATED[how]
+
+
+@pytest.mark.parametrize("how", ["bubblewrap", "trusted"])
+@pytest.mark.parametrize(("words", "odd"), [("buffer 1.2 GB; " * 200, 0), ("no file", 1)])
+def test_a_reason_is_told_however_long_or_odd_it_is(
+    store: Store, tmp_path: Path, how: Any, words: str, odd: int
+) -> None:
+    plan = planned(store, tmp_path, "reasons", words=words, odd=odd)
+    code = store.path(planning.code_folder(plan))
+    with pytest.raises(MakingFailed, match=f"ValueError: {words[:14]}"):
+        execute.make(store, "a", plan.steps, code, "x1", terms=execute.Terms(how, SMALL))
+
+
+def test_where_bubblewrap_ends_without_a_word_it_is_asked_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolate, "probe", lambda: "bubblewrap does not work here (no)")
+    why = step_child._reason(tmp_path / "why.txt", isolate.Ended(1))
+    assert why == "bubblewrap does not work here (no)"
 
 
 def test_a_reason_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import launch, local_ray
+from runner import launch, local_ray, redact
 from runner.launch import RayAddress, RayError, RayJobs
 from runner.reports import ANOTHER_WORKER
 from tests import synthetic
@@ -142,6 +142,16 @@ def test_a_wrong_token_is_an_error_in_words_wherever_it_shows(
     ):
         with pytest.raises(RayError, match=r"does not accept the token in .*/token"):
             ask()
+
+
+def test_a_token_that_was_changed_is_read_again(
+    dashboard: Dashboard, jobs: RayJobs, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("another-t0ken\n")
+    dashboard.answers = [(401, "no"), (200, {"status": "RUNNING"})]
+    assert jobs.look(FOLDER) == "running"
+    assert [token for *_, token in dashboard.requests] == ["Bearer t0ken", "Bearer another-t0ken"]
+    assert redact.clean("another-t0ken") == redact.IN_PLACE
 
 
 def test_a_missing_token_file_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Isolated code is told to end, has a while to do so, and ends with whoever started it."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner import guard, isolate, step_child
+from runner import cgroups, consumption, guard, isolate, step_child
 from runner.isolate import Box
 from runner.record import Resources
 
@@ -74,7 +75,7 @@ def test_who_does_not_listen_is_killed(outside: Any, tmp_path: Path) -> None:
 
 def test_it_ends_with_whoever_started_it(outside: Any) -> None:
     process = outside("deaf")
-    before = isolate._usage(process.pid)[0]
+    before = consumption.usage(process.pid).tasks
     inside = guard.descendants(process.pid)
     process.kill()
     process.wait()
@@ -83,6 +84,41 @@ def test_it_ends_with_whoever_started_it(outside: Any) -> None:
         time.sleep(0.05)
     assert before > 2
     assert not [one for one in inside if Path(f"/proc/{one}").exists()]
+
+
+def test_nothing_is_left_where_no_signal_tells_it_of_its_parents_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = isolate.command
+    monkeypatch.setattr(
+        isolate,
+        "command",
+        lambda *asked, **more: [x for x in usual(*asked, **more) if x != "--die-with-parent"],
+    )
+    (tmp_path / "polite.py").write_text(POLITE)
+    box = Box(
+        writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
+    )
+    limits = isolate.USUAL.model_copy(update={"seconds": 2})
+    begun: list[int] = []
+
+    def look(process: int, *asked: Any) -> str:
+        begun[:] = guard.descendants(process)
+        return usual_look(process, *asked)
+
+    usual_look = consumption.beyond
+    monkeypatch.setattr(consumption, "beyond", look)
+    assert isolate.run(box, ["polite", "deaf"], limits, keep=len).why == "it took longer than 2 s"
+    assert len(begun) > 1
+    assert not [one for one in begun if alive(one)]
+
+
+def alive(process: int) -> bool:
+    try:
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return words[0] != "Z"
 
 
 STEPS = """
@@ -126,6 +162,38 @@ def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: 
     assert (tmp_path / "out" / "ended.txt").exists()
 
 
+PLAIN_CHILD = """
+import subprocess, sys, time
+def step(config, inputs, out):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    (out / "begun.txt").write_text("begun")
+    time.sleep(60 * config["lasts"])
+"""
+
+
+@pytest.mark.parametrize("lasts", [0, 1])
+def test_of_trusted_code_nobody_is_left_either(tmp_path: Path, lasts: int) -> None:
+    for name in ("out", "out.scratch", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "code" / "own.py").write_text(PLAIN_CHILD)
+    job = step_child.Job(
+        function="own:step",
+        config={"lasts": lasts},
+        inputs={},
+        out=str(tmp_path / "out"),
+        scratch=str(tmp_path / "out.scratch"),
+        code=str(tmp_path / "code"),
+        resources=Resources(kind="cpu"),
+        isolation="trusted",
+    )
+    with subprocess.Popen([sys.executable, "-c", STEPS, job.canonical().decode()]) as worker:
+        wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
+        family = guard.descendants(worker.pid)
+        if lasts:
+            worker.kill()
+    wait_for(lambda: not [one for one in family if alive(one)])
+
+
 def wait_for(there: Callable[[], bool]) -> None:
     until = time.monotonic() + 30
     while not there() and time.monotonic() < until:
@@ -149,3 +217,46 @@ def test_a_file_is_no_larger_than_the_kernel_lets_it_be(tmp_path: Path) -> None:
 
 def path(folder: Path) -> str:
     return f"{isolate.LAB}:{folder}"
+
+
+# ── What is watched ──
+
+TAKES = """
+import os, time
+held = os.memfd_create("x")
+for _ in range(96):
+    os.write(held, b"x" * (1 << 20))
+time.sleep(20)
+"""
+
+
+def run(tmp_path: Path, script: str, **limits: Any) -> isolate.Ended:
+    (tmp_path / "trap.py").write_text(script)
+    box = Box(
+        writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
+    )
+    return isolate.run(box, ["trap"], isolate.USUAL.model_copy(update=limits), keep=len)
+
+
+def test_memory_that_is_a_file_is_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
+    ended = run(tmp_path, TAKES, memory=80 << 20, seconds=15)
+    assert "bytes of memory, and 83,886,080 is the most" in ended.why
+
+
+@pytest.mark.parametrize("what", ["disk", "memory"])
+def test_it_ends_before_its_machine_has_nothing_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
+    looks = iter([8 << 30, 8 << 30, 8 << 30, 200 << 20])
+    monkeypatch.setattr(consumption, "left", lambda *_: {what: next(looks)})
+    ended = run(tmp_path, "import time; time.sleep(20)", seconds=15)
+    assert ended.why == f"its machine has only 209,715,200 bytes of {what} left"
+
+
+def test_who_has_little_left_at_first_may_run() -> None:
+    assert consumption.least({"disk": 100 << 20, "memory": 8 << 30}) == {
+        "disk": 50 << 20,
+        "memory": 256 << 20,
+    }

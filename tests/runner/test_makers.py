@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from runner import faults, makers
+from runner import faults, makers, outputs
 from runner.leases import STALE_AFTER, AttemptLease
 from runner.makers import BadOutput, End, Made, MakingFailed, find, make, newest
 from runner.store import Store
@@ -204,6 +204,34 @@ def test_equal_outputs_have_equal_digests_and_others_have_others(tmp_path: Path)
         for name, who in (("one", "a"), ("two", "a"), ("three", "b"))
     ]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_what_takes_too_much_to_list_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MOST_LISTED", 2000)
+    for number in range(10):
+        (tmp_path / f"{number:0100d}").touch()
+    with pytest.raises(BadOutput, match=r"10 of its files take 2,100 bytes to list, and 2,000"):
+        outputs.digests(tmp_path)
+
+
+def test_a_file_that_would_run_as_its_owner_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sh").touch(0o755)
+    assert outputs.digests(tmp_path)
+    (tmp_path / "sh").chmod(0o6755)
+    with pytest.raises(BadOutput, match="would run as its owner"):
+        outputs.digests(tmp_path)
+
+
+def test_a_manifest_is_read_as_far_as_one_can_be_long(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(root)
+    monkeypatch.setattr(makers, "MOST_WORD", 100)
+    store.create("steps/tokens/0123456789abcdef/manifest.json", b"x" * 101)
+    with pytest.raises(BadOutput, match="larger than 100 bytes"):
+        find(store, "tokens", "0123456789abcdef")
 
 
 def test_an_output_may_be_empty(root: Path) -> None:

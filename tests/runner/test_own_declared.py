@@ -132,14 +132,16 @@ def test_a_line_of_own_code_makes_again_what_runs_it_and_a_comment_nothing(
     assert remade == again.union(*(follow.get(name, set()) for name in again))
 
 
-def test_costs_of_own_models_are_said_to_be_unknown(tmp_path: Path) -> None:
+def test_costs_of_own_models_are_said_to_be_counted_later(tmp_path: Path) -> None:
     some, all_of_them = planned(tmp_path / "x", SHORT).cost, planned(tmp_path / "x", STEPS)
     assert (some.runs, some.uncounted, some.tokens) == (6, 2, 6 * 4 * 2 * 16)
     assert (all_of_them.cost.runs, all_of_them.cost.uncounted) == (2, 2)
     words = " ".join(terminal._cost(planned(tmp_path / "x", SHORT)))
-    assert "2 of 6 runs train models of the experiment's own, whose FLOPs and time are not" in words
+    assert (
+        "2 of 6 runs train models of the experiment's own, whose FLOPs are counted after" in words
+    )
     words = " ".join(terminal._cost(all_of_them))
-    assert "their FLOPs and time are not known beforehand" in words
+    assert "whose FLOPs are counted after approval" in words
     assert "hardware FLOPs" not in words
 
 
@@ -176,7 +178,7 @@ def problems(declared: str) -> list[tuple[int, str, str]]:
          "arms.harder.own", "phases change the schedule, which is own code's here"),
         ("learning_rate: 0.01", "learning_rate: -1", 4, "train.learning_rate", "greater than 0"),
         ("source: stdlib", "source: text.txt", 2, "data.source",
-         "arms with own code train on `stdlib` so far"),
+         "arms with own code train on `stdlib` or `lab-2026-11` so far"),
         ("seeds:", "own: {optimiser: \"a:b\"}\nseeds:", 7, "own.optimiser",
          "did you mean `optimizer`?"),
     ],

@@ -89,6 +89,25 @@ def test_what_a_job_says_is_recorded_without_them() -> None:
     assert redact.cleaned(plain) is plain
 
 
+def test_figures_stay_figures_and_digests_have_the_form_of_one() -> None:
+    redact.hold("12345678", "e" * 64)
+    scored = record.Evaluated(bpb=1.0, loss=1.0, targets=12345678, params_sha256="e" * 64)
+    said = redact.cleaned(scored)
+    assert (said.targets, said.params_sha256) == (12345678, "0" * 64)
+
+
+@pytest.mark.parametrize("after", ["", "; b: KeyError", "…", " and more"])
+@pytest.mark.parametrize("length", [8, 20, len(SECRET) - 1])
+def test_a_secret_that_was_cut_is_found_where_the_words_end(length: int, after: str) -> None:
+    assert redact.clean(f"a: {SECRET[:length]}{after}") == f"a: [secret]{after}"
+
+
+def test_what_only_begins_like_a_secret_stays() -> None:
+    redact.hold("https://user:password@example.org")
+    for words in ("https://example.org", SECRET[:7], "ghs_16C7ever"):
+        assert redact.clean(words) == words
+
+
 def test_one_that_means_nothing_any_more_is_let_go() -> None:
     redact.hold("a-new-token", instead_of=SECRET)
     assert redact.clean(f"{SECRET} a-new-token") == f"{SECRET} [secret]"

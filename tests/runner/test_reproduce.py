@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import reproduce
+from runner import drive, isolate, record, reproduce
 from runner.record import Evaluated, PlannedStep, Resources, StepEnd
-from runner.store import to_json
+from runner.store import Store, to_json
 from tests.pretended import RECEIPT, pretend
 from tests.pretended import declare as declare_steps
 from tests.runner.test_cli import LocalStub, ask
@@ -175,6 +175,25 @@ def test_every_step_is_made_again_and_nothing_of_the_store_is_reused_or_changed(
         **dict.fromkeys(("train/deep", "train/wide", "evaluate"), "differs"),
         "compare": "differs",
     }
+
+
+@pytest.mark.parametrize(("probed", "isolation"), [("", "bubblewrap"), ("it is not there", "")])
+def test_somebody_elses_code_is_reproduced_in_isolation_where_that_works(
+    ran: tuple[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    probed: str,
+    isolation: str,
+) -> None:
+    execution, store = ran
+    monkeypatch.setattr(isolate, "probe", lambda: probed)
+    answer = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
+    assert answer.exit_code == 0, answer.output
+    assert ("is not isolated: it is not there" in " ".join(answer.output.split())) is bool(probed)
+    again = Store(store.parent / "again")
+    (name,) = record.names(again, "executions")
+    begun = record.require(again, f"executions/{name}/execution", record.Execution)
+    assert begun.isolation == isolation
+    assert drive._isolation(begun) == (isolation or "own machine")
 
 
 def test_elsewhere_a_tolerance_holds_and_is_said(ran: tuple[str, Path], local: LocalStub) -> None:

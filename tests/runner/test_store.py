@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from runner import store as store_module
 from runner.leases import (
     RENEW_EVERY,
     STALE_AFTER,
@@ -422,3 +423,16 @@ def test_what_is_no_file_is_said_and_not_waited_for(store: Store) -> None:
     for name in ("pipe", "folder"):
         with pytest.raises(StoreError, match=f"{name}.json is .*not a regular file"):
             store.read(f"records/{name}.json")
+
+
+def test_what_was_read_long_ago_is_not_kept_in_memory_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MOST_SEEN", 100)
+    store = Store(tmp_path)
+    for n in range(50):
+        store.create(f"records/{n}.json", b"x" * 30)
+    for n in range(50):
+        assert store.read(f"records/{n}.json") == b"x" * 30
+    assert sum(map(len, store._seen.values())) <= 100
+    assert "records/49.json" in store._seen

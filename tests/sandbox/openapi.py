@@ -70,6 +70,9 @@ class Description:
         said = f"{method} {path}"
         if path.startswith("/repositories/"):  # only where a redirect of GitHub's led
             return None
+        if path == "/graphql":  # which a description of REST leaves out
+            fits = method == "POST" and json.loads(body).keys() == {"query", "variables"}
+            return None if fits else f"{said}: this is no query"
         operation = self.operation(method, path)
         if operation is None:
             return f"{said}: GitHub describes no such operation"

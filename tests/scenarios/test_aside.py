@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from bot import reconcile
+from bot import aside, reconcile
+from bot.reconcile import Reconciler
 from runner import faults
+from runner.files import StoreFault
+from runner.launch import RayError
+from runner.lifecycle import Job
 from tests.scenarios.lab import Lab, a_lab
+from tests.scenarios.test_recovery import begun, results, turn
+from tests.stub_trainer import StubRay
 
 
 class Poison:
@@ -93,6 +99,50 @@ def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
     assert poison.times == reconcile.MOST_FAILURES
     lab.say("sam", 1, "/help")
     assert helped(lab) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [RayError("Ray does not take it"), StoreFault("the disk is full")]
+)
+def test_for_what_is_not_its_doing_no_delivery_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    with a_lab(tmp_path, StubRay(pace=0)) as lab:
+        lab.preregister()
+        lab.propose()
+        begun(lab)
+
+        def look(_: str) -> Job:
+            raise error
+
+        with monkeypatch.context() as broken:
+            broken.setattr(lab.trainer, "look", look)
+            lab.clock.advance(31)
+            lab.sandbox.comment("grace", 2, "/cancel")
+            turn(lab, 4 * 3600, 60)
+        assert lab.records("aside") == {}
+        turn(lab, 600)
+        assert [result["state"] for result in results(lab)] == ["cancelled"]
+
+
+def test_a_thread_whose_delivery_cannot_be_set_aside_is_looked_at_again(
+    lab: Lab, poison: Poison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison.error = RuntimeError
+
+    def full(*_: object) -> None:
+        raise StoreFault("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(aside, "put", full)
+        lab.clock.advance(31)
+        lab.sandbox.comment("sam", 1, "poison")
+        assert isinstance(lab.bot, Reconciler)
+        for _ in range(120):
+            lab.bot.come_around()
+            lab.sleep(60)
+    lab.settle()
+    assert len(lab.records("aside")) == 1
 
 
 def test_a_delivery_that_comes_again_after_it_was_set_aside_stays_there(

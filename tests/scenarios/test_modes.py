@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bot import handle
+from bot import handle, sweep
 from bot.reconcile import Reconciler
+from bot.sandbox.faults import Fault
 from runner import charts
 from tests.scenarios.lab import Lab, a_lab
 from tests.scenarios.test_story import PIXEL, executions, results
@@ -104,6 +105,66 @@ def test_a_job_goes_on_where_one_was_cut_off(lab: Lab) -> None:
             break
         lab.sleep(2)
     assert [one["state"] for one in results(lab)] == ["done"]
+
+
+def test_a_review_that_approves_is_found_by_the_clocks_job(lab: Lab) -> None:
+    lab.preregister()
+    pull = lab.propose()
+    lab.sandbox.submit_review("grace", pull, "APPROVE", "Looks right.\n\n/run")
+    lab.settle()
+    lab.clock.advance(600)
+    lab.settle()
+    assert [one["state"] for one in results(lab)] == ["done"]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_review_that_was_edited_or_may_have_been_is_to_be_typed_again(
+    lab: Lab, silent: bool
+) -> None:
+    lab.preregister()
+    pull = lab.propose()
+    made = lab.sandbox.submit_review("grace", pull, "APPROVE", "Looks right.\n\n/run")
+    if silent:
+        fault = Fault("status_before", "POST", "/graphql$", 10**6, 403, '{"message": "no"}')
+        lab.sandbox.faults.add(fault)
+    else:
+        lab.clock.advance(60)
+        lab.sandbox.edit_review("grace", pull, made.id, "Looks very right.\n\n/run")
+    lab.clock.advance(600)
+    lab.settle()
+    assert results(lab) == lab.trainer.submissions == []
+    assert "type it again" in lab.last(pull)
+    assert "GitHub does not say that it was not" in lab.last(pull)
+
+
+def test_a_job_that_leads_says_that_github_is_away(lab: Lab) -> None:
+    lab.preregister()
+    lab.sandbox.faults.add(Fault("status_before", "GET", r"/issues/comments", 10**6, 500))
+    ended = handle.work(lab.reconciler(), monotonic=lab.monotonic, sleep=lab.sleep)
+    assert ended == "GitHub is away"
+
+
+def test_who_took_the_name_of_a_repository_that_moved_does_not_get_its_lab(lab: Lab) -> None:
+    lab.preregister()
+    github = lab.reconciler()._github
+    sweep.belongs(lab.store, github)
+    github.id += 1
+    with pytest.raises(sweep.AnotherRepository, match="of the repository with the id"):
+        sweep.belongs(lab.store, github)
+
+
+def test_a_claim_that_the_server_left_open_is_found_by_its_login(lab: Lab) -> None:
+    lab.preregister()
+    bot = lab.reconciler()
+    lab.sandbox.faults.add(Fault("status_after", "POST", r"/issues/1/comments$"))
+    lab.sandbox.comment("ada", 1, "/help")
+    assert lab.bot is not None
+    lab.bot.work()  # type: ignore[call-arg]
+    bot._github.bot = "github-actions[bot]"  # another mode, another login
+    for _ in range(200):
+        bot.work()
+        lab.sleep(1)
+    assert sum("what it does" in body for body in lab.comments(1)) == 1
 
 
 def test_a_job_lets_go_of_the_lease_so_that_the_next_begins_at_once(lab: Lab) -> None:

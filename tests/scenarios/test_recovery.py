@@ -126,6 +126,18 @@ def test_of_two_lost_answers_and_stale_lists_one_comment_stays(lab: Lab) -> None
     assert answers(lab, "`/run` by sam") == 1
 
 
+def test_of_two_of_githubs_clocks_one_may_be_ahead(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lab.bot
+    github = lab.bot._github
+    real = github.now
+    monkeypatch.setattr(github, "now", lambda: real() + timedelta(seconds=2))
+    lab.sandbox.faults.add(Fault("status_after", "POST", COMMENTS))
+    lab.say("sam", 2, "/help")
+    assert answers(lab, "what it does") == 1
+
+
 def test_a_death_after_a_second_try_leaves_one_comment(lab: Lab) -> None:
     lab.sandbox.faults.add(Fault("status_after", "POST", COMMENTS))
     lab.sandbox.faults.add(Fault("stale", "GET", COMMENTS, times=8, seconds=90))

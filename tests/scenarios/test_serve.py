@@ -74,6 +74,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 "REGATTA_WEBHOOK_SECRET_FILE": str(root / "secret"),
                 "REGATTA_WEBHOOK_SECRET_OLD": OLD,
                 "REGATTA_GITHUB_TOKEN": "installation-token",
+                "REGATTA_BOT": "regatta-lab[bot]",
                 "REGATTA_RAY_TOKEN": "a-token-of-ray",
             },
             cwd=Path(__file__).parents[2],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot import webhook
-from bot.github import GitHub
+from bot.github import GitHub, Made
 from bot.reconcile import Reconciler
 from runner.store import Store
 from tests.scenarios.lab import SECRET, Lab, a_lab
@@ -90,6 +90,31 @@ def test_an_execution_is_carried_on_by_who_takes_over(lab: Lab) -> None:
         lab.sleep(1)
     assert lab.labels(1) == ["experiment: done"]
     assert sum("regatta: result." in body for body in lab.comments(2)) == 1
+
+
+@pytest.mark.parametrize("pause", [20, 60, 130, 200])
+def test_a_leader_that_was_away_between_claim_and_word_leaves_one_comment(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, pause: int
+) -> None:
+    second, first = Second(lab), lab.bot
+    assert isinstance(first, Reconciler)
+    second.bot.work()
+    real, away = first._github.create_comment, []
+
+    def create(number: int, body: str) -> Made:
+        if not away:
+            away.append(number)
+            for _ in range(pause):
+                second.bot.work()
+                lab.sleep(1)
+        return real(number, body)
+
+    monkeypatch.setattr(first._github, "create_comment", create)
+    lab.clock.advance(1)
+    lab.sandbox.comment("sam", 2, "/help")
+    both(lab, second, 200)
+    assert away
+    assert sum("what it does" in body for body in lab.comments(2)) == 1
 
 
 def test_two_that_work_side_by_side_say_everything_once(lab: Lab) -> None:

@@ -1,0 +1,374 @@
+"""Speedrun tracks, and who is where on them. Pure but for reading the tracks' file.
+
+There are four kinds: a target quality at least cost; a fixed budget, whose best quality wins; the
+time to a quality on named hardware; and scaling, where the loss counts that a row's sizes project
+to more compute. A row is ranked only among rows that were scored on the text and number of tokens
+that its track names; one that is not ranked says why.
+
+Rows with the lab's own models cost the model FLOPs that the formula gives. What a model of an
+experiment's own does is only its own word, so such a row costs the hardware FLOPs that were
+measured from outside. As utilisation is below 1, nobody gains by this.
+
+A rank is one more than the rows that are better beyond chance: Welch's t-test over seeds,
+one-sided, p below 0.05. A row of one seed has the spread that its track states. So what cannot be
+told apart shares a rank. The p-value that is shown is against the record that stood when the row
+came.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from statistics import fmean, variance
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from runner import yaml12
+from runner.analysis import scaling
+from runner.analysis.speedrun import Author
+
+FILE = Path(__file__).parent / "public" / "tracks.yaml"
+SURE = 0.05  # p below which one row is better than another
+SIZES = 4  # that a projection takes
+TIERS = ("self-reported", "replayed", "reproduced")
+
+Kind = Literal["target", "budget", "time", "scaling"]
+Tier = Literal["self-reported", "replayed", "reproduced"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+# ── Tracks ───────────────────────────────────────────────────────────────────────────────────
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Scored(_Data):
+    """What a track's figures are figures of: so many tokens of one validation text."""
+
+    source: str  # how an experiment names it
+    validation_sha256: Sha256  # of the text's bytes
+    eval_tokens: int = Field(gt=0)
+    tokenizer: str = "byte"  # whose tokens they are
+
+
+class Hardware(_Data):
+    """Devices of `runner.hardware`."""
+
+    kind: str
+    count: int = Field(default=1, gt=0)
+
+    def __str__(self) -> str:
+        return f"{self.count} × {self.kind}"
+
+
+class Track(_Data):
+    """One competition. Which of the numbers it has is up to its kind."""
+
+    name: str
+    title: str
+    kind: Kind
+    data: Scored
+    target: Positive | None = None  # bits per byte that count as reached: target, time
+    budget: Positive | None = None  # FLOPs that a run may cost: budget
+    at: Positive | None = None  # FLOPs that sizes are projected to: scaling
+    hardware: Hardware | None = None  # time
+    cost: Literal["model", "hardware"] = "hardware"  # which FLOPs of the lab's own models count
+    spread: Positive  # relative standard deviation of what is ranked between two seeds
+
+    @property
+    def sentence(self) -> str:
+        """What wins, in words."""
+        flops = f"{self.cost} FLOPs" + (
+            " (of own models: hardware FLOPs)" if self.cost == "model" else ""
+        )
+        if self.kind == "target":
+            return f"the fewest {flops} to {self.target:g} bits per byte"
+        if self.kind == "budget":
+            return f"the fewest bits per byte within {self.budget:g} {flops}"
+        if self.kind == "time":
+            return f"the shortest training to {self.target:g} bits per byte on {self.hardware}"
+        return f"the fewest bits per byte that {SIZES} sizes project to {self.at:g} {flops}"
+
+
+_NEEDS: Mapping[Kind, tuple[str, ...]] = {
+    "target": ("target",),
+    "budget": ("budget",),
+    "time": ("target", "hardware"),
+    "scaling": ("at",),
+}
+
+
+class BadTracks(ValueError):
+    """The tracks' file says something that is no track; the message says where."""
+
+
+def read(path: Path = FILE) -> dict[str, Track]:
+    """The tracks of a file, by name. Raises BadTracks."""
+    try:
+        said = yaml12.read(path.read_text(encoding="utf-8")).value
+        found = {
+            name: Track.model_validate({**told, "name": name, "data": said["data"][told["data"]]})
+            for name, told in said["tracks"].items()
+        }
+    except (yaml12.BadYaml, OSError, KeyError, TypeError, ValueError) as error:
+        raise BadTracks(f"{path}: {error}") from error
+    for track in found.values():
+        for key in _NEEDS[track.kind]:
+            if getattr(track, key) is None:
+                raise BadTracks(f"{path}, `{track.name}`: a track of kind {track.kind} has `{key}`")
+    return found
+
+
+@cache
+def known() -> Mapping[str, Track]:
+    """The lab's tracks, by name."""
+    return read()
+
+
+# ── Rows ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class On(NamedTuple):
+    """What a row's figures are figures of."""
+
+    validation_sha256: str  # of the text's bytes
+    eval_tokens: int
+    tokenizer: str = "byte"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What somebody has entered: an arm of an execution with its seeds, or a self-reported run.
+
+    `figures`, `seconds`, `model_flops` and `hardware_flops` have one value a seed, in the same
+    order; an empty one is not known. Costs are of one run.
+    """
+
+    id: str  # unique; of an execution's arm `<execution>/<arm>`
+    title: str
+    author: Author
+    track: str
+    tier: Tier
+    at: datetime  # when it ended
+    figures: tuple[float, ...]  # bits per byte
+    scored: On | None = None  # None: unknown
+    family: str = ""  # rows of one family are sizes of one recipe, for scaling
+    hardware: str = ""  # as `Hardware` writes it
+    seconds: tuple[float, ...] = ()  # of training
+    parameters: int | None = None
+    tokens: int | None = None
+    model_flops: tuple[float, ...] = ()
+    hardware_flops: tuple[float, ...] = ()
+    flops_by: str = ""  # how model FLOPs were counted, in words
+    price: float | None = None  # US dollars
+    custom: bool = False  # its model is its author's code
+    void: str = ""  # why the lab does not believe it
+    notes: tuple[str, ...] = ()  # what a reader should know
+    page: str = ""  # where it is told, relative to the site or a URL
+
+    def cost(self, track: Track) -> tuple[float, ...]:
+        """What its runs cost on a track, in FLOPs."""
+        return self.hardware_flops if self.custom else getattr(self, f"{track.cost}_flops")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A row on its track. Without a rank, `why` says why."""
+
+    row: Row
+    rank: int | None = None
+    shared: bool = False  # with rows that it cannot be told apart from
+    value: float | None = None  # what it is ranked by: FLOPs, bits per byte or seconds
+    interval: tuple[float, float] | None = None  # 90 % of a projection
+    record: bool = False  # it was the best when it came, beyond chance
+    against: str = ""  # the record that stood then
+    p_value: float | None = None  # that it is no better than that one
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What of a row is compared: its values, lower is better."""
+
+    row: Row
+    values: tuple[float, ...]
+    exact: bool  # counted, so that nothing about it is chance
+    forecast: scaling.Forecast | None = None
+
+
+def rank(track: Track, rows: Iterable[Row]) -> list[Ranked]:
+    """All rows of a track: the ranked ones, best first, then those that are not, newest first."""
+    found: list[Ranked] = []
+    cases: list[_Case] = []
+    for row in _united(track, rows):
+        case = _case(track, *row)
+        if isinstance(case, _Case):
+            cases.append(case)
+        else:
+            found.append(Ranked(row[0], why=case))
+    ordered = sorted(cases, key=lambda case: (fmean(case.values), case.row.at, case.row.id))
+    # Of what is told apart only from far ones, no one behind may stand before.
+    ranks = [1 + sum(_better(track, other, case) < SURE for other in ordered) for case in ordered]
+    ranks = [max(ranks[: place + 1]) for place in range(len(ranks))]
+    history = {case.row.id: told for case, told in _records(track, cases)}
+    return [
+        replace(
+            history[case.row.id],
+            rank=place,
+            shared=ranks.count(place) > 1,
+            value=fmean(case.values),
+            interval=(case.forecast.low, case.forecast.high) if case.forecast else None,
+        )
+        for case, place in zip(ordered, ranks, strict=True)
+    ] + sorted(found, key=lambda one: (one.row.at, one.row.id), reverse=True)
+
+
+def _united(track: Track, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
+    """Each row alone; for scaling, those of one family, the largest first."""
+    mine = [row for row in rows if row.track == track.name]
+    if track.kind != "scaling":
+        return [(row,) for row in mine]
+    families: dict[str, list[Row]] = {}
+    for row in mine:
+        families.setdefault(row.family or row.id, []).append(row)
+    return [
+        tuple(sorted(these, key=lambda row: (-max(row.cost(track), default=0.0), row.id)))
+        for these in families.values()
+    ]
+
+
+def refusal(track: Track, row: Row) -> str:
+    """Why a row cannot be compared with others at all; empty if it can."""
+    if row.void:
+        return row.void
+    if not row.figures:
+        return "no run of it has a figure"
+    if row.scored is None:
+        return "on which text it was scored is not known"
+    if words := other_data(track, row.scored):
+        return words
+    if not row.cost(track) and track.kind != "time":
+        measured = "hardware" if row.custom else track.cost
+        return f"its {measured} FLOPs are not known"
+    return ""
+
+
+def other_data(track: Track, scored: On) -> str:
+    """Why figures on these data are none of the track's; empty if they are."""
+    wanted = track.data
+    if scored.validation_sha256 != wanted.validation_sha256:
+        return (
+            f"it is scored on the text with SHA-256 {scored.validation_sha256[:12]}…, and this "
+            f"track is on {wanted.source}, {wanted.validation_sha256[:12]}…"
+        )
+    if (scored.eval_tokens, scored.tokenizer) != (wanted.eval_tokens, wanted.tokenizer):
+        return (
+            f"it is scored on {scored.eval_tokens:,} tokens ({scored.tokenizer}), and this track "
+            f"is on {wanted.eval_tokens:,} ({wanted.tokenizer})"
+        )
+    return ""
+
+
+def _case(track: Track, row: Row, *others: Row) -> _Case | str:
+    """What of a row is compared, or why nothing is."""
+    for one in (row, *others):
+        if words := refusal(track, one):
+            return words if one is row else f"{one.title}: {words}"
+    quality, cost = fmean(row.figures), row.cost(track)
+    if track.kind in ("target", "time") and quality > (track.target or 0):
+        return f"its {quality:.4f} bits per byte do not reach {track.target:g}"
+    if track.kind == "target":
+        return _Case(row, cost, exact=track.cost == "model" and not row.custom)
+    if track.kind == "budget":
+        if (dearest := max(cost)) > (track.budget or 0):
+            return f"a run of it costs {dearest:.4g} FLOPs, and the budget is {track.budget:.4g}"
+        return _Case(row, row.figures, exact=False)
+    if track.kind == "time":
+        return _timed(track, row)
+    return _projected(track, (row, *others))
+
+
+def _timed(track: Track, row: Row) -> _Case | str:
+    if row.hardware != str(track.hardware):
+        return f"it ran on {row.hardware or 'unknown hardware'}, and this track on {track.hardware}"
+    if not row.seconds:
+        return "how long it took is not known"
+    if len(row.figures) < 2:
+        return "one seed reaches a target by luck too; this track takes two or more"
+    p = _p_value(row.figures, (track.target or 0.0,), track.spread, exact=(False, True))
+    if p >= SURE:
+        return f"that its seeds reach {track.target:g} on average has p = {p:.2g}, not below {SURE}"
+    return _Case(row, row.seconds, exact=False)
+
+
+def _projected(track: Track, rows: Sequence[Row]) -> _Case | str:
+    points = [(fmean(row.cost(track)), fmean(row.figures)) for row in rows]
+    at = track.at or 0.0
+    if len({cost for cost, _ in points}) < SIZES:
+        return f"a projection takes {SIZES} sizes, and here are {len(points)}"
+    if (largest := max(cost for cost, _ in points)) > at:
+        return f"its largest size takes {largest:.4g} FLOPs, more than is projected to, {at:.4g}"
+    try:
+        found = scaling.forecast(points, at)
+    except scaling.Refused as error:
+        return str(error)
+    return _Case(rows[0], (found.loss,), exact=False, forecast=found)
+
+
+# ── Chance ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _better(track: Track, one: _Case, other: _Case) -> float:
+    """The p-value that `one` is no better than `other`; 1 of itself."""
+    if one is other or fmean(one.values) >= fmean(other.values):
+        return 1.0
+    if one.forecast and other.forecast:  # told apart where neither lies in the other's interval
+        return 0.0 if one.forecast.high < other.forecast.low else 1.0
+    return _p_value(one.values, other.values, track.spread, exact=(one.exact, other.exact))
+
+
+def _p_value(
+    one: Sequence[float], other: Sequence[float], spread: float, *, exact: tuple[bool, bool]
+) -> float:
+    """One-sided: the chance of means so far apart if `one` were not below `other`. Welch (1947)
+    where both have seeds; else of a normal distribution with the stated relative spread."""
+    below = fmean(other) - fmean(one)
+    sides = [(values, counted) for values, counted in zip((one, other), exact, strict=True)]
+    parts = [
+        0.0
+        if counted
+        else (variance(values) if len(values) > 1 else (spread * fmean(values)) ** 2) / len(values)
+        for values, counted in sides
+    ]
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return 0.0 if below > 0 else 1.0
+    freedom = [
+        part**2 / (len(values) - 1)
+        for part, (values, _) in zip(parts, sides, strict=True)
+        if part and len(values) > 1
+    ]
+    if len(freedom) < sum(part > 0 for part in parts):  # a side has one seed and a stated spread
+        return float(norm.sf(below / error))
+    return float(student.sf(below / error, error**4 / sum(freedom)))
+
+
+def _records(track: Track, cases: Sequence[_Case]) -> list[tuple[_Case, Ranked]]:
+    """Each row against the record that stood when it came."""
+    standing: _Case | None = None
+    found = []
+    for case in sorted(cases, key=lambda case: (case.row.at, case.row.id)):
+        p = _better(track, case, standing) if standing else None
+        best = p is None or p < SURE
+        against = standing.row.id if standing else ""
+        found.append((case, Ranked(case.row, record=best, against=against, p_value=p)))
+        standing = case if best else standing
+    return found

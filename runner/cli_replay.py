@@ -1,0 +1,167 @@
+"""`replay`: train a random stretch of a finished run once more, from one of its checkpoints to the
+next, and put on record whether it came to the same. What an execution has to show for itself is
+then no longer its own word alone, at a fraction of what running all of it again costs."""
+
+import json
+import random
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from runner import makers, planning, provenance, record, reproduce, step_runs
+from runner.cli_place import TheJobs, TheStore
+from runner.cli_place import found as found_store
+from runner.record import Execution, Replayed
+from runner.store import Store, StoreError, to_json
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+class CannotReplay(Exception):
+    """Nothing is left that could be trained again; the message says what."""
+
+
+def command(
+    execution: Annotated[str, typer.Argument(help="Its id.")],
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    run: Annotated[str, typer.Option(help="Which `train` step; else one by chance.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Train a random stretch of one of an execution's runs again, between two of its checkpoints,
+    and record whether it came out bit for bit the same or, on other devices or versions, with
+    losses within 1 %. Own code runs here as it is, so do this where you would run it anyway."""
+    try:
+        opened = found_store(store, jobs)
+        if opened is None:
+            _stop(BAD_INPUT, f"there is no store at {store}; name another one with --store.")
+        if execution not in record.names(opened, "executions"):
+            _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}.")
+        known = record.require(opened, f"executions/{execution}/execution", Execution)
+        told = replay(opened, known, run, random.Random(secrets.randbits(64)))
+    except (StoreError, CannotReplay) as error:
+        _stop(BAD_INPUT, str(error))
+    if as_json:
+        print(json.dumps(told.model_dump(mode="json"), indent=2, ensure_ascii=False))
+    else:
+        print(f"{told.run}, steps {told.first + 1} to {told.last}: {told.how} ({told.words})")
+    sys.exit(DONE if told.how in reproduce.GOOD else FAILED)
+
+
+def replay(store: Store, execution: Execution, run: str, chance: random.Random) -> Replayed:
+    """Train a stretch again and record how it came out. Raises CannotReplay and StoreError."""
+    if not execution.plan.steps:
+        raise CannotReplay(
+            f"{execution.id} has no steps, and runs of arms keep no place to go on from; `regatta "
+            f"reproduce {execution.id}` runs it again"
+        )
+    ends = provenance.step_ends(store, execution)
+    trained = [
+        name
+        for name, step in execution.plan.steps.items()
+        if step.do == "train" and name in ends and ends[name].state != "failed"
+    ]
+    if run and run not in trained:
+        raise CannotReplay(
+            f"{execution.id} has trained no {run}; {', '.join(trained) or 'nothing'}"
+        )
+    left = {name: _stretches(store, execution, name) for name in ([run] if run else trained)}
+    choices = [(name, *stretch) for name, these in left.items() for stretch in these]
+    if not choices:
+        raise CannotReplay(
+            f"no checkpoint of {execution.id} is left (`regatta store gc` removes those of what is "
+            f"finished); `regatta reproduce {execution.id}` runs it again"
+        )
+    name, folder, first, last = chance.choice(choices)
+    found = _trained(store, execution, name, folder, (first, last))
+    curve = dict(step_runs.losses_of(store, execution.plan.steps[name]))
+    how, words = judged(found, curve, ends[name].receipt)
+    told = Replayed(at=datetime.now(UTC), run=name, first=first, last=last, how=how, words=words)
+    number = len(record.names(store, f"replays/{execution.id}")) + 1
+    record.write(store, f"replays/{execution.id}/{number}", told)
+    return told
+
+
+def judged(
+    found: Mapping[str, object], curve: Mapping[int, float], receipt: Mapping[str, str]
+) -> tuple[reproduce.How, str]:
+    """How a stretch came out, in words too: `found` is what `runner.replay` printed, `curve` the
+    losses on record, `receipt` what they rest on."""
+    if found["same"]:
+        return "bit for bit", f"the parameters are {str(found['now_sha256'])[:16]}… again"
+    now = found["receipt"]
+    assert isinstance(now, Mapping)
+    losses = found["losses"]
+    assert isinstance(losses, Mapping)
+    then = {**receipt, "isolation": "", "code_sha256": ""}
+    differing = reproduce.differing(then, {**now, "isolation": "", "code_sha256": ""})
+    apart = [
+        abs(float(loss) - curve[int(step)]) / curve[int(step)]
+        for step, loss in losses.items()
+        if curve.get(int(step))
+    ]
+    if not differing:
+        return "differs", "on devices and versions for which equal bits are promised"
+    if apart and max(apart) <= reproduce.TOLERANCE:
+        return "within the tolerance", f"losses at most {max(apart):.2%} apart; {differing[0]}"
+    return "differs", f"losses up to {max(apart, default=float('inf')):.2%} apart"
+
+
+def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path, int, int]]:
+    """(folder of checkpoints, first step, last step) of each that a run has left."""
+    step = execution.plan.steps[name]
+    place = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
+    found: list[tuple[Path, int, int]] = []
+    for folder in sorted(place.glob("*.scratch/checkpoints")):
+        numbers = sorted(int(x.name) for x in folder.iterdir() if x.name.isdecimal())
+        starts: Sequence[int] = (0, *numbers)
+        found += [(folder, *pair) for pair in zip(starts, numbers, strict=False)]
+    return found
+
+
+def _trained(
+    store: Store, execution: Execution, name: str, folder: Path, between: tuple[int, int]
+) -> Mapping[str, object]:
+    """What `runner.replay` says of a stretch. Raises CannotReplay."""
+    steps, step = execution.plan.steps, execution.plan.steps[name]
+    inputs = {}
+    for key, these in step.inputs.items():
+        for other, fingerprint in these.items():
+            made = makers.find(store, steps[other].store, fingerprint)
+            if made is None:
+                raise CannotReplay(f"what {other} made is no longer in {store.root}")
+            inputs[key] = str(made.folder)
+    code = planning.code_folder(execution.plan)
+    stretch = {
+        "config": step.config,
+        "inputs": inputs,
+        "code": str(store.fetch(code)) if step.own else "",
+        "own": list(step.own),
+        "resources": step.resources.model_dump(mode="json"),
+        "checkpoints": str(folder),
+        "first": between[0],
+        "last": between[1],
+    }
+    said = subprocess.run(
+        [sys.executable, "-m", "runner.replay"],
+        input=to_json(stretch),
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).parents[1],
+    )
+    if said.returncode:
+        words = said.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise CannotReplay(f"{name} cannot be trained here: {words}")
+    found: Mapping[str, object] = json.loads(said.stdout)
+    return found
+
+
+def _stop(code: int, words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(code)

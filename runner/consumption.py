@@ -1,0 +1,242 @@
+"""What isolated code takes, seen from outside: processes, memory and bytes of disk, also those that
+no name leads to (open files that were removed, memory that is a file), and what its machine has
+left. What cannot be counted is itself a finding: who hides what he writes is ended."""
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from runner.outputs import SETUID
+from runner.record import Record
+
+MOST_ENTRIES = 200_000  # files and folders of what it writes
+GONE = " (deleted)"  # after the name of an open file that has none any more
+MEMFD = "/memfd:"
+PRIVATE = ("tmp", "dev/shm")  # of a box, in memory
+GONE_MEANWHILE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
+LEAST_DISK, LEAST_MEMORY = 256 << 20, 256 << 20  # bytes that a machine is to have left
+
+
+class Limits(Record):
+    """What code of an experiment's own may take, in bytes and seconds."""
+
+    memory: int = Field(
+        default=0, ge=0
+    )  # of all its processes together; 0: nine tenths of the machine's
+    tasks: int = Field(default=4096, ge=1)  # processes and threads
+    file: int = Field(default=64 << 30, ge=1)  # one file
+    written: int = Field(default=256 << 30, ge=1)  # all that lies in its folders
+    seconds: float = Field(default=24 * 3600.0, gt=0)
+    printed: int = Field(
+        default=16 << 20, ge=0
+    )  # of what is kept; the rest is counted and thrown away
+
+    def most_memory(self) -> int:
+        """`memory`, or nine tenths of this machine's."""
+        return self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10
+
+
+USUAL = Limits()
+
+
+class Uncounted(Exception):
+    """What it wrote cannot be counted, or must not lie there; the message goes on after "it"."""
+
+
+class Usage(NamedTuple):
+    """What a process and all its descendants take."""
+
+    tasks: int  # processes and threads
+    memory: int  # bytes; what processes share is counted for each
+    processes: list[int]
+
+
+def usage(of: int) -> Usage:
+    """What a process and all its descendants take now, and who they are."""
+    children: dict[int, list[int]] = {}
+    known: dict[int, tuple[int, int]] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{entry.name}/stat", "rb") as file:  # noqa: PTH123  thousands of them
+                words = file.read().rpartition(b")")[2].split()
+            children.setdefault(int(words[1]), []).append(int(entry.name))
+            known[int(entry.name)] = int(words[17]), int(words[21])
+    found = [of]
+    for one in found:  # which grows while we walk it
+        found.extend(children.get(one, []))
+    tasks = sum(known.get(one, (0, 0))[0] for one in found)
+    pages = sum(known.get(one, (0, 0))[1] for one in found)
+    return Usage(tasks, pages * os.sysconf("SC_PAGE_SIZE"), found)
+
+
+def memory(processes: Iterable[int], files: int) -> int:
+    """The bytes of memory of these processes, what they share counted once. `files` are bytes of
+    memory that is files, of which they may have mapped some."""
+    shares = [_share(one) for one in processes]
+    return sum(own for own, _ in shares) + max(files, sum(mapped for _, mapped in shares))
+
+
+def _share(process: int) -> tuple[int, int]:
+    """(bytes of its own memory, of memory that is files) of one process, of what it shares its
+    share; zeros if it has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+        said = {line.split()[0]: int(line.split()[1]) << 10 for line in lines}
+        files = said.get("Pss_Shmem:", 0)
+        return said.get("Pss:", 0) - files, files
+    return 0, 0
+
+
+class Hidden(NamedTuple):
+    """Bytes to which no name outside leads."""
+
+    disk: int = 0  # in files that were removed and are open
+    memory: int = 0  # in memory that is files
+
+
+def hidden(processes: Iterable[int], folders: Iterable[Path]) -> Hidden:
+    """What these processes hold that the names in `folders`, as they see them, do not show."""
+    seen: dict[tuple[int, int], int] = {}
+    found = {"disk": 0, "memory": 0}
+    shared = _private(processes)
+    for place, name in _open_files(processes):
+        kind = "memory" if name.startswith(MEMFD) else "disk"
+        if not name.endswith(GONE) or not (kind == "memory" or _below(name, folders)):
+            continue
+        with contextlib.suppress(OSError):
+            of = os.stat(place)  # noqa: PTH116
+            if stat.S_ISREG(of.st_mode) and not of.st_nlink and (of.st_dev, of.st_ino) not in seen:
+                seen[of.st_dev, of.st_ino] = size = _size(of, sparse=kind == "memory")
+                found[kind] += size
+    return Hidden(found["disk"], found["memory"] + shared)
+
+
+def _open_files(processes: Iterable[int]) -> Iterator[tuple[str, str]]:
+    """(where it can be reached, its name) of each open file. A thread may have files of its own."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{process}/task"):  # noqa: PTH208
+                folder = f"/proc/{process}/task/{task}/fd"
+                for number in os.listdir(folder):  # noqa: PTH208
+                    with contextlib.suppress(OSError):
+                        yield f"{folder}/{number}", os.readlink(f"{folder}/{number}")  # noqa: PTH115
+
+
+def _below(name: str, folders: Iterable[Path]) -> bool:
+    return any(name.startswith(f"{folder}/") for folder in folders)
+
+
+def _private(processes: Iterable[int]) -> int:
+    """The bytes in their private folders, which are memory, as the first that we may look at has
+    them; the first of all is bubblewrap, outside."""
+    for process in list(processes)[1:]:
+        with contextlib.suppress(OSError):
+            found = [os.statvfs(f"/proc/{process}/root/{name}") for name in PRIVATE]
+            return sum((of.f_blocks - of.f_bfree) * of.f_frsize for of in found)
+    return 0
+
+
+# ── On disk ──────────────────────────────────────────────────────────────────────────────────
+
+
+def sizes(folder: Path) -> Iterator[int]:
+    """What each entry below a folder takes, or would where its holes were filled; no link is
+    followed. Raises Uncounted."""
+    folders = [str(folder)]
+    for inner in folders:  # which grows while we walk it
+        try:
+            with os.scandir(inner) as entries:
+                for entry in entries:
+                    with contextlib.suppress(*GONE_MEANWHILE):
+                        found = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(found.st_mode):
+                            folders.append(entry.path)
+                        elif stat.S_ISREG(found.st_mode) and found.st_mode & SETUID:
+                            raise Uncounted("left a file that would run as its owner (setuid)")
+                        yield _size(found)
+        except GONE_MEANWHILE:
+            continue
+        except OSError as error:
+            raise Uncounted(f"hid what it wrote from being counted ({error.strerror})") from error
+
+
+def _size(of: os.stat_result, *, sparse: bool = False) -> int:
+    """Who copies a file copies its holes, so that they count where not `sparse`."""
+    blocks = of.st_blocks * 512
+    return blocks if sparse else max(blocks, of.st_size)
+
+
+# ── What the machine has left ────────────────────────────────────────────────────────────────
+
+
+def left(folders: Iterable[Path]) -> Mapping[str, int]:
+    """Bytes that are left: of the `disk` of these folders, the least, and of `memory`."""
+    found: dict[str, int] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            of = os.statvfs(folder)
+            found["disk"] = min(of.f_bavail * of.f_frsize, found.get("disk", sys.maxsize))
+    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        found["memory"] = int(line.split()[1]) << 10
+    return found
+
+
+def least(at_first: Mapping[str, int]) -> Mapping[str, int]:
+    """What is to be left, of a machine that has this much at first: where it has little already,
+    half of that."""
+    wanted = {"disk": LEAST_DISK, "memory": LEAST_MEMORY}
+    return {name: min(wanted[name], size // 2) for name, size in at_first.items()}
+
+
+# ── The rules ────────────────────────────────────────────────────────────────────────────────
+
+
+def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
+    """The limit of time, processes and memory that it is beyond; empty if none. `files` are bytes
+    of memory that is files."""
+    if seconds > limits.seconds:
+        return f"it took longer than {limits.seconds:g} s"
+    tasks, taken, processes = usage(process)
+    if tasks > limits.tasks:
+        return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
+    most = limits.most_memory()
+    # What processes share was counted for each: where that is too much, look closer.
+    if taken + files > most and (taken := memory(processes, files)) > most:
+        return f"it took {taken:,} bytes of memory, and {most:,} is the most"
+    return ""
+
+
+def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str:
+    """What its machine has nothing left of, whoever took it; empty if it has. This also ends who
+    holds what no look has found."""
+    for name in ("disk",) if grouped else ("disk", "memory"):
+        if name in left and left[name] < least.get(name, 0):
+            return f"its machine has only {left[name]:,} bytes of {name} left"
+    return ""
+
+
+def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str:
+    """How it wrote more than it may, or what nobody can count; empty if it did not. `hidden` are
+    bytes that no name leads to."""
+    size_of_all, entries = hidden, 0
+    try:
+        for folder in folders:
+            for size in sizes(folder):
+                size_of_all, entries = size_of_all + size, entries + 1
+                if entries > MOST_ENTRIES:
+                    return f"it wrote more than {MOST_ENTRIES:,} files"
+    except Uncounted as error:
+        return f"it {error}"
+    if size_of_all > limits.written:
+        return f"it wrote {size_of_all:,} bytes, and {limits.written:,} is the most"
+    return ""

@@ -1,0 +1,178 @@
+"""Tracks: who is ranked, who is not and why, and what chance has to do with it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import ttest_ind
+
+from engine.tokenize import read_text
+from runner.analysis import tracks
+from runner.analysis.speedrun import Author
+from runner.analysis.tracks import On, Ranked, Row, Track
+
+ADA = Author(name="Ada", affiliation="", url="")
+START = datetime(2026, 3, 1, tzinfo=UTC)
+TEXT = "a" * 64
+SCORED = {"source": "a text", "validation_sha256": TEXT, "eval_tokens": 1000}
+BASE: dict[str, Any] = {"name": "t", "title": "T", "data": SCORED, "spread": 0.01}
+
+COST = Track.model_validate({**BASE, "kind": "target", "target": 2.0, "cost": "model"})
+BUDGET = Track.model_validate({**BASE, "kind": "budget", "budget": 1e12, "cost": "model"})
+TIME = Track.model_validate(
+    {**BASE, "kind": "time", "target": 2.0, "hardware": {"kind": "cpu", "count": 1}}
+)
+SCALING = Track.model_validate({**BASE, "kind": "scaling", "at": 1e13, "cost": "model"})
+
+
+def row(id: str, day: int = 0, **more: Any) -> Row:
+    given: dict[str, Any] = {
+        "title": id,
+        "author": ADA,
+        "track": "t",
+        "tier": "reproduced",
+        "at": START + timedelta(days=day),
+        "figures": (1.9, 1.92),
+        "scored": On(TEXT, 1000),
+        "model_flops": (1e11, 1e11),
+        "hardware_flops": (4e11, 4.1e11),
+        "hardware": "1 × cpu",
+        "seconds": (10.0, 10.4),
+    }
+    return Row(id=id, **given | more)
+
+
+def told(track: Track, *rows: Row) -> dict[str, Ranked]:
+    return {one.row.id: one for one in tracks.rank(track, rows)}
+
+
+def test_the_lab_has_a_track_of_each_kind_on_a_text_that_it_ships() -> None:
+    known = tracks.known()
+    assert {track.kind for track in known.values()} == {"target", "budget", "time", "scaling"}
+    for track in known.values():
+        text = read_text(track.data.source, None)
+        assert text.validation_sha256 == track.data.validation_sha256
+        text.check_lengths(256, track.data.eval_tokens)
+
+
+def test_a_track_without_its_number_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tracks.yaml"
+    file.write_text(
+        f"data: {{d: {{source: x, validation_sha256: {TEXT}, eval_tokens: 5}}}}\n"
+        "tracks: {a: {title: A, kind: budget, spread: 0.1, data: d}}"
+    )
+    with pytest.raises(tracks.BadTracks, match="`a`: a track of kind budget has `budget`"):
+        tracks.read(file)
+
+
+@pytest.mark.parametrize(
+    ("track", "change", "why"),
+    [
+        (
+            COST,
+            {"scored": On("b" * 64, 1000)},
+            "SHA-256 bbbbbbbbbbbb…, and this track is on a text",
+        ),
+        (COST, {"scored": On(TEXT, 500)}, "on 500 tokens (byte), and this track is on 1,000"),
+        (COST, {"scored": On(TEXT, 1000, "bpe")}, "on 1,000 tokens (bpe), and this track"),
+        (COST, {"scored": None}, "on which text it was scored is not known"),
+        (COST, {"figures": ()}, "no run of it has a figure"),
+        (COST, {"figures": (2.1,)}, "its 2.1000 bits per byte do not reach 2"),
+        (COST, {"model_flops": ()}, "its model FLOPs are not known"),
+        (COST, {"custom": True, "hardware_flops": ()}, "its hardware FLOPs are not known"),
+        (COST, {"void": "it looks ahead"}, "it looks ahead"),
+        (BUDGET, {"model_flops": (2e12,)}, "a run of it costs 2e+12 FLOPs, and the budget"),
+        (TIME, {"hardware": "1 × h100"}, "it ran on 1 × h100, and this track on 1 × cpu"),
+        (TIME, {"seconds": ()}, "how long it took is not known"),
+        (TIME, {"figures": (1.9,)}, "one seed reaches a target by luck too"),
+        (TIME, {"figures": (1.8, 2.19)}, "its seeds reach 2 on average has p = 0.49"),
+        (SCALING, {}, "a projection takes 4 sizes, and here are 1"),
+    ],
+)
+def test_what_is_not_ranked_says_why(track: Track, change: dict[str, Any], why: str) -> None:
+    found = told(track, row("other", **change))["other"]
+    assert found.rank is None
+    assert why in found.why
+
+
+def test_the_cheapest_that_reaches_the_target_is_first_and_counted_costs_have_no_chance() -> None:
+    rows = [row("dear", model_flops=(3e11,)), row("cheap", model_flops=(1e11,))]
+    found = told(COST, *rows, row("alike", model_flops=(3e11,)))
+    assert [(x.row.id, x.rank, x.shared) for x in found.values()] == [
+        ("cheap", 1, False),
+        ("alike", 2, True),
+        ("dear", 2, True),
+    ]
+
+
+def test_a_custom_row_is_ranked_by_measured_flops_whatever_it_declares() -> None:
+    plain = row("plain", model_flops=(1e11,), hardware_flops=(4e11,))
+    liar = row("liar", custom=True, model_flops=(1.0,), hardware_flops=(9e11,))
+    found = told(COST, plain, liar)
+    assert [(x.row.id, x.rank) for x in found.values()] == [("plain", 1), ("liar", 2)]
+    assert found["liar"].value == 9e11
+
+
+def test_what_seeds_cannot_tell_apart_shares_a_rank() -> None:
+    found = told(
+        BUDGET,
+        row("a", figures=(1.90, 1.91, 1.92)),
+        row("b", figures=(1.905, 1.915, 1.93)),
+        row("c", figures=(1.99, 2.0, 2.01)),
+    )
+    assert [(x.row.id, x.rank, x.shared) for x in found.values()] == [
+        ("a", 1, True),
+        ("b", 1, True),
+        ("c", 3, False),
+    ]
+
+
+def test_a_single_seed_has_the_spread_that_its_track_states() -> None:
+    near = told(BUDGET, row("a", figures=(1.90,)), row("b", figures=(1.92,)))
+    far = told(BUDGET, row("a", figures=(1.90,)), row("b", figures=(2.00,)))
+    assert [x.rank for x in near.values()] == [1, 1]
+    assert [x.rank for x in far.values()] == [1, 2]
+
+
+def test_a_record_is_beaten_beyond_chance_or_stands() -> None:
+    found = told(
+        TIME,
+        row("first", 0, seconds=(10.0, 10.2, 9.8), figures=(1.9, 1.91, 1.92)),
+        row("luck", 1, seconds=(9.9, 10.1, 9.7), figures=(1.9, 1.91, 1.92)),
+        row("faster", 2, seconds=(8.0, 8.2, 7.9), figures=(1.9, 1.91, 1.92)),
+    )
+    assert [(x.row.id, x.record, x.against) for x in found.values()] == [
+        ("faster", True, "first"),
+        ("luck", False, "first"),
+        ("first", True, ""),
+    ]
+    assert found["first"].p_value is None
+    sides = (9.9, 10.1, 9.7), (10.0, 10.2, 9.8)
+    by_scipy = ttest_ind(*sides, equal_var=False, alternative="less").pvalue
+    assert found["luck"].p_value == pytest.approx(by_scipy)
+    assert found["faster"].p_value is not None
+    assert found["faster"].p_value < 1e-3
+
+
+def test_the_scaling_track_ranks_families_by_what_their_sizes_project() -> None:
+    def family(name: str, better: float, day: int) -> list[Row]:
+        wave = (1, -1, 1, -1, 1)
+        return [
+            row(
+                f"{name}/{n}",
+                day,
+                family=name,
+                model_flops=(10.0 ** (9 + n / 2),),
+                figures=((0.6 + better * (10 ** (n / 2)) ** -0.1) * (1 + 1e-4 * sign),),
+            )
+            for n, sign in zip(range(5), wave, strict=True)
+        ]
+
+    found = tracks.rank(SCALING, [*family("good", 2.0, 0), *family("bad", 2.6, 1)])
+    assert [(x.row.family, x.rank) for x in found] == [("good", 1), ("bad", 2)]
+    best = found[0]
+    assert best.value == pytest.approx(0.6 + 2.0 * (10**4) ** -0.1, rel=0.01)
+    assert best.interval is not None
+    assert best.interval[0] < best.value < best.interval[1]
+    assert best.row.id == "good/4", "the largest size stands for its family"

@@ -1,0 +1,266 @@
+"""Models that are asked for logits: honest ones are scored as they deserve, and those that look
+ahead, however they hide it, have no score that counts."""
+
+import json
+import runpy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from engine import flops
+from engine.config import ComputeConfig, ModelConfig
+from engine.data import TokenStore
+from engine.evaluate import CannotScore, Evaluation, bits_per_byte
+from engine.model import Decoder
+from engine.tokenize import read_text
+from runner import isolate, planning
+from runner.asking import Asker
+from runner.builtin import apart
+from runner.builtin.apart import Counted, Examined, Place
+from runner.builtin.blame import BadOwnCode
+from runner.builtin.own_model import own_model
+from runner.record import Resources
+from tests.cheats import model as cheats
+
+T = TypeVar("T")
+CHEATS = Path(cheats.__file__).parent
+EXPERIMENTS = Path(planning.__file__).parents[1] / "experiments"
+CONFIG = {"seq_len": 32, "vocab_size": 256}
+TARGETS = 2048
+isolated = pytest.mark.skipif(
+    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    place = tmp_path_factory.mktemp("tokens") / "validation"
+    content = read_text("lab-2026-11", None).validation.decode()
+    return TokenStore.build(place, [content[:12_000]])
+
+
+def trained(folder: Path, name: str) -> Path:
+    """What training would have left."""
+    params = cheats.Honest(CONFIG).init(jax.random.key(1))
+    folder.mkdir()
+    arrays = {"table/w": np.asarray(params["table"]["w"])}
+    safetensors.numpy.save_file(arrays, folder / "params.safetensors")
+    (folder / "model.json").write_text(json.dumps(CONFIG))
+    (folder / "own.json").write_text(json.dumps({"model": f"model:{name}"}))
+    return folder
+
+
+def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> apart.Ask:
+    (tmp_path / "scratch").mkdir()
+    limits = isolate.Limits(memory=4 << 30, tasks=400, file=64 << 20, seconds=120)
+    own = (f"model:{name}",)
+    return Asker(own, code, tmp_path / "scratch", Resources(kind="cpu"), limits).talk
+
+
+class Here:
+    """Asks a model of this process: quick, and nothing is isolated."""
+
+    def __init__(self, name: str) -> None:
+        self.made = own_model(CONFIG, name, getattr(cheats, name))
+        self.params = cheats.Honest(CONFIG).init(jax.random.key(1))
+        self.logits_of: Callable[[np.ndarray], Any] = partial(self.made.logits, self.params)
+
+    def __call__(self, _: Path, __: int, ___: int, about: Callable[[Any], T]) -> T:
+        return about(self)
+
+    def counted(self) -> Counted:
+        return Counted(1, "")
+
+    def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
+        found = np.asarray(self.logits_of(tokens_BS))
+        return found if positions_B is None else found[np.arange(len(found)), positions_B]
+
+
+def scored(ask: apart.Ask, folder: Path, text: TokenStore) -> tuple[Evaluation, Examined]:
+    found, examined = apart.scored(ask, folder, CONFIG, {"": (text, TARGETS)})
+    return found[""], examined
+
+
+def deserved(text: TokenStore) -> Evaluation:
+    """What the honest table is worth."""
+    model = own_model(CONFIG, "Honest", cheats.Honest)
+    return bits_per_byte(model, model.init(jax.random.key(1)), text, TARGETS)
+
+
+SNEAKS = ["AheadLate", "ByLength", "ByBatch", "ByEnvironment"]
+
+
+@pytest.mark.parametrize("name", SNEAKS)
+def test_who_looks_ahead_has_no_score_that_counts(
+    text: TokenStore, tmp_path: Path, name: str
+) -> None:
+    found, examined = scored(Here(name), trained(tmp_path / "m", name), text)
+    assert found.bpb < deserved(text).bpb - 1, "it would have been worth it"
+    assert examined.largest > 1
+    assert "when it sees the whole window, and" in examined.void
+    assert "at position " in examined.void
+
+
+@pytest.mark.parametrize("name", ["Honest", "InBfloat16", "Unnormalised"])
+def test_honest_models_pass_with_the_same_bits(text: TokenStore, tmp_path: Path, name: str) -> None:
+    found, examined = scored(Here(name), trained(tmp_path / "m", name), text)
+    assert (examined.largest, examined.void) == (0.0, "")
+    assert examined.positions == TARGETS
+    if name == "Unnormalised":
+        assert found.bpb == pytest.approx(deserved(text).bpb, abs=1e-6)
+
+
+DECODER = {"hidden_dim": 16, "intermediate_dim": 32, "num_layers": 2, "num_heads": 2, "seq_len": 32}
+
+
+@pytest.mark.parametrize("name", ["gated-attention", "parallel-block"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_shipped_examples_pass(text: TokenStore, tmp_path: Path, name: str, dtype: str) -> None:
+    module = runpy.run_path(str(EXPERIMENTS / name / "model.py"))
+    key, part = {"g": ("attention", "GatedAttention"), "p": ("block", "ParallelBlock")}[name[0]]
+    compute = ComputeConfig.model_validate({"dtype": dtype})
+    decoder = Decoder(ModelConfig.model_validate(DECODER), compute, **{key: module[part]})
+    ask, params, answer = Here("Honest"), decoder.init(jax.random.key(2)), jax.jit(decoder.logits)
+    ask.logits_of = lambda tokens: answer(params, tokens)
+    _, examined = scored(ask, tmp_path, text)
+    assert (examined.largest, examined.void) == (0.0, "")
+
+
+@isolated
+@pytest.mark.long
+def test_isolated_the_shipped_example_passes_and_its_gates_are_counted(
+    text: TokenStore, tmp_path: Path
+) -> None:
+    code = EXPERIMENTS / "gated-attention"
+    params = runpy.run_path(str(code / "model.py"))["gated"](DECODER).init(jax.random.key(2))
+    folder = tmp_path / "m"
+    folder.mkdir()
+    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(params))
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+    safetensors.numpy.save_file(named, folder / "params.safetensors")
+    (folder / "model.json").write_text(json.dumps(DECODER | CONFIG))
+    (folder / "own.json").write_text(json.dumps({"model": "model:gated"}))
+    _, examined = scored(isolated_ask(tmp_path, "gated", code), folder, text)
+    assert (examined.largest, examined.void) == (0.0, "")
+    plain = flops.forward_flops_per_token(ModelConfig.model_validate(DECODER))
+    assert examined.forward_flops_per_token is not None
+    assert plain < examined.forward_flops_per_token < plain * 1.05
+
+
+@isolated
+def test_an_isolated_model_is_scored_like_one_here_and_counted(
+    text: TokenStore, tmp_path: Path
+) -> None:
+    ask = isolated_ask(tmp_path, "InBfloat16")
+    found, examined = scored(ask, trained(tmp_path / "m", "InBfloat16"), text)
+    here = scored(Here("InBfloat16"), tmp_path / "m", text)[0]
+    assert found.bpb == pytest.approx(here.bpb, rel=1e-4)
+    assert (examined.positions, examined.largest, examined.void) == (TARGETS, 0.0, "")
+    window = 2 * 32 * 32 * 256 * 2 + 3 * 32 * 32  # two products and a softmax
+    assert examined.forward_flops_per_token == window // 32
+
+
+@isolated
+def test_an_isolated_model_that_writes_down_what_it_sees_finds_nothing_again(
+    text: TokenStore, tmp_path: Path
+) -> None:
+    ask = isolated_ask(tmp_path, "ByFile")
+    found, examined = scored(ask, trained(tmp_path / "m", "ByFile"), text)
+    assert found.bpb < deserved(text).bpb - 1
+    assert examined.void
+    assert "pure_callback" in examined.uncounted
+    left = [path for path in cheats.LEFT if path.exists()]
+    assert not left, "what it wrote went with its process"
+
+
+@isolated
+@pytest.mark.long
+@pytest.mark.parametrize("name", SNEAKS)
+def test_isolated_who_looks_ahead_has_no_score_that_counts(
+    text: TokenStore, tmp_path: Path, name: str
+) -> None:
+    _, examined = scored(isolated_ask(tmp_path, name), trained(tmp_path / "m", name), text)
+    assert examined.largest > 1
+    assert "at position " in examined.void
+
+
+@isolated
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Ahead", "the logits at a position change with the tokens after it"),
+        ("Infinite", "the logits give no probabilities"),
+        ("Rude", "cannot be read|ended"),
+    ],
+)
+def test_isolated_what_gives_no_predictions_has_no_score(
+    text: TokenStore, tmp_path: Path, name: str, words: str
+) -> None:
+    with pytest.raises((CannotScore, BadOwnCode), match=words):
+        scored(isolated_ask(tmp_path, name), trained(tmp_path / "m", name), text)
+
+
+@isolated
+@pytest.mark.long
+def test_isolated_what_it_says_of_its_flops_is_its_own_word(
+    text: TokenStore, tmp_path: Path
+) -> None:
+    """Which is why such rows are ranked by what was measured: see test_entered."""
+    found, examined = scored(
+        isolated_ask(tmp_path, "Cheap"), trained(tmp_path / "m", "Cheap"), text
+    )
+    assert examined.forward_flops_per_token == 0
+    assert found.bpb == pytest.approx(deserved(text).bpb, rel=1e-4)
+
+
+def test_what_is_isolated_sees_nothing_of_the_shipped_text() -> None:
+    hidden = [isolate.LAB / name for name in ("texts", "bot", "tests", "docs", "README.md")]
+    seen = [*isolate._code(), *(Path("/", name) for name in isolate.SYSTEM)]
+    assert not [x for x in hidden if any(x.is_relative_to(path) for path in seen)]
+
+
+# ── What is asked again ──────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_that_is_asked_before_tells_what_comes_next() -> None:
+    """Every question is of one text, in which each window touches the next: by the time a position
+    is asked about, no question in that process has shown the token after it at its place."""
+    whole = np.arange(3000, dtype=np.int32) + 300  # every token tells its place
+    windows = {"": np.stack([whole[n : n + 33] for n in range(0, 2048, 32)])}
+    rng = np.random.default_rng(5)
+    places = apart.drawn(rng, {"": np.ones((64, 32), bool)})
+    groups = [*apart.apart(places, {"": True})]
+    assert len(groups) == 2
+    assert sorted(places) == sorted(x for some in groups for x in some)
+    for some in groups:
+        known: set[int] = set()
+        for batch in apart.batched(some, 16):
+            tokens, positions = apart.prefixes(rng, batch, windows, 16, 256)
+            assert tokens.shape == (16, 32)
+            known |= set(tokens[tokens >= 300].tolist())
+            for place, at in zip(batch, positions, strict=False):
+                assert place.position == at
+                assert windows[""][place.window, place.position + 1] not in known
+
+
+def test_positions_are_others_each_time_and_only_scored_ones() -> None:
+    mask = np.zeros((100, 64), bool)
+    mask[:90] = True
+    once, again = (apart.drawn(np.random.default_rng(n), {"": mask}) for n in (1, 2))
+    assert len(once) == len(set(once)) == apart.PROBES
+    assert once != again
+    assert max(place.window for place in once) < 90
+    assert Place("", 3, 7).position == 7
+
+
+def test_a_logit_that_is_no_number_differs_without_end() -> None:
+    one, two = np.array([0.0, -np.inf]), np.array([0.5, -np.inf])
+    assert apart.difference_of(one, two) == (0, 0.5)
+    assert apart.difference_of(one, np.array([np.nan, 0.0]))[1] == np.inf

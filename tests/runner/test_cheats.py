@@ -1,0 +1,100 @@
+"""The whole way of models that cheat: declared, trained and scored under bubblewrap, measured and
+ranked. Only what is honest, or can be made honest by the lab, gets a rank."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.tokenize import read_text
+from runner import execute, graph, isolate, measured, planning, provenance, record
+from runner.analysis import entered, tracks
+from runner.analysis.tracks import Ranked, Track
+from runner.isolate import Limits
+from runner.makers import MakingFailed
+from runner.store import Store
+from tests import synthetic
+from tests.cheats import model as cheats
+
+RANKED = ("Honest", "Unnormalised", "Cheap")
+VOID = ("AheadLate", "ByFile")  # and those of test_apart
+DECLARED = """\
+title: Who cheats?
+data: {{source: lab-2026-11}}
+model: {{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 32}}
+train: {{train_batch_size: 2, num_train_steps: 2, learning_rate: 1.0e-6}}
+eval: {{tokens: 4096}}
+resources: {{kind: cpu}}
+speedrun: {{track: tiny, author: {{name: Ada}}}}
+arms:
+  plain: {{}}
+{arms}
+"""
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Track:
+    text = read_text("lab-2026-11", None).validation_sha256
+    track = Track.model_validate(
+        {
+            "name": "tiny",
+            "title": "Anything at all",
+            "kind": "target",
+            "data": {"source": "lab-2026-11", "validation_sha256": text, "eval_tokens": 4096},
+            "target": 100.0,
+            "cost": "model",
+            "spread": 0.01,
+        }
+    )
+    monkeypatch.setattr(tracks, "known", lambda: {"tiny": track})
+    return track
+
+
+def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
+    """Every arm's row on the track, by its model's name. Raises MakingFailed."""
+    folder = tmp_path / "race"
+    folder.mkdir()
+    arms = (f'  {name.lower()}: {{own: {{model: "model:{name}"}}}}' for name in models)
+    (folder / "experiment.yaml").write_text(DECLARED.format(arms="\n".join(arms)))
+    (folder / "model.py").write_bytes(Path(cheats.__file__).read_bytes())
+    store = Store(tmp_path / "store")
+    plan = planning.plan_folder(folder, store)
+    execution = synthetic.execution(plan)
+    terms = execute.Terms("bubblewrap", Limits(memory=4 << 30, seconds=200))
+    code = store.path(planning.code_folder(plan))
+    for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
+        execute.make(store, name, plan.steps, code, execution.id, terms=terms)
+    ends = provenance.step_ends(store, execution)
+    result = record.Result(
+        at=execution.at, state="done", entered=measured.runs(store, execution, ends, 0.0)
+    )
+    ranked = tracks.rank(track, entered.rows(execution, result))
+    return {one.row.title.rpartition(": ")[2]: one for one in ranked}
+
+
+def test_only_honest_models_have_a_rank(tmp_path: Path, tiny: Track) -> None:
+    found = raced(tmp_path, tiny, *RANKED, *VOID)
+    for name in VOID:
+        assert found[name.lower()].rank is None
+        assert "at position " in found[name.lower()].why
+    for name in RANKED:
+        assert found[name.lower()].rank is not None, found[name.lower()].why
+    honest, bold, cheap = (found[x].row for x in ("honest", "unnormalised", "cheap"))
+    assert bold.figures == pytest.approx(honest.figures, abs=1e-6), "the lab normalises"
+    assert cheap.model_flops == (0.0,), "as it says itself"
+    assert found["cheap"].value == cheap.hardware_flops[0] > 1e10, "as was measured"
+    assert found["plain"].rank == 1
+    assert found["plain"].value == found["plain"].row.model_flops[0]
+    assert found["plain"].row.tier == "reproduced"
+
+
+def test_who_looks_ahead_everywhere_is_not_scored_at_all(tmp_path: Path, tiny: Track) -> None:
+    with pytest.raises(MakingFailed, match="change with the tokens after it"):
+        raced(tmp_path, tiny, "Ahead")

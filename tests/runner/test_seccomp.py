@@ -1,0 +1,55 @@
+"""The filter of system calls, as the kernel would run it, for both architectures."""
+
+import platform
+import struct
+
+import pytest
+
+from runner import seccomp
+from runner.seccomp import AF_VSOCK, ALLOW, KNOWN, REFUSE
+
+
+def verdict(program: bytes, architecture: int, number: int, argument: int = 0) -> int:
+    """What a program of classic BPF returns for a call."""
+    data = struct.pack("<IIQQ", number, architecture, 0, argument)
+    lines = list(struct.iter_unpack("=HBBI", program))
+    at, held = 0, 0
+    while True:
+        code, yes, no, value = lines[at]
+        at += 1
+        match code:
+            case 0x20:
+                (held,) = struct.unpack_from("<I", data, value)
+            case 0x15:
+                at += yes if held == value else no
+            case 0x35:
+                at += yes if held >= value else no
+            case 0x06:
+                return int(value)
+
+
+@pytest.mark.parametrize("machine", KNOWN)
+def test_a_call_is_refused_by_its_number_and_a_socket_by_its_family(machine: str) -> None:
+    calls, program = KNOWN[machine], seccomp.program(machine)
+    for number in calls.refused:
+        assert verdict(program, calls.audit, number) == REFUSE, number
+    assert verdict(program, calls.audit, calls.socket, AF_VSOCK) == REFUSE
+    assert verdict(program, calls.audit, calls.socket, AF_VSOCK | 1 << 32) == REFUSE
+    for family in (1, 2, 10, 16):
+        assert verdict(program, calls.audit, calls.socket, family) == ALLOW
+    others = set(range(500)) - {*calls.refused, calls.socket}
+    assert {verdict(program, calls.audit, number, AF_VSOCK) for number in others} == {ALLOW}
+
+
+@pytest.mark.parametrize("machine", KNOWN)
+def test_calls_of_another_architecture_are_refused(machine: str) -> None:
+    for audit in (0x40000003, 0x40000028, *(x.audit for x in KNOWN.values())):  # i386, arm
+        same = audit == KNOWN[machine].audit
+        assert verdict(seccomp.program(machine), audit, 0) == (ALLOW if same else REFUSE)
+    x32 = verdict(seccomp.program("x86_64"), KNOWN["x86_64"].audit, 0x40000000 + 41, AF_VSOCK)
+    assert x32 == REFUSE
+
+
+def test_where_numbers_are_not_known_nothing_is_filtered() -> None:
+    assert seccomp.program("riscv64") == b""
+    assert seccomp.program() == seccomp.program(platform.machine())
