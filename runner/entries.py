@@ -25,8 +25,6 @@ MOST_FILES = 20  # of one head
 MOST_RUNS = 100  # of one file
 MOST_WORDS = 500  # characters of a finding
 
-Tier = Literal["self-reported", "reproduced"]
-
 
 class Found(Record):
     """Something about a run that cannot be, or that is only odd."""

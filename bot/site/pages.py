@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import jinja2
 from markupsafe import Markup
 
-from bot.site import delphi, forecasts, public, signed, tracks
+from bot.site import delphi, entered, forecasts, public, signed, tracks
 from bot.site.board import Entry, Group, Lab, Row, read_lab
 from bot.site.files import File, is_site, made_from, put
 from runner import charts, figures, predictions, record, steps_view
@@ -94,6 +94,7 @@ def files(
         yield from _execution(entry, facts.review(entry), pages, told)
     yield from _forecasts(facts, pages)
     yield from tracks.files(facts, pages)
+    yield from entered.files(store, facts.entries, pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield File("index.html", partial(pages.get_template("index.html").render, root="", facts=facts))
 
