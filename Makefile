@@ -4,7 +4,7 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-long test-slow bubblewrap soak record bench lint lock clean
+.PHONY: demo test test-long test-browser test-slow bubblewrap chromium soak record bench lint lock clean
 
 demo: .venv/ready
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -15,6 +15,9 @@ test: .venv/ready-for-tests bubblewrap
 test-long: .venv/ready-for-tests
 	$(BIN)/pytest -m long
 
+test-browser: .venv/ready-for-tests chromium
+	$(BIN)/pytest -m browser
+
 test-slow: .venv/ready-for-tests bubblewrap
 	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
@@ -23,12 +26,19 @@ DELIVERIES ?= 10000
 soak: .venv/ready-for-tests
 	$(BIN)/python -m tests.scenarios.soak --deliveries $(DELIVERIES)
 
-# Code of an experiment's own runs under it; where it is missing, its tests say that they did not run.
-APT := apt-get install --quiet --quiet --yes bubblewrap
+# What tests want of the system. Where it is missing and cannot be installed, that is said.
+APT := apt-get install --quiet --quiet --yes --no-install-recommends
+define have
+@command -v $(1) > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
+  { $(APT) $(2) > /dev/null 2>&1 || { apt-get update --quiet --quiet && $(APT) $(2) > /dev/null; }; } || \
+  echo "$(3): sudo apt-get install $(2)"; }
+endef
+
 bubblewrap:
-	@command -v bwrap > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
-	  { $(APT) > /dev/null 2>&1 || { apt-get update --quiet --quiet && $(APT) > /dev/null; }; } || \
-	  echo "Own code will not be tested in isolation: sudo apt-get install bubblewrap"; }
+	$(call have,bwrap,bubblewrap,Own code will not be tested in isolation)
+
+chromium:
+	$(call have,chromium,chromium,The site will not be tested in a browser)
 
 # The client's cassettes, anew against github.com; tests/github/tapes.py says what it writes there.
 record: .venv/ready-for-tests

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from bot import policy, words
+from bot import conditions, policy, words
 from bot.facts import Action, Message, React, Say, Thread, Write
-from bot.labfile import Command
 from bot.policy import Act, Case
-from runner import allowance, narrow
-from runner.record import Approval, Execution, Narrowing, Origin, PlanRecord
+from runner import narrow
+from runner.record import Approval, Execution, Narrowing, Origin
 
 
 def follow(thread: Thread) -> Iterator[Action]:
@@ -70,11 +69,12 @@ def run(
     else:
         wanted = policy.wanted(argument, message.commit if message.via == "review" else None)
     plan = policy.meant(thread, wanted, message.at)
-    case = Case(thread, wanted, plan, (policy.act_in(message),), what)
-    left = _left(thread, before) if before else policy.narrowing(case)
-    waiting = _waiting(thread, plan, left, message, what) if plan else []
+    act = policy.act_in(message, thread.now, what)
+    case = Case(thread, wanted, plan, (act,), what, before=before.id if before else "")
+    case = replace(case, left=left_of(thread, before) if before else policy.narrowing(case))
+    waiting = _waiting(case)
     case = replace(case, acts=(*map(policy.act_of, waiting), *case.acts))
-    name, why = policy.failing(policy.AT_APPROVAL, case) or ("", "")
+    name, why = policy.failing(conditions.AT_APPROVAL, case) or ("", "")
     waits = name == "enough_approvers"
     chosen = plan if not why or waits else None
     approval = Approval(
@@ -91,12 +91,13 @@ def run(
         plan=chosen.n if chosen else None,
         commit=chosen.commit if chosen else None,
         fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
-        asked_at=message.at,
+        asked_at=act.at,
         heard=message.heard,
         policy=thread.policy().sha if chosen else "",
-        narrowing=left if chosen else None,
+        narrowing=case.left if chosen else None,
         waits=policy.sentence(why) if waits else "",
         besides=tuple(one.id for one in waiting) if not why else (),
+        posts=len(thread.plans) + 1 if name == "narrow_only" else None,
     )
     yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
 
@@ -111,25 +112,22 @@ def acts(thread: Thread, execution: Execution) -> tuple[Act, ...]:
     return tuple(map(policy.act_of, found)) or (Act(origin.approved_by, execution.at),)
 
 
-def _left(thread: Thread, before: Execution) -> Narrowing | None:
-    """What the approval of an earlier execution left of its plan."""
-    found = [one for one in thread.approvals.values() if one.execution == before.id]
+def left_of(thread: Thread, execution: Execution) -> Narrowing | None:
+    """What the approval of an execution left of its plan."""
+    found = [one for one in thread.approvals.values() if one.execution == execution.id]
     return found[0].narrowing if found else None
 
 
-def _waiting(
-    thread: Thread, plan: PlanRecord, left: Narrowing | None, message: Message, what: Command
-) -> list[Approval]:
-    """Of each other person who may still approve what is left of the plan, the newest approval
-    of the same kind that waits."""
+def _waiting(case: Case) -> list[Approval]:
+    """Of each other person whose word for what is left of the plan still stands, the newest
+    approval of the same kind that waits."""
+    of = case.plan and case.plan.n, case.left, case.command
     found = {
         approval.by.id: approval
-        for approval in sorted(thread.approvals.values(), key=lambda one: one.at)
-        if approval.waits
-        and (approval.plan, approval.narrowing, approval.what) == (plan.n, left, what)
-        if approval.by.id != message.author.id
-        if thread.now - (approval.asked_at or approval.at) < policy.GOOD_FOR
-        if thread.policy().permits(what, approval.by.login, thread.role(approval.by.login))
+        for approval in sorted(case.thread.approvals.values(), key=lambda one: one.at)
+        if approval.waits and (approval.plan, approval.narrowing, approval.what) == of
+        if approval.by.id != case.act.by.id
+        if not policy.failing(conditions.STANDS, replace(case, acts=(policy.act_of(approval),)))
     }
     return list(found.values())
 
@@ -139,10 +137,7 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
     if plan.plan is None:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
     left = approval.narrowing or Narrowing()
-    planned = narrow.narrowed(plan.plan, left)
-    limit = plan.limit_seconds
-    if limit is not None and planned is not plan.plan:
-        limit = min(limit, allowance.limit_seconds(planned, 0))
+    planned, limit = narrow.remaining(plan, left)
     return Execution(
         id=approval.execution,
         at=approval.at,

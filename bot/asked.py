@@ -11,11 +11,10 @@ from bot.declared import Declared, drifted
 from bot.facts import Form, Question, ThreadId
 from bot.github import GitHub
 from bot.labfile import Policy
-from runner import allowance, record
-from runner.allowance import Spending
+from runner import allowance, narrow, record
 from runner.ledger import Ledger
 from runner.past import Past
-from runner.record import PlanRecord
+from runner.record import Narrowing, PlanRecord
 from runner.store import Store
 from runner.turns import Turns
 
@@ -54,6 +53,8 @@ class Asked:
                 return self._policy()
             case "review":
                 return self._github.review(id.number, int(question.about[0]))
+            case "forced":
+                return tuple(self._github.pushes(id.number))
             case "committers":
                 return self._github.committers(id.number)
             case "registration":
@@ -65,20 +66,18 @@ class Asked:
             case _:
                 raise AssertionError(f"nobody has asked {question} yet")
 
-    def _refusal(self, id: ThreadId, login: str, person: str, plan: str) -> str:
+    def _refusal(self, id: ThreadId, login: str, person: str, plan: str, left: str = "") -> str:
         path = f"plans/{id.repository}/{id.number}/{plan}"
-        proposed = record.require(self._store, path, PlanRecord)
-        found, now = proposed.plan, self._github.now()
-        if found is None:
+        proposed, now = record.require(self._store, path, PlanRecord), self._github.now()
+        if proposed.plan is None:
             return ""
+        narrowing = Narrowing.model_validate_json(left) if left else None
+        found, limit = narrow.remaining(proposed, narrowing)
         if meant := drifted(self._store, found):
             return meant[0]
         if self._turns and (full := self._turns.refusal(found, login, now)):
             return full
-        limit = proposed.limit_seconds or allowance.LEAST
-        wanted = Spending(
-            int(person), allowance.largest(found).kind, allowance.device_hours(found, limit)
-        )
+        wanted = allowance.set_aside(int(person), found, limit or allowance.LEAST)
         budgets = self._policy().device_hours_per_person_and_month
         if not budgets:
             return ""
@@ -97,9 +96,11 @@ class Asked:
             return ""
         rung = planned.plan.rung.n if planned.plan.rung else 1
         key = (id.repository, planned.plan.experiment, planned.commit, rung)
-        if key not in self._fingerprints:
-            self._fingerprints[key] = self._declared.fingerprint(*key)
-        return self._fingerprints[key]
+        if known := self._fingerprints.get(key):
+            return known
+        if found := self._declared.fingerprint(*key):  # what could not be looked up may yet be
+            self._fingerprints[key] = found
+        return found
 
     def _form(self) -> Form:
         content = self._github.file(FORM_PATH)

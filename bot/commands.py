@@ -7,15 +7,23 @@ with a hint instead of silence.
 """
 
 import difflib
+import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 KNOWN = ("run", "cancel", "status", "plan", "retry", "reproduce", "help")
 MOST = 5  # commands of one comment; each has an answer
+MOST_READ = 16_000  # characters of a comment: Markdown takes long to read what is made to be long
 _LINE = re.compile(r"/([a-z][a-z-]{0,20})(?:[ \t]+(.*))?")
+# The same with capitals, a full stop, or backticks around what follows.
+_NEARLY = re.compile(
+    r"/([A-Za-z][A-Za-z-]{0,20})(?:[ \t]+(`?)([0-9A-Za-z-]{1,60})\2)?[ \t]*[.,:;!?]{0,3}"
+)
+_ALIKE = re.compile(r"[\W\d_]*/[A-Za-z]")  # also in a quote or a list
 _markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
@@ -36,14 +44,28 @@ class Reading:
     near_misses: tuple[tuple[str, str], ...] = ()  # (typed, meant)
     swallowed: bool = False  # a command became part of a quote
     too_many: bool = False  # only the first `MOST` count
+    too_long: bool = False  # there are some after the first `MOST_READ` characters, too
 
 
+@lru_cache(maxsize=256)
 def read(body: str) -> Reading:
     """The commands in a comment's Markdown."""
-    if "/" not in body:
-        return Reading()
-    tokens = _markdown.parse(body)
     source = re.split(r"\r\n|\r|\n", body)  # the lines that Markdown knows, and no others
+    if not any(map(_is_like_one, source)):
+        return Reading()
+    ends = itertools.accumulate(len(line) + 1 for line in source)
+    some = sum(end <= MOST_READ + 1 for end in ends)
+    return replace(_read(source[:some]), too_long=any(map(_is_like_one, source[some:])))
+
+
+def _is_like_one(line: str) -> bool:
+    """Whether a line could be a command, or nearly one: it is looked at before Markdown is."""
+    return _ALIKE.match(line) is not None
+
+
+def _read(source: list[str]) -> Reading:
+    """The commands in these lines."""
+    tokens = _markdown.parse("\n".join(source))
     commands: list[Command] = []
     near_misses = []
     swallowed = False
@@ -51,19 +73,18 @@ def read(body: str) -> Reading:
         if token.type != "inline" or token.map is None:
             continue
         raw = {line.strip() for line in source[token.map[0] : token.map[1]]}
-        container = tokens[index - 1]
-        for line in _plain_lines(token):
+        is_plain = token.level == 1 and tokens[index - 1].type == "paragraph_open"
+        for line, has_code in _lines(token):
             # An escaped slash (`\/run`, `&#47;run`) looks the same only after rendering.
-            match = _LINE.fullmatch(line)
-            if not match or line not in raw:
+            if line not in raw:
                 continue
-            name, argument = match[1], match[2] or ""
-            if token.level != 1 or container.type != "paragraph_open":
-                swallowed = swallowed or name in KNOWN
-            elif name in KNOWN:
-                commands.append(Command(name, argument, len(commands)))
-            elif meant := _meant(name):
-                near_misses.append((name, meant))
+            match = _LINE.fullmatch(line)
+            if match and match[1] in KNOWN and not has_code:
+                swallowed = swallowed or not is_plain
+                if is_plain:
+                    commands.append(Command(match[1], match[2] or "", len(commands)))
+            elif is_plain and (near := _near_miss(line)):
+                near_misses.append(near)
     few = tuple(dict.fromkeys(near_misses))[:MOST]
     return Reading(tuple(commands[:MOST]), few, swallowed, too_many=len(commands) > MOST)
 
@@ -75,14 +96,34 @@ def _meant(name: str) -> str:
     return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=0.7)), "")
 
 
-def _plain_lines(paragraph: Token) -> list[str]:
-    """The lines of a paragraph that are plain text from end to end."""
-    lines: list[str | None] = [""]
+def _near_miss(line: str) -> tuple[str, str] | None:
+    """What somebody typed, and the command that they may have meant by it."""
+    name, _, _ = line[1:].partition(" ")
+    nearly = _NEARLY.fullmatch(line)
+    if nearly:
+        name = nearly[1]
+    folded = name.lower()
+    if not line.startswith("/") or not re.fullmatch(r"[a-z][a-z-]{0,20}", folded):
+        return None
+    meant = folded if folded in KNOWN else _meant(folded)
+    if not meant or (meant == name and not nearly):
+        return None
+    if nearly and nearly[3]:
+        meant = f"{meant} {nearly[3]}"
+    return (line[1:] if nearly else name), meant
+
+
+def _lines(paragraph: Token) -> list[tuple[str, bool]]:
+    """The lines of a paragraph that are text from end to end, or (then True) text and code."""
+    lines: list[tuple[str, bool] | None] = [("", False)]
     for child in paragraph.children or []:
+        last = lines[-1]
         if child.type in ("softbreak", "hardbreak"):
-            lines.append("")
-        elif child.type == "text" and lines[-1] is not None:
-            lines[-1] += child.content
+            lines.append(("", False))
+        elif last is not None and child.type == "text":
+            lines[-1] = last[0] + child.content, last[1]
+        elif last is not None and child.type == "code_inline":
+            lines[-1] = f"{last[0]}`{child.content}`", True
         else:
             lines[-1] = None
-    return [line.strip() for line in lines if line]
+    return [(line[0].strip(), line[1]) for line in lines if line]

@@ -23,6 +23,7 @@ from runner.record import (
     Approval,
     Edit,
     Execution,
+    Narrowing,
     Person,
     Plan,
     PlanRecord,
@@ -150,9 +151,10 @@ class Message:
     identifier: str = ""  # of a button
 
     def key(self, index: int) -> str:
-        """The key of its command with this index, which is answered once."""
+        """The key of its command with this index, which is answered once. Who may not press a
+        button does not use it up for others."""
         if self.via == "button":
-            return f"b{self.id}-{self.identifier}"
+            return f"b{self.id}-{self.identifier}-{self.author.id}"
         return f"{'r' if self.via == 'review' else ''}{self.id}-{index}"
 
 
@@ -265,10 +267,11 @@ class Thread:
         about = (base, head) if rung == 1 else (base, head, str(rung))
         return self._ask(Question("finding", about))
 
-    def refusal(self, by: Person, plan: int) -> str:
-        """Why somebody may not approve the plan of this number as things stand, or nothing: it
-        breaks a budget, or no device of the lab's can take it."""
-        return self._ask(Question("refusal", (by.login, str(by.id), str(plan))))
+    def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str:
+        """Why somebody may not approve the plan of this number, or what is `left` of it, as things
+        stand, or nothing: it breaks a budget, or no device of the lab's can take it."""
+        narrowed = (left.model_dump_json(),) if left else ()
+        return self._ask(Question("refusal", (by.login, str(by.id), str(plan), *narrowed)))
 
     def policy(self) -> Policy:
         """Who may do what here, as the default branch says."""
@@ -277,6 +280,11 @@ class Thread:
     def review(self, id: int) -> Review | None:
         """A review now; None if it is gone."""
         return self._ask(Question("review", (str(id),)))
+
+    def forced(self) -> tuple[Push, ...]:
+        """The forced pushes to the pull request's branch, heard of or not: a head that left a
+        commit comes back to it by one of these only."""
+        return self._ask(Question("forced"))
 
     def committers(self) -> frozenset[int]:
         """Ids of those who opened the pull request and who wrote or committed its commits."""

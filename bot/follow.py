@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bot import approve, orders, policy, words
+from bot import approve, conditions, orders, policy, words
 from bot.facts import Action, Button, Check, Drive, Picture, Ran, Say, Show, Thread, Write
 from runner import charts, lifecycle
 from runner.analysis import preregistered
@@ -60,8 +60,9 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
             raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")
         wanted = policy.Wanted("plan", str(origin.plan))
         plan = policy.meant(thread, wanted, thread.now)
-        case = policy.Case(thread, wanted, plan, approve.acts(thread, ran.execution))
-        if failing := policy.failing(policy.AT_LAUNCH, case):
+        left = approve.left_of(thread, ran.execution)
+        case = policy.Case(thread, wanted, plan, approve.acts(thread, ran.execution), left=left)
+        if failing := policy.failing(conditions.AT_LAUNCH, case):
             voided = Voided(at=thread.now, why=failing[1])
             yield Write(f"executions/{ran.execution.id}/voided", voided)
             return

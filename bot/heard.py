@@ -127,18 +127,21 @@ def messages(
 ) -> tuple[Message, ...]:
     """What may hold commands. A pressed button counts only on a check run that is on record, and
     of what was written before the records were restored nobody can say what became of it."""
-    found: dict[tuple[str, int, str], Message] = {}
+    found: dict[tuple[str, int, str, int], Message] = {}
     for delivery in (heard.said for heard in deliveries):
         if delivery is None or delivery.message is None:
             continue
         message = delivery.message
-        if restored is not None and message.at <= restored:
+        # The time of a press is not told, only that of its check run; to stop is the safe side.
+        stops = message.via == "button" and message.identifier == "cancel"
+        if restored is not None and message.at <= restored and not stops:
             continue
         check = said.get(delivery.check)
         if message.via == "button" and (check is None or check.id != message.id):
             continue
         # What was heard in two ways is one message, and its first text counts.
-        found.setdefault((message.via, message.id, message.identifier), message)
+        by = message.author.id if message.via == "button" else 0
+        found.setdefault((message.via, message.id, message.identifier, by), message)
     return tuple(found.values())
 
 

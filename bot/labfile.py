@@ -1,6 +1,7 @@
 """Who may do what on a repository: `.github/regatta.yml` of its default branch. Pure.
 
-A file that is not there or cannot be read permits nothing, and says so to whoever asks.
+A file that is not there or cannot be read permits nothing but to stop what runs, and says so to
+whoever asks.
 """
 
 from typing import Annotated, Any, Literal
@@ -45,7 +46,7 @@ class Policy(Rules):
     """What the file says, and where that was read."""
 
     sha: str = ""  # of the default branch's commit that it was read at
-    problems: tuple[str, ...] = ()  # why nobody may do anything; sentences
+    problems: tuple[str, ...] = ()  # why nobody may do anything but `/cancel`; sentences
 
     def permitted(self, command: Command) -> Permitted:
         """Who may give the command."""
@@ -53,14 +54,17 @@ class Policy(Rules):
 
     def permits(self, command: Command, login: str, role: str) -> bool:
         """Whether somebody with this role may give the command."""
+        if self.problems and command != "cancel":
+            return False
         permitted = self.permitted(command)
         by_name = login.lower() in {name.lower() for name in permitted.people}
-        return not self.problems and (role in permitted.roles or by_name)
+        return role in permitted.roles or by_name
 
 
 def parse(content: bytes | None, sha: str) -> Policy:
     """The policy in the file's bytes (None: there is no file) at the commit `sha`. What is wrong
-    with it, each at its line, becomes `problems`; such a policy permits nothing."""
+    with it, each at its line, becomes `problems`; such a policy permits nothing but, by default, to
+    cancel."""
     if content is None:
         words = f"there is no {PATH} on the default branch; `regatta init` writes one"
         return Policy(sha=sha, problems=(words,))

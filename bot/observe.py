@@ -65,7 +65,8 @@ class Observer:
         only: Collection[str] | None = None,
     ) -> tuple[Thread, list[Unheard]]:
         """The thread as it is now, and the deliveries that are in it and not dealt with. With
-        `only`, just the commands of these deliveries are in it."""
+        `only`, just the commands and pushes of these deliveries are in it, since one of the others
+        may be what no rule can take; who has to know of every push asks GitHub."""
         store, repository, number = self._store, id.repository, id.number
         deliveries = heard.unhandled(store, id)
         seals = record.names(store, f"preregistrations/{repository}/{number}")
@@ -81,6 +82,7 @@ class Observer:
         }
         executions = self._executions(approvals, None if is_pull else plans)
         said, restored = self._said(id), restore.moment(store, id)
+        looked_at = [it for it in deliveries if only is None or it.name in only]
         thread = Thread(
             id=id,
             repository=self._github.name,
@@ -90,10 +92,8 @@ class Observer:
             is_pull=is_pull,
             isolation=self._isolation,
             news=heard.news(deliveries, restored),
-            messages=heard.messages(
-                [it for it in deliveries if only is None or it.name in only], said, restored
-            ),
-            pushes=heard.pushes(store, id, deliveries),
+            messages=heard.messages(looked_at, said, restored),
+            pushes=heard.pushes(store, id, looked_at),
             restored=restored,
             aside=aside.names(store, id),
             said=said,

@@ -26,19 +26,13 @@ AGAIN = ("failed", "cancelled", "voided")  # what `/retry` is for
 
 def rules(thread: Thread) -> Iterator[Action]:
     """Answers to the commands of this thread, and what they cause."""
-    read = [(message, commands.read(message.body)) for message in thread.messages]
-    meant = [(message, reading) for message, reading in read if not _is_past(thread, message)]
+    meant = [(message, commands.read(message.body)) for message in thread.messages]
     for message, reading in meant:
         if reading.commands and not _is_doubtful(thread, message):
             yield from _react(message.key(0), "eyes")
     yield from _answers(thread, meant)
     yield from approve.follow(thread)
     yield from _follow(thread)
-
-
-def _is_past(thread: Thread, message: Message) -> bool:
-    """Whether the records that would say what became of a command are lost."""
-    return thread.restored is not None and message.at <= thread.restored
 
 
 def _is_doubtful(thread: Thread, message: Message) -> bool:
@@ -81,7 +75,7 @@ def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Ac
                     yield Say(f"help.{key}", words.help_text(thread.is_pull))
                     yield from _react(key, "rocket")
         unheard = not reading.commands and (reading.near_misses or reading.swallowed)
-        if unheard or reading.too_many:
+        if unheard or reading.too_many or reading.too_long:
             yield Say(f"hint.{about}", words.hint(reading))
 
 
@@ -106,8 +100,9 @@ def _start(thread: Thread, message: Message, key: str, command: Command) -> Iter
     """A `/run`; or one of a plan that ran before, under all conditions of a `/run`."""
     if key in thread.approvals:
         return
-    if command.name == "run":
-        yield from approve.run(thread, message, key, command.argument)
+    if command.name == "run" or _of_entry(thread, command):
+        begun: Literal["run", "reproduce"] = "run" if command.name == "run" else "reproduce"
+        yield from approve.run(thread, message, key, command.argument, what=begun)
         return
     what: Literal["retry", "reproduce"] = "retry" if command.name == "retry" else "reproduce"
     before = _before(thread, what, command.argument)
@@ -129,6 +124,14 @@ def _start(thread: Thread, message: Message, key: str, command: Command) -> Iter
         heard=message.heard,
     )
     yield Write(f"approvals/{thread.id.repository}/{thread.id.number}/{key}", refused)
+
+
+def _of_entry(thread: Thread, command: Command) -> bool:
+    """Whether it asks for the lab's first own run of the experiment that came with results."""
+    if command.name != "reproduce" or not (thread.entries and thread.plans):
+        return False
+    ids = {ran.execution.id for ran in thread.executions if ran.life.state == "done"}
+    return not ids and thread.plans[-1].commit == thread.entries[-1].commit
 
 
 def _before(thread: Thread, what: str, argument: str) -> Ran | str:
@@ -191,7 +194,10 @@ def _cancel(thread: Thread, message: Message, key: str, argument: str) -> Answer
 
 def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
     """Whether a `/cancel` can mean an execution. It may come late, and then what was approved after
-    it was written is not meant; in a tie it is, as to stop is the safe side."""
+    it was written is not meant; in a tie it is, as to stop is the safe side. A button is there only
+    once its execution is."""
+    if message.via == "button":
+        return True
     origin = ran.execution.origin
     if origin is None:
         return False

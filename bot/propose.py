@@ -3,8 +3,9 @@
 The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
 has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
 whose problems have changed since, which is to be merged elsewhere than before, of which the lab
-after an upgrade would make something else, or for which a `/plan` asks. Comments of older plans are
-folded. Of a ladder each rung has a plan of its own, the next one's once its gate is passed.
+after an upgrade would make something else, or for which a `/plan` asks, or a `/run` of something
+else than the plan. Comments of older plans are folded. Of a ladder each rung has a plan of its own,
+the next one's once its gate is passed.
 """
 
 from collections.abc import Iterator
@@ -46,7 +47,9 @@ def _plan(thread: Thread) -> Iterator[Action]:
         return
     newest = thread.plans[-1] if thread.plans else None
     reached = newest.plan.rung if newest and newest.plan and newest.commit == pull.head else None
-    wanted = max((answer.plan or 0 for answer in thread.answered.values()), default=0)
+    asked = [answer.plan for answer in thread.answered.values()]
+    asked += [approval.posts for approval in thread.approvals.values()]
+    wanted = max(filter(None, asked), default=0)
     if newest and newest.n < wanted:
         newest = None  # somebody asked for another one
     same = (

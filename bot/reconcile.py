@@ -8,7 +8,8 @@ took it, and a thread with something due wakes itself.
 import logging
 import threading
 import time
-from collections.abc import Callable, Container
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -42,7 +43,8 @@ from runner.turns import Turns
 MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
 LIST_EVERY = 5.0  # seconds between two looks into the inbox for what another process took
 ONE_ROUND = 5.0  # seconds of looking at threads before the loop comes around
-MOST_FAILURES = 10  # in a row, over more than half an hour, before a delivery is set aside
+MOST_FAILURES = 10  # over more than half an hour, before a thread's deliveries are suspected
+MOST_ALONE = 3  # of them: looks at one delivery by itself, before that one is set aside
 MOST_ROUNDS = 100  # of one look; more means that two rules disagree
 RETRY = timedelta(seconds=10)
 
@@ -93,6 +95,8 @@ class Reconciler:
         self._due: dict[ThreadId, float] = {}
         self._failures: dict[ThreadId, int] = {}
         self._blamed: dict[ThreadId, int] = {}  # of these, the deliveries' own
+        self._alone: Counter[tuple[ThreadId, str]] = Counter()  # of them: at this delivery alone
+        self._turn: Sequence[Unheard] = ()  # what is looked at
         self._put_off = PutOff()
         self._woken = threading.Condition()
         self._recorded = _Recorded(store)
@@ -184,7 +188,7 @@ class Reconciler:
         """`work`, whatever happens; seconds until it has more to do."""
         try:
             wait = self.work()
-        except Exception:  # a full disk, say: nothing is lost by looking again
+        except (Exception, SystemExit):  # a full disk, say: nothing is lost by looking again
             log.exception("the reconciler stumbled; it goes on")
             metrics.STUMBLES.inc()
             self._stumbles = True
@@ -218,27 +222,40 @@ class Reconciler:
         except Later as error:
             log.info("thread %s: GitHub says later: %s", id.number, error)
             self.wake(id, error.wait)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a thread's words must not end the loop
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
             self.wake(id, min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY))
             if isinstance(error, _Blamed):
-                times = self._blamed[id] = self._blamed.get(id, 0) + 1
-                if times >= MOST_FAILURES:
-                    self._give_up(id, f"it could not be looked at {times} times")
+                self._blamed[id] = self._blamed.get(id, 0) + 1
+                if self._give_up(id):
+                    self.wake(id)
         else:
             self._failures.pop(id, None)
-            self._blamed.pop(id, None)
+            if not (self._suspects(id) and heard.unhandled(self._store, id)):
+                self._blamed.pop(id, None)
             if again is not None:
                 self.wake(id, again)
 
-    def _give_up(self, id: ThreadId, why: str) -> None:
-        """Set the first delivery of a thread aside: the thread must not stand still for ever."""
-        for one in heard.unhandled(self._store, id)[:1]:
-            aside.put(self._store, id, one, self._github.now(), why)
-            self._blamed.pop(id, None)
+    def _suspects(self, id: ThreadId) -> bool:
+        """Whether one of a thread's deliveries may be why it cannot be looked at."""
+        return self._blamed.get(id, 0) >= MOST_FAILURES
+
+    def _give_up(self, id: ThreadId) -> bool:
+        """Set the delivery aside that was looked at by itself, if that has failed often enough: the
+        thread must not stand still for ever, and who is innocent must not pay."""
+        if len(self._turn) != 1:
+            return False
+        (one,) = self._turn
+        self._alone[id, one.name] += 1
+        if not self._suspects(id) or self._alone[id, one.name] < MOST_ALONE:
+            return False
+        why = f"it could not be looked at {self._alone.pop((id, one.name))} times"
+        aside.put(self._store, id, one, self._github.now(), why)
+        return True
 
     def _look(self, id: ThreadId) -> timedelta | None:
+        self._turn = ()
         again = self._carry_on(id)
         if not self._actor.finish(id):
             return _soonest(again, self._actor.again(id))
@@ -248,6 +265,7 @@ class Reconciler:
             why = f"it ended the process {aside.MOST_ENDS} times"
             aside.put(self._store, id, one, self._github.now(), why)
         turn = self._tries.turn(id, [one for one in waiting if one not in ends])
+        self._turn = turn = turn[:1] if self._suspects(id) else turn
         each = len(turn) != len(waiting) - len(ends)
         with self._tries.around(id, turn):
             try:

@@ -17,7 +17,7 @@ import jinja2
 import yaml
 
 from bot.commands import MOST as MOST_COMMANDS
-from bot.commands import Reading
+from bot.commands import MOST_READ, Reading
 from bot.escape import code, fenced, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
 from runner import figures, foretell, predictions, record, reproduce, steps_view
@@ -297,7 +297,7 @@ def cannot(login: str, command: str, why: str) -> str:
 def hint(reading: Reading) -> str:
     """Somebody seems to have meant a command."""
     lines = [
-        f"`/{typed}` is no command here; did you mean `/{meant}`?"
+        f"`/{code(typed)}` is no command here; did you mean `/{code(meant)}`?"
         for typed, meant in reading.near_misses
     ]
     if reading.swallowed:
@@ -305,9 +305,14 @@ def hint(reading: Reading) -> str:
             "A command inside a quote, a list or a table does not count; Markdown also draws the "
             "line after a quote into it. Leave an empty line before the command."
         )
+    if reading.too_long:
+        lines.append(
+            f"Commands are looked for in the first {MOST_READ:,} characters of a comment; what "
+            "follows them does not count."
+        )
     if reading.too_many:
         lines.append(f"Only the first {MOST_COMMANDS} commands of a comment count.")
-    else:
+    elif not reading.commands:
         lines.append("Nothing was done.")
     return "\n".join([*lines, "", "`/help` lists the commands."])
 

@@ -6,12 +6,14 @@ experiment's own code, steps that do not train) has a limit that the lab's polic
 experiment's author has declared a ceiling, nothing goes beyond that.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from runner import graph
 from runner.hardware import KINDS
-from runner.record import Plan, Resources
+from runner.record import Plan, PlannedStep, Resources
 
 TIMES = 4  # what is expected
 LEAST = 3600.0  # seconds
@@ -19,7 +21,7 @@ EVERYTHING = "*"  # of budgets: all kinds of hardware together
 
 
 def largest(plan: Plan) -> Resources:
-    """The devices that the plan's largest part asks for, which its execution holds all along."""
+    """The devices that the plan's largest part asks for."""
     wanted = [plan.resources, *(step.resources for step in plan.steps.values())]
     return max(wanted, key=_speed)
 
@@ -45,14 +47,52 @@ def ceiling_seconds(plan: Plan) -> float | None:
     return plan.ceiling_hours * 3600 / largest(plan).count if plan.ceiling_hours else None
 
 
+def at_once(plan: Plan) -> Counter[str]:
+    """How many devices of each kind the plan's execution may hold at a time, at most. Its runs take
+    turns. Its steps are made side by side, but for those of which one needs the other: of a chain
+    of such, one at a time holds devices."""
+    if not plan.steps:
+        return Counter({plan.resources.kind: plan.resources.count})
+    together: Counter[str] = Counter()
+    for chain in _chains(plan.steps):
+        most: Counter[str] = Counter()
+        for name in chain:
+            wanted = plan.steps[name].resources
+            most |= Counter({wanted.kind: wanted.count})  # the larger one
+        together += most
+    return together
+
+
+def _chains(steps: Mapping[str, PlannedStep]) -> list[list[str]]:
+    """All steps, in chains in which each one needs those before it, directly or not. Not always the
+    fewest; steps that need nothing of each other are never in one."""
+    order = graph.order({name: step.needs for name, step in steps.items()})
+    before: dict[str, int] = {}  # sets of places in `order`, as bits
+    chains: dict[int, list[str]] = {}  # by the place of their last step
+    ends = 0
+    for place, name in enumerate(order):
+        needs = 0
+        for other in steps[name].needs:
+            needs |= before[other]
+        before[name] = needs | 1 << place
+        chain: list[str] = []
+        if free := needs & ends:
+            last = free.bit_length() - 1
+            chain = chains.pop(last)
+            ends ^= 1 << last
+        chains[place] = [*chain, name]
+        ends |= 1 << place
+    return list(chains.values())
+
+
 def device_hours(plan: Plan, seconds: float) -> float:
-    """What the plan's execution takes in this time."""
-    return largest(plan).count * seconds / 3600
+    """What the plan's execution takes in this time at most, of all kinds together."""
+    return at_once(plan).total() * seconds / 3600
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What one execution takes, or has taken, of its person's budget."""
+    """What one execution takes, or has taken, of one kind of its person's budget."""
 
     person: int  # id of who approved it
     kind: str
@@ -60,24 +100,37 @@ class Spending:
     ended: datetime | None = None  # None: it is set aside
 
 
+def set_aside(
+    person: int, plan: Plan, seconds: float, ended: datetime | None = None
+) -> list[Spending]:
+    """What the plan's execution takes in this time at most, by kind."""
+    return [
+        Spending(person, kind, count * seconds / 3600, ended)
+        for kind, count in sorted(at_once(plan).items())
+    ]
+
+
 def over_budget(
-    wanted: Spending, others: Iterable[Spending], budgets: Mapping[str, float], now: datetime
+    wanted: Sequence[Spending],
+    others: Iterable[Spending],
+    budgets: Mapping[str, float],
+    now: datetime,
 ) -> str:
-    """Why `wanted` breaks one of the budgets (device-hours a person and calendar month, UTC, by
-    kind), as a clause; or nothing."""
+    """Why `wanted`, which is of one person, breaks one of the budgets (device-hours a person and
+    calendar month, UTC, by kind), as a clause; or nothing."""
+    persons = {one.person for one in wanted}
     mine = [
         one
         for one in others
-        if one.person == wanted.person and (one.ended is None or _month(one.ended) == _month(now))
+        if one.person in persons and (one.ended is None or _month(one.ended) == _month(now))
     ]
     for kind, most in sorted(budgets.items()):
-        if kind not in (EVERYTHING, wanted.kind):
-            continue
+        here = [one.device_hours for one in wanted if kind in (EVERYTHING, one.kind)]
         taken = sum(one.device_hours for one in mine if kind in (EVERYTHING, one.kind))
-        if taken + wanted.device_hours > most:
+        if here and taken + sum(here) > most:
             of = "" if kind == EVERYTHING else f" of `{kind}`"
             return (
-                f"this sets aside {_hours(wanted.device_hours)} device-hours{of}, and of the "
+                f"this sets aside {_hours(sum(here))} device-hours{of}, and of the "
                 f"{_hours(most)} that a person has here in a calendar month (UTC), "
                 f"{_hours(taken)} are used or set aside"
             )

@@ -41,7 +41,7 @@ class Curve:
 
 def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]:
     """Training loss over tokens: a thin line for each seed, a bold one for each arm's mean."""
-    curves = [_curve(plan, run) for run in runs if run.curve]
+    curves, means = curves_of(plan, runs)
     arms = [arm for arm in plan.arms if any(curve.arm == arm for curve in curves)]
     if not curves:
         return _empty(plan)
@@ -53,7 +53,6 @@ def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]
     room = 0.04 * (max(shown) - min(shown)) or 0.1
     low, high = min(shown) - room, max(shown) + room
 
-    means = [_mean([curve for curve in curves if curve.arm == arm]) for arm in arms]
     colour = alt.Color("arm:N", legend=None).scale(
         domain=arms, range=[COLOURS[i % len(COLOURS)] for i in range(len(arms))]
     )
@@ -102,6 +101,13 @@ def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]
         + [_last(m, high) | {"mark": "circle"} for m in means if len(m.tokens) == 1],
         names=_names(means, low, high),
     )
+
+
+def curves_of(plan: record.Plan, runs: Sequence[record.Run]) -> tuple[list[Curve], list[Curve]]:
+    """The curve of each run that has one, and each arm's mean, in the plan's order."""
+    curves = [_curve(plan, run) for run in runs if run.curve]
+    by_arm = {arm: [curve for curve in curves if curve.arm == arm] for arm in plan.arms}
+    return curves, [_mean(these) for these in by_arm.values() if these]
 
 
 def png(spec: dict[str, Any], scale: float = 2) -> bytes:

@@ -87,8 +87,8 @@ def _reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
         name = prefix + path.relative_to(root).as_posix()
         if name in found:
             continue
-        if prefix == "" and _is_a_library(top := name.partition("/")[0].removesuffix(".py"), root):
-            raise BadCode(f"`{name}` has the name of the library `{top}`; rename it")
+        if prefix == "":
+            _refuse_name(name, root)
         imports = _read(path, path.stat().st_mtime_ns)
         found[name] = imports.digest
         package = path.relative_to(root).parent.parts
@@ -99,7 +99,20 @@ def _reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _refuse_name(name: str, folder: Path) -> None:
+    """Raise BadCode where a file of the experiment's cannot be a module, or would be taken for a
+    library's."""
+    parts = name.removesuffix(".py").split("/")
+    for part in parts:
+        if not part.isidentifier():
+            raise BadCode(f"`{name}`: `{part}` cannot be the name of a module; rename it")
+    if _is_a_library(parts[0], folder):
+        raise BadCode(f"`{name}` has the name of the library `{parts[0]}`; rename it")
+
+
 def _is_a_library(name: str, folder: Path) -> bool:
+    """`name` is an identifier: to find the module of a name with a dot, Python would import the
+    packages around it."""
     if name in ROOMS or name in sys.stdlib_module_names:
         return True
     try:

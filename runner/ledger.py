@@ -3,7 +3,7 @@ from records, so that nothing is lost when the bot is restarted. See `runner.all
 
 from collections.abc import Container, Iterator
 
-from runner import allowance, record
+from runner import allowance, narrow, record
 from runner.allowance import Spending
 from runner.record import Approval, Claimed, Execution, PlanRecord, Result
 from runner.store import Store
@@ -14,7 +14,7 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._closed: dict[str, Spending | None] = {}  # of executions, None: nothing was taken
+        self._closed: dict[str, list[Spending]] = {}  # of executions that have ended
 
     def spendings(self) -> Iterator[Spending]:
         """Of every execution, what it took; while it has not ended, what its approval set aside."""
@@ -23,38 +23,42 @@ class Ledger:
             if id not in self._closed:
                 found, closed = self._of(id)
                 if not closed:
-                    if found:
-                        yield found
+                    yield from found
                     continue
                 self._closed[id] = found
-            if spent := self._closed[id]:
-                yield spent
+            yield from self._closed[id]
         yield from self._about_to_be(set(known))
 
-    def _of(self, id: str) -> tuple[Spending | None, bool]:
+    def _of(self, id: str) -> tuple[list[Spending], bool]:
         """What an execution takes or took, and whether that will not change any more."""
         folder = f"executions/{id}"
         execution = record.read(self._store, f"{folder}/execution", Execution)
         if execution is None:
-            return None, False
+            return [], False
         if execution.origin is None:  # started by hand
-            return None, True
+            return [], True
         by, plan = execution.origin.approved_by.id, execution.plan
         claimed = record.read(self._store, f"{folder}/t1.claimed", Claimed)
         result = record.read(self._store, f"{folder}/result", Result)
-        kind = allowance.largest(plan).kind
         if result is None:
             limit = execution.limit_seconds or allowance.LEAST
-            return Spending(by, kind, allowance.device_hours(plan, limit)), False
-        seconds = (result.at - claimed.at).total_seconds() if claimed else 0.0
-        hours = allowance.device_hours(plan, max(0.0, seconds))
-        return (Spending(by, kind, hours, result.at) if claimed else None), True
+            return allowance.set_aside(by, plan, limit), False
+        if claimed is None:
+            return [], True
+        if plan.steps and result.state == "done" and result.seconds is not None:
+            return [
+                Spending(by, used.kind, used.device_seconds / 3600, result.at)
+                for used in result.used
+            ], True
+        # Of steps that were stopped, and of those that failed, nobody knows what they took.
+        seconds = max(0.0, (result.at - claimed.at).total_seconds())
+        return allowance.set_aside(by, plan, seconds, result.at), True
 
     def _about_to_be(self, known: Container[str]) -> Iterator[Spending]:
-        for approval, plan in about_to_be(self._store, known):
-            if plan.plan:
-                hours = allowance.device_hours(plan.plan, plan.limit_seconds or allowance.LEAST)
-                yield Spending(approval.by.id, allowance.largest(plan.plan).kind, hours)
+        for approval, proposed in about_to_be(self._store, known):
+            if proposed.plan:
+                plan, limit = narrow.remaining(proposed, approval.narrowing)
+                yield from allowance.set_aside(approval.by.id, plan, limit or allowance.LEAST)
 
 
 def about_to_be(store: Store, known: Container[str]) -> Iterator[tuple[Approval, PlanRecord]]:

@@ -1,15 +1,15 @@
-"""What an approval may leave out of its plan: arms, seeds, all but one of the hardware kinds that
-the plan priced. Pure. Never more than was planned, and never something else.
+"""What an approval may leave out of its plan: arms and seeds. Pure. Never more than was planned,
+and never something else.
 
-    arms=slow,fast seeds=0,1 kind=cpu
+    arms=slow,fast seeds=0,1
 """
 
 import re
 from collections.abc import Collection
 
-from runner import planning
+from runner import allowance, planning
 from runner.complaints import near, quoted
-from runner.record import Cost, Narrowing, Plan
+from runner.record import Cost, Narrowing, Plan, PlanRecord
 
 
 def read(words: str, plan: Plan) -> Narrowing | str:
@@ -18,9 +18,9 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     found: dict[str, str] = {}
     for word in re.sub(r"\s*,\s*", ",", words.strip()).split():
         name, equals, value = word.partition("=")
-        if not equals or name not in ("arms", "seeds", "kind"):
-            hint = near(name, ("arms", "seeds", "kind"))
-            return f"{quoted(word)} is none of `arms=`, `seeds=` and `kind=`{hint}"
+        if not equals or name not in ("arms", "seeds"):
+            hint = near(name, ("arms", "seeds"))
+            return f"{quoted(word)} is neither `arms=` nor `seeds=`{hint}"
         if name in found:
             return f"`{name}=` stands twice"
         found[name] = value
@@ -36,8 +36,6 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     for seed in seeds or ():
         if seed not in map(str, plan.seeds):
             return f"the plan has no seed {quoted(seed)}"
-    if "kind" in found and found["kind"] != plan.resources.kind:
-        return f"the plan priced `{plan.resources.kind}`, and not {quoted(found['kind'])}"
     for prediction in plan.predictions:
         for one in prediction.arms:
             if arms is not None and one not in arms:
@@ -45,7 +43,14 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     return Narrowing(
         arms=None if arms is None else tuple(arm for arm in plan.arms if arm in arms),
         seeds=None if seeds is None else tuple(s for s in plan.seeds if str(s) in seeds),
-        kind=found.get("kind"),
+    )
+
+
+def line(narrowing: Narrowing) -> str:
+    """The words that say it; none where it leaves out nothing."""
+    said = {"arms": narrowing.arms, "seeds": narrowing.seeds}
+    return " ".join(
+        f"{key}={','.join(map(str, value))}" for key, value in said.items() if value is not None
     )
 
 
@@ -63,6 +68,18 @@ def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
         update={"arms": kept, "seeds": seeds, "cost": _cost(plan, kept, seeds)}
     )
     return changed.model_copy(update={"fingerprint": planning.fingerprint(changed)})
+
+
+def remaining(proposed: PlanRecord, narrowing: Narrowing | None) -> tuple[Plan, float | None]:
+    """What of a proposed plan an approval leaves, and the seconds by the clock that this may take
+    (None: there were no limits yet)."""
+    plan, limit = proposed.plan, proposed.limit_seconds
+    if plan is None:
+        raise AssertionError(f"plan {proposed.n} names problems, and leaves nothing to run")
+    left = narrowed(plan, narrowing or Narrowing())
+    if limit is None or left is plan or left.cost.uncounted:
+        return left, limit
+    return left, min(limit, allowance.limit_seconds(left, 0))
 
 
 def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from runner.lifecycle import Facts
 from runner.record import PlannedArm, run_name
 from runner.reports import StepMetrics, read_metrics
 from runner.store import Store
+from runner.thinning import kept
 
 RECENT = 8  # chunks of an attempt that tell its newest step and speed
 MOST_POINTS = 500  # of a curve in a record
@@ -98,9 +99,8 @@ def curve(
 
 
 def thinned(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """A curve with few enough points for a record: every n-th, and the last."""
-    every = max(1, -(-len(points) // MOST_POINTS))
-    return (*points[::every], *(points[-1:] if (len(points) - 1) % every else ()))
+    """A curve with few enough points for a record, its spikes among them."""
+    return tuple(points[at] for at in kept([loss for _, loss in points], MOST_POINTS))
 
 
 def progress(store: Store, facts: Facts) -> Progress:

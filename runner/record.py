@@ -345,7 +345,7 @@ class Narrowing(Record):
 
     arms: tuple[str, ...] | None = None  # that remain; None: all
     seeds: tuple[int, ...] | None = None
-    kind: str | None = None  # of hardware, instead of the first that the plan priced
+    kind: str | None = None  # in old records; it changed nothing
 
 
 class Approval(Record):
@@ -371,6 +371,7 @@ class Approval(Record):
     narrowing: Narrowing | None = None
     waits: str = ""  # for what, where it was permitted and one more person has to approve
     besides: tuple[str, ...] = ()  # ids of approvals that waited for this one
+    posts: int | None = since(None)  # the plan that something else than its plan asks for
 
     @property
     def id(self) -> str:

@@ -10,13 +10,16 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
+from statistics import fmean
 
 from runner import foretell, record, reproduce
 from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
+from runner.hardware import KINDS
 from runner.store import Store
 
 
@@ -38,6 +41,11 @@ class Entry:
     def plan(self) -> record.Plan:
         """The plan that was executed."""
         return self.execution.plan
+
+    @property
+    def names(self) -> list[str]:
+        """What its runs are called."""
+        return [f"{run.execution}.{record.run_name(run.arm, run.seed)}" for run in self.runs]
 
     @property
     def edits(self) -> int:
@@ -123,6 +131,28 @@ class Row:
         """Mean ± spread."""
         around = self.summary.spread or 0.0
         return self.mean - around, self.mean + around
+
+    @property
+    def ended(self) -> datetime:
+        """When its figures were known."""
+        return self.entry.result.at if self.entry.result else self.entry.execution.at
+
+    @property
+    def hardware_flops(self) -> float | None:
+        """What its devices could have done while one of its runs trained, from the speed that jobs
+        reported; None where they reported none."""
+        plan = self.entry.plan
+        kind, speeds = (
+            KINDS.get(plan.resources.kind),
+            [
+                run.tokens_per_second
+                for run in self.entry.runs
+                if run.arm == self.arm and run.tokens_per_second
+            ],
+        )
+        if kind is None or not speeds:
+            return None
+        return self.planned.tokens / fmean(speeds) * plan.resources.count * kind.peak_flops
 
     @property
     def planned(self) -> record.PlannedArm:

@@ -2,10 +2,13 @@
 are the same in every lab, since nothing of its records is in them."""
 
 from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
 
 import jinja2
 
+from bot.site import scaling_charts
+from bot.site.chart import Chart
 from bot.site.files import File
 from runner.analysis import public_boards, scaling, speedrun
 from runner.analysis.public_boards import Axis
@@ -25,6 +28,8 @@ REACH = 0.04  # relative error at the ends of a bar
 def files(pages: jinja2.Environment, told: str) -> Iterator[File]:
     """`scaling.html`, `audit.html` and their twins below `api/`; `told` is a digest of what is on
     every page."""
+    for axis in AXES:
+        yield File(f"scaling.{axis}.js", partial(_chart_source, axis), told)
     yield File("api/scaling.json", lambda: to_json(_twin()), told)
     yield File("scaling.html", lambda: _scaling(pages), told)
     yield File("api/audit.json", lambda: to_json([vars(finding) for finding in _findings()]), told)
@@ -33,6 +38,16 @@ def files(pages: jinja2.Environment, told: str) -> Iterator[File]:
 
 def _boards() -> list[tuple[public_boards.Board, str, str]]:
     return [(public_boards.tested(axis), *words) for axis, words in AXES.items()]
+
+
+@cache
+def _chart(axis: Axis) -> Chart:
+    return scaling_charts.chart(scaling_charts.side(axis), AXES[axis][0])
+
+
+@cache
+def _chart_source(axis: Axis) -> str:
+    return _chart(axis).source()
 
 
 def _twin() -> dict[str, Any]:
@@ -45,6 +60,10 @@ def _scaling(pages: jinja2.Environment) -> str:
         source=public_boards.source(),
         stated=scaling.FLOOR,
         boards=_boards(),
+        axes=AXES,
+        chart=_chart,
+        sides=[scaling_charts.side(axis) for axis in AXES],
+        changed=scaling_charts.changed([scaling_charts.side(axis) for axis in AXES]),
         error_bar=error_bar,
         signed=signed,
     )

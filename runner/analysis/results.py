@@ -18,8 +18,8 @@ def runs(execution: Execution, result: Result | None) -> tuple[list[RunInfo], li
     """The runs by arm and seed, and of each that is left out, why. Raises NoResults."""
     if execution.plan.speedrun is None:
         raise NoResults(
-            f"{execution.id} enters no speedrun: write `speedrun: {{track: …, author: {{name: …}}}}`"
-            " into its experiment, and run it"
+            f"{execution.id} enters no speedrun: write "
+            "`speedrun: {track: …, author: {name: …}}` into its experiment, and run it"
         )
     if result is None:
         raise NoResults(f"{execution.id} has not ended; wait for its result")

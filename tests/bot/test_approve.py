@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from bot import approve, policy
+from bot import approve, conditions, policy
 from bot.facts import Message, Pull, Push, Question, Ran, Review, Said, Thread, ThreadId, Write
 from bot.labfile import Permitted, Policy
 from bot.policy import Act, Case
@@ -62,6 +62,7 @@ KNOWN: Mapping[Question, Any] = {
     ask("role", "robo[bot]"): "maintain",
     ask("role", "ghost"): "maintain",
     ask("committers"): frozenset({ADA.id}),
+    ask("forced"): (),
     ask("replan", "1"): PLANNED.fingerprint,
     ask("replan", "2"): PLANNED.fingerprint,
     **{ask("refusal", p.login, str(p.id), n): "" for p in (ADA, GRACE, HUGO) for n in "12"},
@@ -113,14 +114,14 @@ def refused(of: Thread, argument: str = CODE, message: Message | None = None) ->
     return found.why
 
 
-def launched(of: Thread, *acts: Act) -> tuple[str, str] | None:
+def launched(of: Thread, *acts: Act, of_plan: PlanRecord | None = PLAN) -> tuple[str, str] | None:
     """Name and clause of what keeps an approved execution from its launch."""
-    case = Case(of, policy.Wanted("plan", "1"), PLAN, acts or (Act(GRACE, after(60)),))
-    return policy.failing(policy.AT_LAUNCH, case)
+    case = Case(of, policy.Wanted("plan", "1"), of_plan, acts or (Act(GRACE, after(60)),))
+    return policy.failing(conditions.AT_LAUNCH, case)
 
 
-def void(of: Thread, *acts: Act) -> str:
-    return (launched(of, *acts) or ("", ""))[0]
+def void(of: Thread, *acts: Act, of_plan: PlanRecord | None = PLAN) -> str:
+    return (launched(of, *acts, of_plan=of_plan) or ("", ""))[0]
 
 
 def now(**changes: Any) -> dict[Question, Any]:
@@ -149,15 +150,15 @@ def test_a_run_approves_the_plan_that_it_names_and_says_what_that_rests_on(argum
 def test_every_condition_holds_of_a_plain_approval_and_has_a_name_of_its_own() -> None:
     assert refused(thread()) == ""
     assert launched(thread()) is None
-    for conditions in (policy.AT_APPROVAL, policy.AT_LAUNCH):
-        names = [condition.name for condition in conditions]
+    for asked_of in (conditions.AT_APPROVAL, conditions.AT_LAUNCH):
+        names = [condition.name for condition in asked_of]
         assert len(set(names)) == len(names)
-    assert policy.AT_APPROVAL[-1].name == "enough_approvers"
+    assert conditions.AT_APPROVAL[-1].name == "enough_approvers"
 
 
 def test_each_condition_has_a_test_of_its_name() -> None:
     tests = set(globals())
-    for condition in (*policy.AT_APPROVAL, *policy.AT_LAUNCH):
+    for condition in (*conditions.AT_APPROVAL, *conditions.AT_LAUNCH):
         assert f"test_{condition.name}" in tests, condition.name
 
 
@@ -265,6 +266,12 @@ def waiting(who: Person, at: float = 60, **changes: Any) -> dict[str, Approval]:
     return {"40-0": made.model_copy(update=changes)}
 
 
+def within(part: record.Narrowing) -> dict[Question, Any]:
+    """The lab has room for this part of the plan."""
+    left = part.model_dump_json()
+    return {ask("refusal", p.login, str(p.id), "1", left): "" for p in (ADA, GRACE, HUGO)}
+
+
 LARGE = lab(two_approvers_from=2.0)  # what the plan sets aside: two hours of one device
 
 
@@ -292,12 +299,60 @@ def test_enough_approvers() -> None:
         ({}, waiting(HUGO, -24 * 3600)),
         ({}, waiting(HUGO, plan=3)),
         ({}, waiting(HUGO, waits="", why="No.")),
+        *(
+            ({ask("review", "40"): review}, waiting(HUGO, command="r40-0"))
+            for review in (None, Review(40, HUGO, "DISMISSED", HEAD, START, "/run"))
+        ),
+        (lab(own=False) | {ask("committers"): frozenset({ADA.id, HUGO.id})}, waiting(HUGO)),
     ],
 )
 def test_an_approval_that_no_longer_counts_is_not_the_second(
     known: dict[Question, Any], approvals: dict[str, Approval]
 ) -> None:
-    assert asked(thread(LARGE | known, approvals=approvals)).waits
+    policy_too = {ask("policy"): known.get(ask("policy"), POLICY).model_copy(
+        update={"two_approvers_from": 2.0}
+    )}  # fmt: skip
+    assert asked(thread({**known, **policy_too}, approvals=approvals)).waits
+
+
+def test_the_second_person_is_told_the_line_that_says_the_same() -> None:
+    newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(100)})
+    both = thread(LARGE, plans=(PLAN, newer))
+    assert f"has to comment `/run {CODE}`" in asked(both, CODE).waits
+    part = record.Narrowing(arms=("slow", "fast"), seeds=(0,))
+    small = lab(two_approvers_from=1.0) | within(part)
+    words = f"{CODE} arms=slow,fast seeds=0"
+    waits = asked(thread(small), words).waits
+    assert waits.endswith(f"has to comment `/run {CODE} arms=slow,fast seeds=0`.")
+    line = waits.rpartition("`/run ")[2].rstrip("`.")
+    first = {"40-0": asked(thread(small), words, replace(said_by(HUGO), id=40))}
+    assert asked(thread(small, approvals=first), line).approved
+
+
+def test_of_what_runs_once_more_the_second_person_is_told_to_say_that() -> None:
+    approval = asked(thread())
+    before = execution_of(thread(), approval)
+    failed = record.Result(at=after(65), state="failed")
+    ran = Ran(lifecycle.Facts(before, (), None, None, failed), None)
+    ended = thread(LARGE, approvals={approval.command: approval}, executions=(ran,))
+    message = replace(said_by(seconds=70), id=51)
+    again = asked(ended, "", message, what="retry", before=before)
+    assert again.waits.endswith(f"has to comment `/retry {before.id}`.")
+
+
+def test_a_button_is_as_old_as_its_press_and_not_as_its_check_run() -> None:
+    approval = asked(thread())
+    before = execution_of(thread(), approval)
+    failed = record.Result(at=after(65), state="failed")
+    ran = Ran(lifecycle.Facts(before, (), None, None, failed), None)
+    late = after(9 * 86_400)
+    ended = thread(approvals={approval.command: approval}, executions=(ran,), now=late)
+    pressed = replace(said_by(via="button"), identifier="retry")
+    again = asked(ended, "", pressed, what="retry", before=before)
+    assert again.approved
+    assert again.asked_at == late
+    written = replace(said_by(), id=51)
+    assert "more than 24 hours old" in asked(ended, "", written, what="retry", before=before).why
 
 
 def test_an_execution_rests_on_both_approvals() -> None:
@@ -352,10 +407,10 @@ def test_code_or_sha(argument: str, words: str) -> None:
 
 def test_narrow_only() -> None:
     for words, why in (
-        ("learning_rate=3", "`learning_rate=3` is none of"),
+        ("learning_rate=3", "`learning_rate=3` is neither"),
         ("arms=fast,faster", "The plan has no arm `faster`"),
         ("seeds=7", "The plan has no seed `7`"),
-        ("kind=h100", "The plan priced `cpu`"),
+        ("kind=cpu", "`kind=cpu` is neither"),
     ):
         for first in (f"{CODE} ", ""):
             refusal = refused(thread(), f"{first}{words}")
@@ -373,10 +428,11 @@ def execution_of(of: Thread, approval: Approval) -> record.Execution:
 def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
     slow = PLANNED.cost.model_copy(update={"seconds": (400.0, 1000.0)})
     plan = PLAN.model_copy(update={"plan": PLANNED.model_copy(update={"cost": slow})})
-    known = {ask("replan", "1"): PLANNED.fingerprint}
+    part = record.Narrowing(arms=("fast",), seeds=(0, 1))
+    known = {ask("replan", "1"): PLANNED.fingerprint} | within(part)
     of = thread(known, plans=(plan.model_copy(update={"limit_seconds": 9000.0}),))
     approval = asked(of, f"{CODE} arms=fast seeds=0, 1")
-    assert approval.narrowing == record.Narrowing(arms=("fast",), seeds=(0, 1))
+    assert approval.narrowing == part
     assert approval.fingerprint == PLANNED.fingerprint
     execution = execution_of(of, approval)
     assert execution.plan.runs() == [("fast", 0), ("fast", 1)]
@@ -399,9 +455,32 @@ def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
 
 def test_two_people_approve_the_same_part_of_a_plan() -> None:
     part = record.Narrowing(seeds=(0,))
-    of = thread(LARGE, approvals=waiting(HUGO, narrowing=part))
+    small = lab(two_approvers_from=1.0) | within(part)
+    of = thread(small, approvals=waiting(HUGO, narrowing=part))
     assert asked(of, CODE).waits
     assert asked(of, f"{CODE} seeds=0").approved
+
+
+def test_two_people_are_needed_for_the_size_of_what_remains() -> None:
+    part = record.Narrowing(seeds=(0,))
+    of = thread(LARGE | within(part))
+    assert asked(of, CODE).waits
+    approval = asked(of, f"{CODE} seeds=0")  # it may take an hour, the whole two
+    assert approval.approved
+    case = Case(of, policy.Wanted("plan", "1"), PLAN, (Act(GRACE, after(60)),), left=part)
+    assert policy.failing(conditions.AT_LAUNCH, case) is None
+    assert policy.failing(conditions.AT_LAUNCH, replace(case, left=None)) is not None
+    execution = execution_of(of, approval)
+    ran = Ran(lifecycle.Facts(execution, (), None, None, None), None)
+    held = replace(of, approvals={approval.command: approval}, executions=(ran,))
+    assert approve.left_of(held, execution) == part
+
+
+def test_what_remains_is_held_against_the_budget() -> None:
+    part = record.Narrowing(seeds=(0,))
+    whole = {ask("refusal", "grace", str(GRACE.id), "1"): "The budget is spent."}
+    assert refused(thread(whole | within(part))) == "The budget is spent."
+    assert refused(thread(whole | within(part)), f"{CODE} seeds=0") == ""
 
 
 @pytest.mark.parametrize(
@@ -421,10 +500,38 @@ def test_two_people_approve_the_same_part_of_a_plan() -> None:
 def test_plan_there(of: Thread, argument: str, seconds: float) -> None:
     assert "o plan" in refused(of, argument, said_by(seconds=seconds))
 
+    assert void(thread(plans=()), of_plan=None) == "plan_there"
+
 
 def test_plan_whole() -> None:
     wrong = PLAN.model_copy(update={"plan": None, "problems": ("it is wrong",)})
     assert "names problems" in refused(thread(plans=(wrong,)), HEAD)
+    assert void(thread(plans=(wrong,)), of_plan=wrong) == "plan_whole"
+
+
+@pytest.mark.parametrize("via", ["comment", "review"])
+def test_one_plan(via: Any) -> None:
+    """A commit was planned twice, and who names it can have read either."""
+    stands = {ask("review", "50"): Review(50, GRACE, "APPROVED", HEAD, after(700), "/run")}
+    message = said_by(seconds=700, via=via, commit=HEAD if via == "review" else None)
+    argument = "" if via == "review" else HEAD
+    bigger = PLANNED.model_copy(update={"fingerprint": "9" * 64})
+    for changes in ({"base_ref": "y"}, {"plan": bigger}, {"isolation": "trusted"}):
+        older = PLAN.model_copy(update=changes)
+        newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(600)})
+        there = {
+            "plan.1": Said("comment", 100, after(1)),
+            "plan.2": Said("comment", 101, after(601)),
+        }
+        both = thread(stands, plans=(older, newer), said=there)
+        why = refused(both, argument, message)
+        assert "There are several plans of `aaaaaaaaaaaa`" in why
+        assert f"comment `/run {SECOND}`" in why
+        assert refused(both, SECOND, said_by(seconds=700)) == ""
+    same = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(600)})
+    assert refused(thread(stands, plans=(PLAN, same), said=there), argument, message) == ""
+    wrong = PLAN.model_copy(update={"plan": None, "problems": ("it is wrong",)})
+    assert refused(thread(stands, plans=(wrong, same), said=there), argument, message) == ""
 
 
 def test_younger_than_24h() -> None:
@@ -486,6 +593,7 @@ def test_no_push_between(pushes: tuple[Push, ...]) -> None:
     assert "even if it is back where it was" in why
     assert f"comment `/run {CODE}`" in why
     assert refused(thread(pushes=pushes), CODE) == ""
+    assert refused(thread({ask("forced"): pushes}), "") == why  # no delivery told of it
 
 
 def test_a_newer_plan_of_the_same_commit_is_a_change_in_between() -> None:
@@ -552,17 +660,17 @@ def test_isolation() -> None:
     bare = thread(plans=(plan,))
     assert "It is declared by code of its own" in refused(bare)
     case = Case(bare, policy.Wanted("plan", "1"), plan, (Act(GRACE, after(60)),))
-    assert (policy.failing(policy.AT_LAUNCH, case) or [""])[0] == "isolation"
+    assert (policy.failing(conditions.AT_LAUNCH, case) or [""])[0] == "isolation"
     isolated = thread(plans=(plan,), isolation="bubblewrap")
     assert "runs not at all, and now it would run under bubblewrap" in refused(isolated)
     read = plan.model_copy(update={"isolation": "bubblewrap"})
     isolated = replace(isolated, plans=(read,))
     assert refused(isolated) == ""
     case = replace(case, plan=read, thread=isolated)
-    assert policy.failing(policy.AT_LAUNCH, case) is None
+    assert policy.failing(conditions.AT_LAUNCH, case) is None
     trusted = replace(isolated, isolation="trusted")
     assert "now it would run without isolation" in refused(trusted)
-    assert (policy.failing(policy.AT_LAUNCH, replace(case, thread=trusted)) or [""])[0]
+    assert (policy.failing(conditions.AT_LAUNCH, replace(case, thread=trusted)) or [""])[0]
 
 
 def test_not_running() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.commands import KNOWN, MOST, Command, Reading, read
+from bot.commands import KNOWN, MOST, MOST_READ, Command, Reading, read
 
 
 def commands(body: str) -> list[tuple[str, str]]:
@@ -53,12 +53,9 @@ def test_a_line_of_its_own_that_begins_with_a_slash_is_a_command(
         "No command here.",
         "Please /run this.",
         "and then/run",
-        "/RUN",
-        "/Run",
         "//run",
         "/ run",
         "/run/",
-        "/run.",
         "/run,now",
         "/etc/passwd",
         "```\n/run\n```",
@@ -134,10 +131,34 @@ def test_an_escaped_command_beside_a_real_one_does_not_count() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("runn", "run"), ("cancle", "cancel"), ("stauts", "status"), ("hlep", "help")],
+    [
+        *(("runn", "run"), ("cancle", "cancel"), ("stauts", "status"), ("hlep", "help")),
+        *(("RUN", "run"), ("Run", "run"), ("Cancel", "cancel"), ("CANCEL", "cancel")),
+        *(("cancel.", "cancel"), ("cancel!", "cancel"), ("Cancle.", "cancel")),
+        ("cancel `x0123456789abcdef`", "cancel x0123456789abcdef"),
+        ("run `k3f2-abcd-efgh-ijkl-mnop`", "run k3f2-abcd-efgh-ijkl-mnop"),
+        ("cancle x1", "cancel x1"),
+    ],
 )
 def test_a_near_miss_names_what_was_meant(typed: str, meant: str) -> None:
     assert read(f"/{typed}") == Reading(near_misses=((typed, meant),))
+
+
+def test_a_near_miss_is_told_without_what_follows_where_that_could_be_anything() -> None:
+    assert read("/RUN the plan above").near_misses == (("RUN", "run"),)
+    assert read("/cancle **it** @all") == Reading()
+    assert read("Words `\n/Run\n` words\n\n> /Cancel") == Reading()
+
+
+def test_a_comment_is_read_once_and_what_stands_far_down_is_not_read_but_told() -> None:
+    wide = "|a" * 13_000 + "|\n" + "|-" * 13_000 + "|\n" + "|\n" * 6_000
+    began = time.process_time()
+    found = [read(f"/status\n\n{wide}\n/run") for _ in range(20)]
+    assert time.process_time() - began < 2
+    assert found[0] == Reading((Command("status", "", 0),), too_long=True)
+    assert read("a" * MOST_READ + "\n\n/run") == Reading(too_long=True)
+    assert commands("a" * (MOST_READ - 8) + "\n\n/run") == [("run", "")]
+    assert not read(f"/status\n\n{wide}").too_long
 
 
 @pytest.mark.parametrize("word", ["approve", "merge", "deploy", "assign", "lgtm"])

@@ -60,6 +60,7 @@ KNOWN = {
     asked("role", "sam"): "none",
     asked("policy"): Policy(sha="f" * 40),
     asked("refusal", "grace", "12", "1"): "",
+    asked("forced"): (),
     asked("replan", "1"): PLANNED.plan.fingerprint if PLANNED.plan else "",
     asked("registration", "1"): None,
     asked("code", "1"): "abcd-efgh-ijkl-mnop-qrst",

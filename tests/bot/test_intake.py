@@ -2,6 +2,7 @@
 
 import copy
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,30 @@ def test_a_button_is_a_command_about_the_execution_that_its_check_run_names() ->
     assert said
     assert said.message
     assert (said.message.body, said.message.via) == ("/cancel x1", "button")
-    assert (said.thread, said.message.key(0)) == (ThreadId(REPOSITORY, 5), "b13-cancel")
+    assert (said.thread, said.message.key(0)) == (
+        ThreadId(REPOSITORY, 5),
+        f"b13-cancel-{GRACE['id']}",
+    )
+
+
+def test_of_what_was_pressed_before_records_were_lost_only_cancel_counts() -> None:
+    ours = {"check.x1": Said(kind="check", id=13, at=None)}
+    for identifier in ("cancel", "retry", "replan"):
+        said = intake.read("check_run", button(identifier))
+        assert said
+        assert said.at
+        found = heard.messages([heard.Unheard("d-1", said)], ours, restored=said.at)
+        assert bool(found) == (identifier == "cancel")
+        assert heard.messages([heard.Unheard("d-1", said)], ours, said.at - timedelta(seconds=1))
+
+
+def test_two_people_who_press_one_button_are_both_heard() -> None:
+    ours = {"check.x1": Said(kind="check", id=13, at=None)}
+    both = [
+        heard.Unheard(f"d-{who['id']}", intake.read("check_run", button() | {"sender": who}))
+        for who in (GRACE, GRACE | {"login": "hugo", "id": 13}, GRACE)
+    ]
+    assert [message.author.id for message in heard.messages(both, ours)] == [GRACE["id"], 13]
 
 
 @pytest.mark.parametrize("identifier", ["lgtm|26764", "", None, "run", "CANCEL"])

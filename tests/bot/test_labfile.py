@@ -75,13 +75,14 @@ def test_everything_that_can_be_said_is_read() -> None:
         ("own: [\n", "it is not YAML"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_missing_or_wrong_permits_nobody_anything_and_says_why(
+def test_a_file_that_is_missing_or_wrong_permits_nothing_but_to_stop_and_says_why(
     text: str | None, problem: str
 ) -> None:
     policy = parse(text)
     assert problem in policy.problems[0]
     for command in get_args(labfile.Command):
-        assert not policy.permits(command, "grace", "admin")
+        assert policy.permits(command, "grace", "admin") == (command == "cancel")
+    assert not policy.permits("cancel", "ada", "write")
 
 
 def test_a_file_that_is_no_text_permits_nobody_anything() -> None:

@@ -182,7 +182,7 @@ def test_what_cannot_take_a_reaction_gets_none(via: Any) -> None:
     thread = running(messages=(message,))
     assert reactions(thread) == set()
     (answer,) = answers_of(thread)
-    assert answer.command == {"review": "r60-0", "button": "b60-cancel"}[via]
+    assert answer.command == {"review": "r60-0", "button": "b60-cancel-12"}[via]
     thread = replace(thread, messages=(), answered={answer.command: answer})
     assert reactions(thread) == set()
     assert [w.path for w in writes(thread)] == [f"executions/{EXECUTION}/cancelled"]
@@ -426,13 +426,6 @@ def test_what_was_answered_is_not_to_be_typed_again() -> None:
     talk = replace(message, body="Nice.")
     thread = running(messages=(talk,), now=message.at + timedelta(days=9))
     assert not [key for key in said(thread) if key.startswith("again.")]
-
-
-def test_nothing_commanded_before_a_restored_threads_start_is_done() -> None:
-    old, new = comment("/cancel", id=60), comment("/help", id=70)
-    thread = running(messages=(old, new), restored=NOW + timedelta(seconds=65))
-    assert answers_of(thread) == []
-    assert reactions(thread) == {(70, "eyes"), (70, "rocket")}
 
 
 # ── What is shown ────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,8 @@ def events(world: World) -> Iterator[tuple[str, World]]:
     yield "retarget", retarget(world)
     for name, after, body in _commands(world):
         yield name, command(after, body)
+    if world.cancels:
+        yield "/cancel", replace(command(world, "/cancel"), cancels=world.cancels - 1)
     if world.wide:
         yield "review /run, later", command(wait(world), "/run", commit=world.head)
     for job in world.jobs:

@@ -108,6 +108,8 @@ def _steps(world: World, seen: Thread, execution: str, step: lifecycle.Action) -
             yield "write", f"{folder}/{name}.claimed", fact(claimed)
         case lifecycle.Submit(name):
             yield "submit", execution, name, may_launch(world, execution, name)
+        case lifecycle.Stop(name):
+            yield "stop", execution, name
         case lifecycle.Confirm(name):
             yield "write", f"{folder}/{name}.started", fact(record.Started(at=seen.now))
         case lifecycle.End(name, how, why):
@@ -156,6 +158,15 @@ def work(world: World) -> World:
                 return replace(world, due=rest)
             jobs = (*world.jobs, Job(execution, attempt, "running"))
             return replace(world, due=rest, jobs=jobs, fault=world.fault or fault)
+        case "stop", [execution, attempt]:
+            jobs = tuple(
+                job._replace(state="stopped") if job[:2] == (execution, attempt) else job
+                for job in world.jobs
+            )
+            if jobs == world.jobs:  # there is none, and none will begin
+                withdrawn = world.withdrawn | {(execution, attempt)}
+                return replace(world, due=rest, withdrawn=withdrawn)
+            return replace(world, due=rest, jobs=jobs)
         case "handled", [seen]:
             inbox = tuple(item for item in world.inbox if item not in seen)
             return _forget(replace(world, due=rest, inbox=inbox))
@@ -173,7 +184,8 @@ def _forget(world: World) -> World:
     no = [
         message.id
         for message in idle
-        if message.via == "comment" and not answers[message.key(0)].approved
+        if message.via == "comment" and (given := answers.get(message.key(0)))
+        if not given.approved
     ]
     for one in world.written:
         message = one.message.of

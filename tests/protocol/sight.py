@@ -18,7 +18,18 @@ from bot.facts import (
 from runner import lifecycle, record
 from runner.leases import LeaseState
 from tests import synthetic
-from tests.protocol.world import BASE, CODES, PLANS, POLICIES, THREAD, Fact, Job, World, moment
+from tests.protocol.world import (
+    BASE,
+    CODES,
+    PLANS,
+    POLICIES,
+    THREAD,
+    A,
+    Fact,
+    Job,
+    World,
+    moment,
+)
 
 
 class Answers(Mapping[Question, Any]):
@@ -65,6 +76,8 @@ class Answers(Mapping[Question, Any]):
                 return POLICIES[world.policy]
             case "committers", ():
                 return frozenset({synthetic.ADA.id})
+            case "forced", ():  # B may come after A, and A never after B
+                return tuple(Push(moment(at), after) for at, _, after in world.pushes if after == A)
             case "code", (n,):
                 return CODES[int(n)]
             case "replan", _:
@@ -92,6 +105,7 @@ class Known(NamedTuple):
 
     plans: tuple[record.PlanRecord, ...]
     approvals: Mapping[str, record.Approval]
+    answered: Mapping[str, record.Answered]
     paths: frozenset[str]
 
 
@@ -103,12 +117,17 @@ def known(records: tuple[tuple[str, Fact], ...]) -> Known:
     return Known(
         tuple(sorted(plans, key=lambda plan: plan.n)),
         {one.command: one for one in approvals},
+        {one.command: one for one in found if isinstance(one, record.Answered)},
         frozenset(path for path, _ in records),
     )
 
 
 @lru_cache(maxsize=1 << 16)
-def _executions(records: tuple[tuple[str, Fact], ...], jobs: tuple[Job, ...]) -> tuple[Ran, ...]:
+def _executions(
+    records: tuple[tuple[str, Fact], ...],
+    jobs: tuple[Job, ...],
+    withdrawn: frozenset[tuple[str, str]],
+) -> tuple[Ran, ...]:
     by_path = {path: one.of for path, one in records}
     states = {job[:2]: job.state for job in jobs}
     lives = []
@@ -130,7 +149,10 @@ def _executions(records: tuple[tuple[str, Fact], ...], jobs: tuple[Job, ...]) ->
                     started=f"{folder}/{name}.started" in by_path,
                     ended=by_path.get(f"{folder}/{name}.ended"),
                     job=state,
-                    lease=LeaseState(started=state != "unknown"),
+                    lease=LeaseState(
+                        started=state != "unknown",
+                        withdrawn=(approval.execution, name) in withdrawn,
+                    ),
                 )
             )
         life = lifecycle.Facts(
@@ -147,7 +169,7 @@ def _executions(records: tuple[tuple[str, Fact], ...], jobs: tuple[Job, ...]) ->
 def thread(world: World, answers: Mapping[Question, Any]) -> Thread:
     """The thread as `bot.observe` would put it together."""
     records = known(world.records)
-    executions = _executions(world.records, world.jobs)
+    executions = _executions(world.records, world.jobs, world.withdrawn)
     comments = {made.key: (1000 + n, made.at) for n, made in enumerate(world.made)}
     said = {}
     for key, kind, done in world.said:
@@ -172,6 +194,7 @@ def thread(world: World, answers: Mapping[Question, Any]) -> Thread:
         },
         plans=records.plans,
         approvals=records.approvals,
+        answered=records.answered,
         executions=executions,
         answers=answers,
     )

@@ -26,7 +26,8 @@ class Search:
 
 
 def plain(**changes: Any) -> World:
-    """Pushes, retargeting, commands of all forms, revoked roles, a changed policy; repetitions."""
+    """Pushes, retargeting, commands of all forms, revoked roles, a changed policy; repetitions.
+    With `cancels`, also so many `/cancel`."""
     return World(**{"fine": False, "wide": False, "deaths": 0, "untimely": 0, **changes})
 
 
@@ -37,18 +38,24 @@ def wide(**changes: Any) -> World:
 
 
 EVERY_DAY = [
-    Search("five events, a death anywhere", 5, plain(deaths=1), 120_000),
-    Search("four events, one while the bot works", 4, plain(untimely=1), 50_000),
+    Search("five events, a death anywhere", 5, plain(deaths=1), 140_000),
+    Search("four events, one while the bot works, a death anywhere", 4,
+           plain(deaths=1, untimely=1), 360_000),
+    Search("/cancel: four events, a death anywhere", 4, plain(cancels=1, deaths=1), 70_000),
+    Search("/cancel: two events, one while the bot works, a death anywhere", 2,
+           plain(cancels=1, deaths=1, untimely=1), 14_000),
     Search(
-        "a fork: four events, a death anywhere", 4, plain(deaths=1, head_repository=FORK), 20_000
+        "a fork: four events, a death anywhere", 4, plain(deaths=1, head_repository=FORK), 37_000
     ),
-    Search("rarer events: three, a death anywhere", 3, wide(deaths=1), 30_000),
-    Search("rarer events: three, one while the bot works", 3, wide(untimely=1), 40_000),
-    Search("each effect: one event at any time, any deaths", 1, World(deaths=9, untimely=1), 1),
-]
+    Search("rarer events: three, a death anywhere", 3, wide(deaths=1), 46_000),
+    Search("rarer events: three, one while the bot works", 3, wide(untimely=1), 72_000),
+    Search("each effect: one event at any time, any deaths", 1,
+           World(deaths=9, untimely=1), 22_000),
+]  # fmt: skip
 SLOW = [
-    Search("seven events", 7, plain(), 500_000),
-    Search("six events, a death anywhere", 6, plain(deaths=1), 500_000),
+    Search("seven events, a death anywhere", 7, plain(deaths=1), 500_000),
+    Search("/cancel: four events, one while the bot works", 4,
+           plain(cancels=1, untimely=1), 150_000),
     Search("five events, one while the bot works, a death anywhere", 5,
            plain(deaths=1, untimely=1), 900_000),
     Search("rarer events: four, one while the bot works", 4, wide(untimely=1), 400_000),

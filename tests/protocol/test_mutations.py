@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bot import policy
+from bot import conditions
+from runner import lifecycle
 from tests.bot import test_approve
 from tests.protocol.explore import explore
 from tests.protocol.test_exhaustive import plain, wide
@@ -20,15 +21,15 @@ from tests.protocol.world import FORK, World
 CONDITIONS = [
     (rules, condition.name)
     for rules in ("AT_APPROVAL", "AT_LAUNCH")
-    for condition in getattr(policy, rules)
+    for condition in getattr(conditions, rules)
 ]
 
 
 def without(patch: pytest.MonkeyPatch, rules: str, name: str) -> None:
     """The rules without one of their conditions."""
-    left = tuple(one for one in getattr(policy, rules) if one.name != name)
-    assert len(left) == len(getattr(policy, rules)) - 1
-    patch.setattr(policy, rules, left)
+    left = tuple(one for one in getattr(conditions, rules) if one.name != name)
+    assert len(left) == len(getattr(conditions, rules)) - 1
+    patch.setattr(conditions, rules, left)
 
 
 def calls(test: Callable[..., None]) -> Iterator[Callable[[], None]]:
@@ -71,6 +72,7 @@ def test_without_any_one_condition_the_test_of_its_name_fails(
         ("AT_APPROVAL", "settled", plain(), 1, "nothing was approved and a is launched"),
         ("AT_APPROVAL", "no_push_between", plain(untimely=2), 3, "nothing was approved"),
         ("AT_APPROVAL", "same_repository", plain(head_repository=FORK), 1, "nothing was approved"),
+        ("AT_APPROVAL", "one_plan", plain(), 2, "nothing was approved and a is launched"),
         ("AT_LAUNCH", "same_head", plain(untimely=1), 2, "the head is another commit"),
         ("AT_LAUNCH", "same_base_ref", plain(untimely=1), 2, "merged into another branch"),
         ("AT_LAUNCH", "still_permitted", plain(), 2, "may not approve any more"),
@@ -86,3 +88,10 @@ def test_the_search_finds_what_a_condition_keeps_out(
     found = explore(start, events)
     assert words in found.violation
     print(f"{rules} without {name}: {found.violation}: {'; '.join(found.trace)}")
+
+
+def test_the_search_finds_a_cancelled_execution_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "_halt", lambda _: None)
+    assert "go on" in explore(plain(cancels=1), 2).violation

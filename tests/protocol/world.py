@@ -100,7 +100,7 @@ class Written(NamedTuple):
     """A command of somebody's, and what it could have meant to whoever wrote it."""
 
     message: Fact  # of a Message
-    meant: str  # the commit that it approves; "": none
+    meant: str  # what it approves, as `invariants.named` says it; "": nothing
     stands: bool = True  # of a review: it was not dismissed
 
 
@@ -140,6 +140,7 @@ class World:
     made: tuple[Made, ...] = ()
     reactions: frozenset[tuple[int, str]] = frozenset()
     jobs: tuple[Job, ...] = ()
+    withdrawn: frozenset[tuple[str, str]] = frozenset()  # attempts that were stopped before a job
     # what was delivered: "pull", or the id of a command's comment
     inbox: tuple[str | int, ...] = ("pull",)
     # the records
@@ -154,6 +155,7 @@ class World:
     wide: bool = True  # also what `events` calls rare
     deaths: int = 99
     untimely: int = 99  # events while the bot is at work
+    cancels: int = 0  # times that somebody says `/cancel`
 
     def key(self) -> tuple[Any, ...]:
         """The same for worlds that differ only in what nothing will ask for again: in times that
@@ -206,6 +208,8 @@ class World:
             self.lab,
             self.reactions,
             self.jobs,
+            self.withdrawn,
+            self.cancels,
             self.inbox,
             self.said,
             self.deaths,
@@ -221,7 +225,7 @@ def _kept(plans: list[record.PlanRecord]) -> set[int]:
     several = {
         (plan.commit, plan.base_ref, plan.plan and plan.plan.fingerprint): plan.n for plan in plans
     }
-    return {*newest.values(), *list(several.values())[-2:], plans[-1].n} if plans else set()
+    return {*newest.values(), *several.values(), plans[-1].n} if plans else set()
 
 
 def _ranks(times: list[int]) -> tuple[int, ...]:

@@ -2,13 +2,25 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner import allowance, record
 from runner.allowance import Spending
 from runner.ledger import Ledger
-from runner.record import Approval, Claimed, Person, PlanRecord, Resources, Result
+from runner.record import (
+    Approval,
+    Claimed,
+    Narrowing,
+    Person,
+    Plan,
+    PlannedStep,
+    PlanRecord,
+    Resources,
+    Result,
+    Used,
+)
 from runner.store import Store
 from tests import synthetic
 
@@ -39,6 +51,90 @@ def test_device_hours_count_every_device_that_is_held() -> None:
     assert allowance.device_hours(plan, 1800) == 4
 
 
+def made_of(kinds: dict[str, str], needs: dict[str, list[str]]) -> Plan:
+    """A plan of steps, each on one device of its kind."""
+    steps = {
+        name: PlannedStep(
+            do="own:f",
+            function="own:f",
+            config={},
+            inputs={"of": dict.fromkeys(needs.get(name, ()), "a" * 64)},
+            code={},
+            resources=Resources(kind=kind),
+            fingerprint="a" * 64,
+            store="x.own.f",
+        )
+        for name, kind in kinds.items()
+    }
+    return synthetic.plan().model_copy(update={"steps": steps, "arms": {}})
+
+
+POINTS = [f"a/{n}" for n in range(64)]
+AFTER = [f"b/{n}" for n in range(64)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "needs", "held"),
+    [
+        (dict.fromkeys(POINTS, "h100"), {}, {"h100": 64}),
+        (dict.fromkeys("abc", "h100"), {"b": ["a"], "c": ["b"]}, {"h100": 1}),
+        (dict.fromkeys("abc", "h100"), {"c": ["a", "b"]}, {"h100": 2}),
+        ({"a": "cpu", "b": "h100", "c": "h100"}, {"b": ["a"], "c": ["a"]}, {"cpu": 1, "h100": 2}),
+        (
+            dict.fromkeys([*POINTS, *AFTER], "h100"),
+            {after: [point] for after, point in zip(AFTER, POINTS, strict=True)},
+            {"h100": 64},
+        ),
+        (
+            dict.fromkeys([*POINTS, "all", *AFTER], "h100"),
+            {"all": POINTS} | {after: ["all"] for after in AFTER},
+            {"h100": 64},
+        ),
+    ],
+)
+def test_steps_hold_what_may_be_made_side_by_side(
+    kinds: dict[str, str], needs: dict[str, list[str]], held: dict[str, int]
+) -> None:
+    plan = made_of(kinds, needs)
+    assert allowance.at_once(plan) == held
+    hours = {one.kind: one.device_hours for one in allowance.set_aside(GRACE, plan, 5 * 3600)}
+    assert hours == {kind: 5 * count for kind, count in held.items()}
+    assert allowance.device_hours(plan, 3600) == sum(held.values())
+
+
+def test_a_budget_of_one_kind_counts_that_kind_alone() -> None:
+    wanted = [taking(2), taking(3, kind="h100")]
+    assert allowance.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) == ""
+    assert "sets aside 5 device-hours, and" in allowance.over_budget(wanted, [], {"*": 4}, NOW)
+    assert "3 device-hours of `h100`" in allowance.over_budget(wanted, [], {"h100": 2}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("state", "hours"),
+    [("done", {"cpu": 0.25, "h100": 7.0}), ("failed", {"h100": 32.0}), ("cancelled", {"h100": 32})],
+)
+def test_steps_that_ended_are_charged_what_they_used_or_where_nobody_knows_what_they_could(
+    tmp_path: Path, state: Any, hours: dict[str, float]
+) -> None:
+    store, plan = Store(tmp_path), made_of(dict.fromkeys(POINTS, "h100"), {})
+    execution = synthetic.execution(plan, "x0")
+    record.write(store, "executions/x0/execution", execution)
+    assert execution.origin
+    who = execution.origin.approved_by.id
+    assert list(Ledger(store).spendings()) == allowance.set_aside(who, plan, 3600)
+    claimed = Claimed(at=NOW, nonce="0" * 16, spec_sha256="0" * 64)
+    record.write(store, "executions/x0/t1.claimed", claimed)
+    used = (
+        Used(kind="cpu", device_seconds=900, price=None),
+        Used(kind="h100", device_seconds=7 * 3600, price=None),
+    )
+    ended = NOW + timedelta(minutes=30)
+    result = Result(at=ended, state=state, seconds=1800, used=used)
+    record.write(store, "executions/x0/result", result)
+    found = {one.kind: one.device_hours for one in Ledger(store).spendings()}
+    assert found == hours
+
+
 @pytest.mark.parametrize(
     ("others", "budgets", "why"),
     [
@@ -59,7 +155,7 @@ def test_device_hours_count_every_device_that_is_held() -> None:
 def test_a_budget_counts_what_a_person_has_set_aside_or_used_this_month(
     others: list[Spending], budgets: dict[str, float], why: str
 ) -> None:
-    found = allowance.over_budget(taking(2), others, budgets, NOW)
+    found = allowance.over_budget([taking(2)], others, budgets, NOW)
     assert why in found
     assert bool(found) == bool(why)
 
@@ -77,6 +173,10 @@ def test_the_ledger_knows_what_is_set_aside_and_what_was_used(tmp_path: Path) ->
     record.write(store, "plans/7/2/1", proposed)
     record.write(store, "approvals/7/2/50-0", approval)
     assert list(ledger.spendings()) == [taking(2)]  # the bot died before it wrote the execution
+    other = approval.model_copy(update={"command": "51-0", "narrowing": Narrowing(seeds=(0,))})
+    record.write(store, "approvals/7/2/51-0", other)
+    assert list(ledger.spendings()) == [taking(2), taking(1)]  # a part of it is an hour's work
+    store.remove("records/approvals/7/2/51-0.json")
     made = synthetic.execution(plan, approval.id)
     assert made.origin
     execution = made.model_copy(

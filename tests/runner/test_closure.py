@@ -1,5 +1,7 @@
 """Which code a function reaches, and what of it counts."""
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def names(folder: Path, lab: Path, text: str, others: dict[str, str] | None = None) -> list[str]:
     for name, content in {"main.py": text, **(others or {})}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     return list(reach("main", folder, lab))
 
@@ -84,6 +87,24 @@ def test_an_own_module_with_the_name_of_a_library_is_refused(
         return
     with pytest.raises(BadCode, match=rf"`{name}\.py` has the name of the library `{name}`"):
         names(folder, lab, text, others)
+
+
+@pytest.mark.parametrize(
+    "file", ["bot.__main__.x.py", "bot.__main__/x.py", "parts/a.b.py", "a-b.py", "c d/e.py"]
+)
+def test_a_files_name_runs_nothing(
+    folder: Path, lab: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "bot.__main__", raising=False)
+    with pytest.raises(BadCode, match="cannot be the name of a module"):
+        names(folder, lab, "from importlib import import_module\n", {file: ""})
+    assert "bot.__main__" not in sys.modules
+
+
+def test_to_import_the_labs_main_module_is_not_to_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "bot.__main__", raising=False)
+    monkeypatch.setattr(sys, "argv", ["regatta", "--help"])
+    importlib.import_module("bot.__main__")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot import labfile
+from bot import declared, labfile, webhook
 from runner import charts
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.scenarios.test_story import FILE, PIXEL, executions, push, results, tell
@@ -126,6 +126,76 @@ def test_a_bare_run_needs_time_to_have_read_the_plan(lab: Lab) -> None:
     assert "less than 30 seconds before" in lab.last(pull)
     lab.say("grace", pull, "/run")
     assert results(lab)[0]["state"] == "done"
+
+
+def test_a_head_that_went_and_came_back_is_seen_where_no_delivery_told_of_it(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = lab.propose()
+    there = lab.records("plans")[f"700001/{pull}/1.json"]["commit"]
+    receive = webhook.Gate.receive
+    monkeypatch.setattr(
+        webhook.Gate,
+        "receive",
+        lambda gate, headers, body: (
+            (503, "")
+            if headers["X-GitHub-Event"] == "pull_request"
+            else receive(gate, headers, body)
+        ),
+    )
+    push(lab, EXPERIMENT.replace("0.003,", "0.004,"), settle=False)
+    lab.clock.advance(1)
+    lab.sandbox.update_ref("ada", "refs/heads/warm", there, force=True)
+    lab.say("grace", pull, "/run")
+    assert lab.records("pushes") == {}
+    assert "even if it is back where it was" in lab.last(pull)
+    assert results(lab) == []
+    lab.say("grace", pull, line(lab, pull))
+    assert [result["state"] for result in results(lab)] == ["done"]
+
+
+def test_what_cannot_be_looked_up_once_is_looked_up_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull = lab.propose()
+    lab.die()  # and with it what it remembers
+    with monkeypatch.context() as patch:
+        patch.setattr(declared.Declared, "fingerprint", lambda *_: "")
+        lab.say("grace", pull, line(lab, pull))
+    assert "The lab's own code has changed" in lab.last(pull)
+    lab.say("grace", pull, line(lab, pull))
+    assert [result["state"] for result in results(lab)] == ["done"]
+
+
+def test_a_review_of_a_commit_that_was_planned_twice_approves_neither(lab: Lab) -> None:
+    main = lab.sandbox.world.git.ref("refs/heads/main")
+    assert main
+    lab.sandbox.create_ref("grace", "refs/heads/release", main)
+    pull = lab.propose()
+    lab.sandbox.retarget("ada", pull, "release")
+    lab.settle()
+    lab.clock.advance(READING)
+    review(lab, "APPROVE", "Good.\n\n/run")
+    lab.settle()
+    assert "There are several plans of" in lab.last(pull)
+    assert lab.trainer.submissions == []
+
+
+def test_what_is_no_part_of_the_plan_is_refused_and_posts_a_new_plan(lab: Lab) -> None:
+    pull = lab.propose()
+    lab.say("sam", pull, "/run learning_rate=1")
+    assert len(lab.records("plans")) == 1  # nor is that for everybody
+    lab.say("grace", pull, f"{line(lab, pull)} learning_rate=1")
+    refusal, plan = lab.comments(pull)[-2:]
+    if refusal.startswith("### Plan"):
+        refusal, plan = plan, refusal
+    assert "is neither `arms=` nor `seeds=`" in refusal
+    assert "Plan 2 says what would run now." in refusal
+    assert plan.startswith("### Plan 2:")
+    assert lab.trainer.submissions == []
+    lab.say("grace", pull, line(lab, pull, 2))
+    assert [result["state"] for result in results(lab)] == ["done"]
+    assert len(lab.records("plans")) == 2
 
 
 def test_a_plan_is_recorded_with_all_that_it_was_made_of(lab: Lab) -> None:

@@ -1,5 +1,6 @@
 """A delivery that ends the process each time is set aside, and the others are dealt with."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,9 @@ def test_a_delivery_that_ends_the_process_three_times_is_set_aside_and_told(
 ) -> None:
     lab.say("sam", 1, "poison")
     assert poison.times == 3
-    (aside,) = lab.records("aside").values()
-    assert aside["said"]["message"]["body"] == "poison"
-    assert "ended the process 3 times" in aside["why"]
+    (found,) = lab.records("aside").values()
+    assert found["said"]["message"]["body"] == "poison"
+    assert "ended the process 3 times" in found["why"]
     assert "is set aside" in caplog.text
     assert sum("### ⚠️ Set aside" in body for body in lab.comments(1)) == 1
     lab.say("sam", 1, "/help")
@@ -91,14 +92,68 @@ def test_a_process_that_ends_for_other_reasons_sets_nothing_aside(lab: Lab) -> N
     assert lab.records("aside") == {}
 
 
+@pytest.mark.parametrize(
+    ("error", "times"), [(RuntimeError, reconcile.MOST_FAILURES), (SystemExit, aside.MOST_ENDS)]
+)
 def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
+    lab: Lab, poison: Poison, error: type[BaseException], times: int
+) -> None:
+    poison.error = error
+    lab.say("sam", 1, "poison")
+    assert poison.times == times
+    lab.say("sam", 1, "/help")
+    assert helped(lab) == 1
+
+
+def test_where_many_wait_the_one_that_raises_is_set_aside_and_no_other(
     lab: Lab, poison: Poison
 ) -> None:
     poison.error = RuntimeError
-    lab.say("sam", 1, "poison")
-    assert poison.times == reconcile.MOST_FAILURES
-    lab.say("sam", 1, "/help")
-    assert helped(lab) == 1
+    for body in ("/help", "poison", "/help"):
+        lab.clock.advance(1)
+        lab.sandbox.comment("sam", 1, body)
+    lab.settle()
+    assert helped(lab) == 2
+    (found,) = lab.records("aside").values()
+    assert found["said"]["message"]["body"] == "poison"
+
+
+def test_what_raises_on_a_push_does_not_keep_a_command_from_its_answer(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = reconcile.decide
+
+    def bad(thread: Any, *more: Any) -> Any:
+        if thread.pushes:
+            raise RuntimeError("a rule that cannot take this push")
+        return real(thread, *more)
+
+    monkeypatch.setattr(reconcile, "decide", bad)
+    pull = lab.propose()
+    lab.sandbox.commit("ada", "warm", {"README.md": b"more"}, "More")
+    lab.clock.advance(1)
+    lab.sandbox.comment("grace", pull, "/cancel")
+    for _ in range(200):
+        assert lab.bot is not None
+        lab.sleep(lab.bot.work() or 30)
+    (answer,) = lab.records("answers").values()
+    assert (answer["what"], answer["by"]["login"]) == ("cancel", "grace")
+    asides = [found["said"] for found in lab.records("aside").values()]
+    assert [(said["event"], said["message"]) for said in asides] == [("pull_request", None)]
+
+
+def test_an_exit_from_inside_does_not_end_the_loop(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, bot = threading.Event(), lab.bot
+    assert isinstance(bot, reconcile.Reconciler)
+
+    def leaves() -> float:
+        stop.set()
+        raise SystemExit
+
+    monkeypatch.setattr(bot, "work", leaves)
+    bot.run(stop)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from bot import labfile
 from bot.sandbox.state import CheckRun
 from runner import charts
 from tests.scenarios.lab import Lab, a_lab
 from tests.scenarios.test_recovery import results
-from tests.scenarios.test_story import PIXEL, begun, look
+from tests.scenarios.test_story import PIXEL, begun, look, tell
 from tests.stub_trainer import StubRay
 
 
@@ -37,6 +38,10 @@ def press(lab: Lab, who: str, run: CheckRun, identifier: str) -> None:
     look(lab)
 
 
+def grace(lab: Lab) -> int:
+    return lab.sandbox.user("grace").id
+
+
 def answers(lab: Lab, folder: str = "approvals") -> list[Any]:
     return list(lab.records(folder).values())
 
@@ -50,7 +55,7 @@ def test_cancel_stops_the_execution_for_who_may_and_its_record_is_complete(lab: 
     (result,) = results(lab)
     assert (result["state"], result["why"]) == ("cancelled", "cancelled by grace")
     (answer,) = answers(lab, "answers")
-    assert (answer["command"], answer["yes"]) == (f"b{run.id}-cancel", True)
+    assert (answer["command"], answer["yes"]) == (f"b{run.id}-cancel-{grace(lab)}", True)
     assert labels(check(lab)) == ["Retry", "Re-plan"]
 
 
@@ -62,6 +67,27 @@ def test_who_may_not_is_refused_in_words_and_the_execution_goes_on(lab: Lab) -> 
     lab.trainer.pace = None
     lab.settle()
     assert [result["state"] for result in results(lab)] == ["done"]
+
+
+def test_who_may_not_press_a_button_does_not_use_it_up_for_who_may(lab: Lab) -> None:
+    begun(lab)
+    run = check(lab)
+    press(lab, "ada", run, "cancel")
+    press(lab, "grace", run, "cancel")
+    lab.settle()
+    (result,) = results(lab)
+    assert (result["state"], result["why"]) == ("cancelled", "cancelled by grace")
+
+
+def test_what_runs_can_be_stopped_while_the_policy_cannot_be_read(lab: Lab) -> None:
+    pull = begun(lab)
+    owner = lab.sandbox.world.owner.login
+    lab.sandbox.commit(owner, "main", {labfile.PATH: b"commands: ["}, "Policy")
+    tell(lab, "ada", pull, "/cancel")
+    assert "ada has the role `write`" in lab.last(pull)
+    tell(lab, "grace", pull, "/cancel")
+    lab.settle()
+    assert [result["state"] for result in results(lab)] == ["cancelled"]
 
 
 def test_a_button_that_was_answered_is_not_answered_again(lab: Lab) -> None:
@@ -88,7 +114,9 @@ def test_retry_runs_the_plan_once_more_under_an_approval_of_its_own(lab: Lab) ->
     assert check(lab).id != first.id
     assert check(lab).conclusion == "success"
     retried = [one for one in answers(lab) if one["what"] == "retry"]
-    assert [(one["command"], one["approved"]) for one in retried] == [(f"b{first.id}-retry", True)]
+    assert [(one["command"], one["approved"]) for one in retried] == [
+        (f"b{first.id}-retry-{grace(lab)}", True)
+    ]
     status = next(c for c in lab.comments(pull) if "approved by grace by a button" in c)
     assert "🏁 Done" in status
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from bot import sweep
+from bot.site import entered
+from bot.site.board import read_lab
 from runner import entries
 from runner.store import Store
 from tests.analysis.test_speedrun import CLEAN
@@ -149,3 +151,25 @@ def test_an_experiment_with_its_results_has_a_plan_and_a_check(lab: Lab) -> None
     lab.settle()
     assert next(iter(lab.records("plans").values()))["plan"]
     assert [conclusion for _, conclusion in checks(lab)] == ["success"]
+
+
+def test_reproduce_begins_the_labs_own_run_of_the_experiment_that_came_along(lab: Lab) -> None:
+    lab.preregister()
+    files = {
+        "experiments/warm/experiment.yaml": EXPERIMENT.encode(),
+        "experiments/warm/text.txt": TEXT.encode(),
+        "experiments/warm/speedrun_results.json": results(CLEAN),
+    }
+    lab.sandbox.commit("ada", "warm", files, "Experiment and results")
+    pull = lab.sandbox.open_pull("ada", "Warm", "", "warm").number
+    lab.settle()
+    lab.say("sam", pull, "/reproduce")
+    assert lab.trainer.submissions == []
+    lab.say("grace", pull, "/reproduce")
+    assert len(lab.trainer.submissions) > 0
+    lab.sandbox.merge("grace", pull)
+    lab.settle()
+    store = Store(lab.root / "store")
+    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    assert {ours.arm for ours in row.ours} == {"slow", "fast"}
+    assert row.tier == "self-reported", "its figure is not what the lab got"

@@ -176,9 +176,11 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     after, twin = calibration(lab)
     assert [one["counts"] for one in twin] == [False] * 6 + [True] * 2
     assert after.text.count("exploratory: another design than the sealed one") == 4
+    board = Page(lab.root / "site" / "leaderboards.html").text
+    assert board.count("exploratory: another design than the sealed one") == 4
+    assert board.count("(run again)") == 2
     front = Page(lab.root / "site" / "index.html").text
-    assert front.count("exploratory: another design than the sealed one") == 4
-    assert front.count("(run again)") == 2
+    assert front.count("do not count: exploratory: another design than the sealed one") == 2
     score = "ada 0.040 1 1"
     assert score in before.text
     assert score in after.text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.site import delphi, pages
+from bot.site import delphi, templating
 from bot.site.files import File
 from runner.analysis import sealed
 from runner.analysis.sealed import Seal
@@ -25,7 +25,7 @@ def write(folder: Path, seal: Seal, loss: float | None = None) -> None:
 
 
 def drawn(folder: Path, site: Path) -> dict[str, File]:
-    environment = pages._environment("Lab", None, False)
+    environment = templating.environment("Lab", None, False)
     found = {file.path: file for file in delphi.files(environment, "", folder)}
     for path, file in found.items():
         content = file.draw()

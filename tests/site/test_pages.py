@@ -1,17 +1,15 @@
 """The pages: they stand alone, show strangers' words as words, and replace the old ones whole."""
 
 import json
-import time
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bot.site import pages
+from bot.site import executions, pages
 from bot.site.pages import SiteError, build
 from engine.config import TrainConfig
-from runner import charts
 from runner.store import Store
 from tests import synthetic
 
@@ -86,22 +84,33 @@ def test_an_empty_store_says_how_to_take_part(store, tmp_path):
     assert "table" not in page.tags
 
 
-def test_the_front_page_shows_the_board_what_runs_and_what_is_wished_for(filled, tmp_path):
+def test_the_front_page_shows_what_runs_was_judged_and_is_wished_for(filled, tmp_path):
     build(filled, tmp_path / "site", repository_url=HOST)
     page = Page(tmp_path / "site" / "index.html")
-    assert "2.620 ± 0.040" in page.text
-    assert "✓ confirmed ✗ refuted" in page.text
     assert "A longer run running since" in page.text
     assert "Does weight decay matter? #3, sealed by ada" in page.text
-    assert page.text.index("2.620") < page.text.index("3.420")
-    assert f"{HOST}/regatta/lab/pull/2" in page.links
+    assert "✓ confirmed eval/bpb of fast minus slow is below −0.05 80 % sure" in page.text
+    assert "✗ refuted eval/bpb of fast is within 2 ± 0.2 80 % sure" in page.text
+    assert page.text.index("2.620 ± 0.040") < page.text.index("3.420")
     assert f"{HOST}/regatta/lab/issues/3" in page.links
+
+
+def test_the_board_shows_figures_verdicts_tiers_and_the_frontier(filled, tmp_path):
+    synthetic.finish(filled, synthetic.execution(synthetic.plan(), "8", pull=None), synthetic.PLAIN)
+    build(filled, tmp_path / "site", repository_url=HOST)
+    page = Page(tmp_path / "site" / "leaderboards.html")
+    assert "2.620 ± 0.040 ◆ on the frontier" in page.text
+    assert "reproduced ✓ confirmed ✗ refuted" in page.text
+    assert "local run, unsigned" in page.text
+    assert "self-reported" in page.text
+    assert page.text.index("2.620 ± 0.040 ◆") < page.text.index("3.420")
+    assert f"{HOST}/regatta/lab/pull/2" in page.links
 
 
 def test_an_executions_page_begins_with_its_verdicts(filled, tmp_path):
     build(filled, tmp_path / "site", repository_url=HOST)
     text = page_of(tmp_path / "site").text
-    order = ["Verdicts", "Arms", "Loss curves", "Question and design", "Receipt"]
+    order = ["Verdicts", "Arms", "Curves", "Question and design", "Receipt"]
     positions = [text.index(heading) for heading in order]
     assert positions == sorted(positions)
     assert "eval/bpb of fast minus slow is below −0.05 predicted with 80 % confidence" in text
@@ -145,7 +154,7 @@ def test_a_local_run_says_that_nobody_approved_it(store, tmp_path):
     synthetic.finish(store, synthetic.execution(synthetic.plan(), pull=None), synthetic.PLAIN)
     build(store, tmp_path / "site", repository_url=HOST)
     assert "nobody: a local run, unsigned" in page_of(tmp_path / "site").text
-    assert "local run, unsigned" in Page(tmp_path / "site" / "index.html").text
+    assert "local run, unsigned" in Page(tmp_path / "site" / "leaderboards.html").text
 
 
 def test_a_failed_run_is_named_with_its_reason(store, tmp_path):
@@ -163,7 +172,7 @@ def test_a_failed_run_is_named_with_its_reason(store, tmp_path):
     text = page_of(tmp_path / "site").text
     assert "fast.s1 failed: loss not finite at step 9" in text
     assert "inconclusive: incomplete, 2 of 3 seeds; no figure for fast.s1" in text
-    assert "2 of 3" in Page(tmp_path / "site" / "index.html").text
+    assert "2 of 3" in Page(tmp_path / "site" / "leaderboards.html").text
 
 
 def test_every_link_within_the_site_leads_somewhere_also_from_a_file(filled, tmp_path):
@@ -176,7 +185,10 @@ def test_every_link_within_the_site_leads_somewhere_also_from_a_file(filled, tmp
             assert not link.startswith("/")
             target = page.path.parent / parts.path if parts.path else page.path
             assert target.is_file(), link
-            if parts.fragment:
+            if parts.fragment.startswith("runs="):
+                for name in unquote(parts.fragment.removeprefix("runs=")).split(","):
+                    assert (tmp_path / "site" / "runs" / f"{name}.js").is_file()
+            elif parts.fragment:
                 assert parts.fragment in Page(target.resolve()).ids
 
 
@@ -205,11 +217,12 @@ def test_strangers_words_are_shown_as_words(store, tmp_path):
     synthetic.begin(store, synthetic.execution(synthetic.plan(title=EVIL), "2"))
     build(store, tmp_path / "site", lab=EVIL, repository_url=HOST)
     front = Page(tmp_path / "site" / "index.html")
-    assert front.tags.count("script") == 1  # our own, which sorts
+    own = page_of(tmp_path / "site", "2").tags.count("script")  # the same on each page
+    assert front.tags.count("script") == own
     assert front.text.count(EVIL) >= 6
     for name, least in (("1", 8), ("2", 3)):
         page = page_of(tmp_path / "site", name)
-        assert "script" not in page.tags
+        assert page.tags.count("script") == own
         assert page.text.count(EVIL) >= least
 
 
@@ -256,13 +269,13 @@ def test_equal_records_give_equal_bytes(filled, tmp_path):
 def test_only_what_has_changed_is_drawn_again(filled, tmp_path):
     first = build(filled, tmp_path / "site")
     again = build(filled, tmp_path / "site")
-    assert any(path.endswith("loss.svg") for path in first.drawn)
+    assert any(path.endswith("loss.js") for path in first.drawn)
     assert not any(path.startswith("executions/") for path in again.drawn)
     synthetic.finish(filled, synthetic.execution(synthetic.plan(), "3"), synthetic.PLAIN)
     third = build(filled, tmp_path / "site")
     new = synthetic.record.execution_id("3")
     pages_drawn = [path for path in third.drawn if path.startswith("executions/")]
-    assert pages_drawn == [f"executions/{new}/loss.svg", f"executions/{new}/index.html"]
+    assert pages_drawn == [f"executions/{new}/loss.js", f"executions/{new}/index.html"]
     build(filled, tmp_path / "fresh")
     assert contents(tmp_path / "site") == contents(tmp_path / "fresh")
 
@@ -317,7 +330,7 @@ def test_an_interval_far_from_its_set_is_drawn_within_the_strip(store):
     plan = synthetic.plan(predictions=[synthetic.prediction("1e6 ± 1")])
     synthetic.finish(store, synthetic.execution(plan), synthetic.PLAIN)
     (verdict,) = pages.read_lab(store).entries[0].result.verdicts
-    drawn = pages.strip(verdict)
+    drawn = executions.strip(verdict)
     assert 0 <= drawn["from"] <= drawn["at"] <= drawn["to"] < drawn["set_from"]
     assert drawn["set_from"] <= drawn["set_to"] <= 100
 
@@ -329,27 +342,23 @@ def test_arms_with_and_without_phases_are_told_apart():
         update={"train": TrainConfig.model_validate(one.train.model_dump() | phases)}
     )
     for arms in ({"flat": one, "late": late}, {"late": late, "flat": one}):
-        shared, differing = pages.knobs(synthetic.plan(arms=arms))
+        shared, differing = executions.knobs(synthetic.plan(arms=arms))
         assert shared["lr_schedule"] == "linear"
         assert differing["flat"] == {"phases": None}
         [phase] = differing["late"]["phases"]
         assert (phase["at"], phase["lr_schedule"]) == (8, "cosine")
 
 
-def test_a_thousand_executions_are_built_in_seconds(tmp_path, monkeypatch):
-    # Drawing costs the same for each chart whatever their number; one drawing stands for all.
+def test_pages_stay_small_however_many_executions_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "create", _write_only)
-    synthetic.board(Store(tmp_path / "store"), 1000)
-    one = charts.svg(charts.loss_curves(synthetic.plan(), []))
-    monkeypatch.setattr(charts, "loss_curves", lambda *_: {})
-    monkeypatch.setattr(charts, "svg", lambda _: one)
-    begin = time.monotonic()
+    synthetic.board(Store(tmp_path / "store"), 150)
     summary = build(Store(tmp_path / "store"), tmp_path / "site", repository_url=HOST)
-    assert time.monotonic() - begin < 30
-    assert (summary.executions, summary.rows) == (1000, 2000)
-    front = tmp_path / "site" / "index.html"
-    assert front.read_text().count("<tr>") == 2000 + 2
-    assert front.stat().st_size < 2_500_000
+    assert (summary.executions, summary.rows) == (150, 300)
+    assert (tmp_path / "site" / "leaderboards.html").read_text().count('class="pick"') == 50
+    for page in ("index", "leaderboards", "compare", "forecasts"):
+        assert (tmp_path / "site" / f"{page}.html").stat().st_size < 300_000
+    shared = [tmp_path / "site" / name for name in ("style.css", "site.js", "charts.js", "rows.js")]
+    assert sum(path.stat().st_size for path in shared) < 100_000
 
 
 def _write_only(self, name, data):

@@ -1,0 +1,65 @@
+"""Tables that may have thousands of rows. Pure.
+
+A page holds the first ones. All of them lie in script files, as the same HTML and with what they
+are sorted and filtered by, and `static/rows.js` loads these when somebody asks for more.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jinja2
+
+from bot.site.chart import taken
+from bot.site.files import File
+
+SHOWN = 50  # rows of a page
+CHUNK = 1_000  # rows of a script file
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one table. `keys` says of a row what it is sorted by (a figure, a word, None
+    where it has none) and filtered by (a word or several); `text` is searched, in lower case."""
+
+    name: str  # of its files: `<name>.0.js`, …
+    id: str  # of the table on its page
+    lines: Sequence[Any]
+    keys: Callable[[Any], Mapping[str, Any]]
+    template: str  # with a macro `row(line)`
+    names: Mapping[str, Any]  # that the template needs
+
+    @property
+    def first(self) -> Sequence[Any]:
+        """Those that stand on the page."""
+        return self.lines[:SHOWN]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.lines)
+
+    @property
+    def chunks(self) -> list[str]:
+        """Where the scripts lie."""
+        return [f"{self.name}.{n}.js" for n in range(-(-len(self.lines) // CHUNK))]
+
+    def choices(self, key: str) -> list[str]:
+        """What the rows can be filtered by."""
+        return sorted({str(self.keys(line)[key]) for line in self.lines})
+
+    def files(self, pages: jinja2.Environment) -> Iterator[File]:
+        """The scripts."""
+        for n, path in enumerate(self.chunks):
+            yield File(path, partial(self._chunk, n, path, pages))
+
+    def _chunk(self, n: int, path: str, pages: jinja2.Environment) -> str:
+        # A table may stand on pages of different folders, so the script fills in the root.
+        module: Any = pages.get_template(self.template).make_module(
+            {"root": "{root}", **self.names}
+        )
+        lines = self.lines[n * CHUNK : (n + 1) * CHUNK]
+        rows = [[str(module.row(line)), *self.keys(line).values()] for line in lines]
+        keys = list(self.keys(lines[0])) if lines else []
+        return taken(path, {"keys": keys, "rows": rows})

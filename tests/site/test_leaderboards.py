@@ -1,0 +1,143 @@
+"""The leaderboards: frontier, ties, records, and rows that are loaded when asked for."""
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+
+from bot.site import boards, frontier, rows
+from bot.site.board import read_lab
+from bot.site.pages import build
+from runner.store import Store
+from tests import synthetic
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def finish(store, name, figures, *, steps=16, hours=0, title="A question"):
+    """An execution of one arm with these figures, one a seed."""
+    of = synthetic.plan(
+        arms={name: synthetic.planned_arm(steps=steps)}, seeds=range(len(figures)), title=title
+    )
+    at = synthetic.START + timedelta(hours=hours)
+    execution = synthetic.execution(of, name, at=at)
+    synthetic.finish(store, execution, {(name, n): value for n, value in enumerate(figures)})
+    return execution
+
+
+def board_of(store):
+    facts = read_lab(store)
+    return boards.Board(facts.groups[0], facts)
+
+
+def fronts(store):
+    return {line.row.arm: line.fronts["flops"] for line in board_of(store).lines}
+
+
+def test_the_frontier_is_who_is_best_of_all_that_cost_as_little(store):
+    finish(store, "small", [3.00, 3.01], steps=16)
+    finish(store, "worse", [3.50, 3.51], steps=32)
+    finish(store, "large", [2.00, 2.01], steps=64)
+    finish(store, "wasteful", [2.50, 2.51], steps=128)
+    assert fronts(store) == {"small": "on", "large": "on", "worse": "", "wasteful": ""}
+
+
+def test_who_cannot_be_told_apart_from_the_frontier_is_tied_with_it(store):
+    finish(store, "best", [2.00, 2.10], steps=16)
+    finish(store, "near", [2.04, 2.14], steps=16)
+    finish(store, "dear", [2.02, 2.12], steps=32)
+    assert fronts(store) == {"best": "on", "near": "tied", "dear": "tied"}
+
+
+def test_one_lucky_seed_is_on_no_frontier_and_breaks_no_record(store):
+    finish(store, "sure", [2.00, 2.10], hours=0)
+    finish(store, "lucky", [1.00], hours=1)
+    finish(store, "broken", [1.00, None], hours=2)
+    assert fronts(store) == {"sure": "on", "lucky": "", "broken": ""}
+    assert [one.row.arm for one in board_of(store).broken] == ["sure"]
+
+
+def test_a_record_is_broken_by_who_is_better_beyond_both_spreads(store):
+    finish(store, "first", [3.00, 3.02], hours=0)
+    finish(store, "tie", [2.98, 3.00], hours=1)
+    finish(store, "second", [2.50, 2.52], hours=2)
+    finish(store, "late", [2.90, 2.92], hours=3)
+    found = board_of(store).broken
+    assert [(one.row.arm, one.before and one.before.arm) for one in found] == [
+        ("second", "first"),
+        ("first", None),
+    ]
+
+
+def test_a_row_without_a_cost_is_left_out_of_that_frontier(store):
+    finish(store, "one", [2.0, 2.1])
+    found = read_lab(store).groups[0].rows
+    assert frontier.fronts(found, lambda _: None) == [""]
+
+
+def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "CHUNK", 2)
+    evil = "<script>alert(1)</script>"
+    for n in range(5):
+        finish(store, f"arm{n}", [2.0 + n, 2.1 + n], title=evil)
+    build(store, tmp_path / "site")
+    page = (tmp_path / "site" / board_of(store).path).read_text()
+    (listed,) = re.findall(r'data-chunks="([^"]+)"', page)
+    found = []
+    for path in listed.split():
+        text = (tmp_path / "site" / path).read_text()
+        head, _, body = text.partition(",")
+        assert head == f'regatta.take("{path}"'
+        taken = json.loads(body.removesuffix(");\n"))
+        found += [dict(zip(["html", *taken["keys"]], row, strict=True)) for row in taken["rows"]]
+    assert [row["place"] for row in found] == [1, 2, 3, 4, 5]
+    assert [row["mean"] for row in found] == pytest.approx([2.05, 3.05, 4.05, 5.05, 6.05])
+    for row in found:
+        assert evil not in row["html"]
+        assert row["html"].replace("{root}", "../").strip() in page
+        assert (row["tier"], row["author"]) == ("reproduced", "grace")
+        assert f"arm{row['place'] - 1}" in row["text"]
+
+
+def test_a_board_with_many_rows_is_a_small_page(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "SHOWN", 3)
+    for n in range(8):
+        finish(store, f"arm{n}", [2.0 + n, 2.1 + n])
+    build(store, tmp_path / "site")
+    page = (tmp_path / "site" / "leaderboards.html").read_text()
+    assert page.count('class="pick"') == 3
+    assert 'data-rows="8"' in page
+
+
+def test_another_axis_of_cost_may_have_another_frontier(store):
+    finish(store, "few", [2.5, 2.52], steps=16)
+    finish(store, "many", [2.0, 2.02], steps=64)
+    lines = {line.row.arm: line for line in board_of(store).lines}
+    # Both have as many parameters, so that along these only the better one is on the frontier.
+    assert lines["few"].fronts["flops"] == "on"
+    assert lines["few"].fronts["parameters"] == ""
+    assert lines["many"].fronts["parameters"] == "on"
+
+
+def test_the_chart_of_costs_has_its_table_and_marks_the_frontier(store):
+    finish(store, "one", [2.0, 2.02], steps=16)
+    finish(store, "two", [1.5, 1.52], steps=64)
+    chart = boards.chart(board_of(store))
+    assert chart.length == 2
+    one, two = (line.row.planned.model_flops for line in board_of(store).lines[::-1])
+    assert chart.data["frontier"]["mean"] == pytest.approx([1.51, 2.01, 1.51])
+    assert chart.data["frontier"]["flops"] == pytest.approx([two, one, two], rel=1e-5)
+    assert "On the Pareto frontier: one 2.010" in chart.words
+
+
+def test_a_board_on_which_every_row_has_one_seed_has_no_frontier(store, tmp_path):
+    finish(store, "only", [2.0])
+    build(store, tmp_path / "site")
+    page = (tmp_path / "site" / "leaderboards.html").read_text()
+    assert "no row, since none has two seeds" in page
+    assert "The record is" not in page
+    assert 'title="one seed, or runs missing">–</span>' in page
