@@ -10,7 +10,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bot import follow, notices, orders, preregister, propose
+from bot import enter, follow, notices, orders, preregister, propose
 from bot.facts import Action, Check, Drive, Question, React, Say, Show, Thread, Unknown, Write
 from runner import lifecycle
 
@@ -30,7 +30,7 @@ class Due:
 def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[str] = ()) -> Due:
     """What is due on `thread`; `recorded` are the paths of records that exist already, `postponed`
     the keys of what has to wait before it may be written to GitHub: nothing else waits for it."""
-    features = [propose, orders, follow] if thread.is_pull else [preregister, orders, follow]
+    features = [enter, propose, orders, follow] if thread.is_pull else [preregister, orders, follow]
     features.append(notices)
     questions: list[Question] = []
     actions: list[Action] = []

@@ -7,13 +7,15 @@ plan needs of them, its text and its own modules, is kept in the store under its
 import logging
 import re
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bot.facts import Finding
-from bot.github import GitHub, Refused
+from bot.github import Changed, GitHub, Refused
 from bot.tree import Tree, Unfit
 from engine.tokenize import Text
-from runner import aliases, checkout, foretell, planning, provenance, record, spec
+from runner import aliases, checkout, entries, foretell, planning, provenance, record, spec
 from runner.past import Past
 from runner.record import Preregistration, Source, Standing
 from runner.spec import BadExperiment, Experiment
@@ -52,7 +54,38 @@ class Declared:
 
     def _finding(self, repository: int, base: str, head: str, rung: int) -> Finding:
         changed = self._github.changed(base, head)
-        parts = [file.path.split("/") for file in changed if not file.removed]
+        entered = self._entered(changed, head)
+        return replace(self._experiment(repository, changed, head, rung), entered=entered)
+
+    def _entered(self, changed: Sequence[Changed], head: str) -> tuple[entries.EnteredFile, ...]:
+        """The results files that the commit brings, examined against what is on the board."""
+        paths = [file.path for file in changed if not file.removed and _is_results(file.path)]
+        if not paths:
+            return ()
+        files = Tree(self._github, head, "")
+        standing = entries.standing(entries.merged(self._store), but=paths)
+        found = []
+        for path in paths[: entries.MOST_FILES]:
+            try:
+                content = files.fetch(path, most=entries.MOST_BYTES)
+                found.append(entries.examined(path, content, standing))
+            except (Unfit, KeyError) as error:
+                why = str(error) if isinstance(error, Unfit) else "it is not in the commit's tree"
+                found.append(entries.EnteredFile(path=entries.plain(path), problem=why))
+        for path in paths[entries.MOST_FILES :]:
+            why = f"a pull request brings {entries.MOST_FILES} results files at most"
+            found.append(entries.EnteredFile(path=entries.plain(path), problem=why))
+        return entries.once(found)
+
+    def _experiment(
+        self, repository: int, changed: Sequence[Changed], head: str, rung: int
+    ) -> Finding:
+        """What the commit declares below `experiments/`. A results file alone declares nothing."""
+        parts = [
+            file.path.split("/")
+            for file in changed
+            if not file.removed and not _is_results(file.path)
+        ]
         names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
         if not names:
             return Finding(None)
@@ -178,6 +211,10 @@ class Declared:
             plan = planning.make_graph_plan(experiment, laid, called=folder, sealed=sealed)
             planning.keep_code(self._store, plan, laid)
             return plan
+
+
+def _is_results(path: str) -> bool:
+    return path.rpartition("/")[2] == entries.NAME
 
 
 def _declaration(files: Tree, name: str, file: str) -> str:

@@ -15,6 +15,7 @@ from bot.labfile import Policy
 from runner import lifecycle
 from runner.analysis import verdicts
 from runner.analysis.preregistered import Outcome, Registration
+from runner.entries import EnteredFile, EntryRecord
 from runner.foretell import Forecasts
 from runner.progress import Progress
 from runner.record import (
@@ -74,6 +75,7 @@ class Pull:
     head_repository: int | None = None  # None: it was removed
     merged: bool = False
     locked: bool = False  # its thread takes no comments
+    to_default: bool = False  # its base is the default branch
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Finding:
     foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # of its arms
     spread: Spread | None = None  # between seeds of such runs, as far as the lab knows
     other_design: str = ""  # the execution that has sealed another one under its preregistration
+    entered: tuple[EnteredFile, ...] = ()  # results files that it brings
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ class Thread:
     edits: tuple[Edit, ...] = ()
     # of a pull request; of an issue, those that name it
     plans: tuple[PlanRecord, ...] = ()
+    entries: tuple[EntryRecord, ...] = ()  # results files, of each head that brought some
     approvals: Mapping[str, Approval] = field(default_factory=dict)
     answered: Mapping[str, Answered] = field(default_factory=dict)  # commands, by their keys
     executions: tuple[Ran, ...] = ()

@@ -89,6 +89,7 @@ class GitHub(Lists):
             head_repository=_id(found["head"]["repo"]),
             merged=bool(found["merged"]),
             locked=bool(found["locked"]),
+            to_default=found["base"]["ref"] == found["base"]["repo"]["default_branch"],
         )
 
     def reviews(self, number: int) -> list[Review]:

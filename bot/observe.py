@@ -18,6 +18,7 @@ from bot.facts import (
 from bot.github import GitHub
 from bot.heard import Unheard
 from runner import drive, lifecycle, provenance, record
+from runner.entries import EntryRecord
 from runner.leases import LeaseWatch
 from runner.progress import progress
 from runner.record import (
@@ -70,7 +71,8 @@ class Observer:
         deliveries = heard.unhandled(store, id)
         seals = record.names(store, f"preregistrations/{repository}/{number}")
         plans = record.numbered(store, f"plans/{repository}/{number}", PlanRecord)
-        is_pull = bool(plans) or any(it.said and it.said.pull for it in deliveries)
+        entries = record.numbered(store, f"entries/{repository}/{number}", EntryRecord)
+        is_pull = bool(plans or entries) or any(it.said and it.said.pull for it in deliveries)
         if not is_pull:
             plans = self._plans_under(repository, number)
         approvals = {
@@ -102,6 +104,7 @@ class Observer:
                 for n in range(2, len(seals) + 1)
             ),
             plans=tuple(plans),
+            entries=tuple(entries),
             approvals=approvals if is_pull else self._refusals(approvals, number),
             answered={
                 name: record.require(store, f"answers/{repository}/{number}/{name}", Answered)

@@ -100,8 +100,9 @@ def _start(thread: Thread, message: Message, key: str, command: Command) -> Iter
     """A `/run`; or one of a plan that ran before, under all conditions of a `/run`."""
     if key in thread.approvals:
         return
-    if command.name == "run":
-        yield from approve.run(thread, message, key, command.argument)
+    if command.name == "run" or _of_entry(thread, command):
+        begun: Literal["run", "reproduce"] = "run" if command.name == "run" else "reproduce"
+        yield from approve.run(thread, message, key, command.argument, what=begun)
         return
     what: Literal["retry", "reproduce"] = "retry" if command.name == "retry" else "reproduce"
     before = _before(thread, what, command.argument)
@@ -123,6 +124,14 @@ def _start(thread: Thread, message: Message, key: str, command: Command) -> Iter
         heard=message.heard,
     )
     yield Write(f"approvals/{thread.id.repository}/{thread.id.number}/{key}", refused)
+
+
+def _of_entry(thread: Thread, command: Command) -> bool:
+    """Whether it asks for the lab's first own run of the experiment that came with results."""
+    if command.name != "reproduce" or not (thread.entries and thread.plans):
+        return False
+    ids = {ran.execution.id for ran in thread.executions if ran.life.state == "done"}
+    return not ids and thread.plans[-1].commit == thread.entries[-1].commit
 
 
 def _before(thread: Thread, what: str, argument: str) -> Ran | str:

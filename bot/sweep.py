@@ -152,7 +152,10 @@ def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadI
 
 
 def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
-    for seen in github.threads_since(since, state="open"):
+    entered = _not_merged(store, github.id)  # whose merge would be news
+    for seen in github.threads_since(since, state="all" if entered else "open"):
+        if not seen.open and seen.number not in entered:
+            continue
         id = ThreadId(github.id, seen.number)
         about = Delivery(
             event="pull_request" if seen.pull else "issues",
@@ -168,6 +171,16 @@ def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId
         name = f"swept-{seen.changed.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         if heard.keep(store, id, name, about):
             yield id
+
+
+def _not_merged(store: Store, repository: int) -> set[int]:
+    """Pull requests that brought results, and of which no merge was seen."""
+    folder = f"entries/{repository}"
+    return {
+        int(pull)
+        for pull in record.names(store, folder)
+        if "merged" not in record.names(store, f"{folder}/{pull}")
+    }
 
 
 def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Iterator[ThreadId]:

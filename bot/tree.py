@@ -30,13 +30,14 @@ class Tree(Mapping[str, Entry]):
     """The files of one folder of a commit, by their names in it."""
 
     def __init__(self, github: GitHub, commit: str, folder: str) -> None:
-        """List the folder. Raises `bot.github.Later` and `Refused`."""
+        """List the folder, the whole tree if it is "". Raises `bot.github.Later` and `Refused`."""
         self.folder = folder
+        within = f"{folder}/" if folder else ""
         self._github = github
         self._files = {
-            entry.path.removeprefix(f"{folder}/"): entry
+            entry.path.removeprefix(within): entry
             for entry in github.tree(commit)
-            if entry.path.startswith(f"{folder}/")
+            if entry.path.startswith(within)
         }
         self._fetched: dict[str, bytes] = {}
 
@@ -56,12 +57,12 @@ class Tree(Mapping[str, Entry]):
         for name, entry in sorted(self._files.items()):
             self._fit(name, entry)
 
-    def fetch(self, name: str) -> bytes:
-        """The bytes of a file. Raises Unfit."""
+    def fetch(self, name: str, most: int = MOST_BYTES) -> bytes:
+        """The bytes of a file of `most` bytes. Raises Unfit."""
         entry = self._files[name]
         self._fit(name, entry)
-        if entry.size > MOST_BYTES:
-            raise Unfit(f"{entry.path} is larger than {MOST_BYTES:,} bytes")
+        if entry.size > most:
+            raise Unfit(f"{entry.path} is larger than {most:,} bytes")
         if name not in self._fetched:
             if len(self._fetched) >= MOST_FILES:
                 raise Unfit(f"more than {MOST_FILES} files of {self.folder} would be read")

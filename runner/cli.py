@@ -38,6 +38,7 @@ from runner.cli_new import command as new
 from runner.cli_place import TheJobs, TheStore
 from runner.cli_replay import command as replay
 from runner.cli_reproduce import command as reproduce
+from runner.cli_results import command as results
 from runner.cli_simulate import command as simulate
 from runner.cli_steps import app as steps_app
 from runner.cli_store import app as store_app
@@ -57,6 +58,7 @@ app.command("forecast")(forecast)
 app.command("new")(new)
 app.command("replay")(replay)
 app.command("reproduce")(reproduce)
+app.command("results")(results)
 app.command("simulate")(simulate)
 app.add_typer(store_app, name="store")
 app.command("verify")(verify)

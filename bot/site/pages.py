@@ -14,6 +14,7 @@ from bot.site import (
     boards,
     chart,
     delphi,
+    entered,
     executions,
     experiments,
     feed,
@@ -106,6 +107,7 @@ def files(
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
     yield from tracks.files(facts, this.pages)
+    yield from entered.files(store, facts.entries, this.pages)
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
     yield from boards.files(facts, this)
     yield from feed.files(facts, this)

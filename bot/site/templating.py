@@ -25,6 +25,7 @@ PLACES = {  # of the navigation
     "scaling.html": "Scaling",
     "forecasts.html": "Forecasts",
     "compare.html": "Compare",
+    "entries.html": "Entries",
     "audit.html": "Audit",
 }
 

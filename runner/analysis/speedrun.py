@@ -24,6 +24,7 @@ from engine import flops
 from engine.config import ModelConfig
 
 CLOSE = 0.01  # relative; counted figures that differ by less are the same
+MOST = 10**30  # of anything that is counted; larger ones are no counts, and overflow
 VOCABULARY = 128_256  # of the tokenizer that the public speedrun prescribes
 DATA_TOKENS = {  # what prescribed data hold
     "fineweb-edu-10B": 10_000_000_000,
@@ -78,13 +79,13 @@ class RunInfo(BaseModel):
     train: dict[str, Any] = Field(alias="train_config")
     model_flops: float
     model_flops_per_token: float
-    model_size: int  # parameters
-    num_chips: int = Field(gt=0)
-    num_devices: int = Field(gt=0)
+    model_size: int = Field(le=MOST)  # parameters
+    num_chips: int = Field(gt=0, le=MOST)
+    num_devices: int = Field(gt=0, le=MOST)
     resources: dict[str, Any]
     run_completion_timestamp: str
     tokenized_dataset: str
-    total_tokens: int
+    total_tokens: int = Field(le=MOST)
     training_hardware_flops: float
     training_time: float  # seconds
     wandb_run_link: str | None
@@ -172,10 +173,25 @@ RULES = {
     "model flops": "Model FLOPs are 3 × forward FLOPs a token × tokens",
     "length": "Tokens are batches × steps × the length that was trained",
 }
+FIELDS = {  # of a results file, that a rule is about
+    "figure": "figures",
+    "utilisation": "model_flops",
+    "peak": "training_hardware_flops",
+    "chips": "training_hardware_flops",
+    "twice": "wandb_run_link",
+    "data": "total_tokens",
+    "parameters": "model_size",
+    "per token": "model_flops_per_token",
+    "model flops": "model_flops",
+    "length": "total_tokens",
+}
 
 
-def audit(entries: Mapping[str, RunInfo]) -> list[Finding]:
-    """What is found about whole entries, by their names."""
+def audit(
+    entries: Mapping[str, RunInfo], standing: Mapping[str, str] | None = None
+) -> list[Finding]:
+    """What is found about whole entries, by their names. `standing`: of W&B runs (`wandb_run`) that
+    are on the board already, whose they are."""
     rows = {
         name: {
             **to_public(run.model_dump(by_alias=True)),
@@ -186,7 +202,14 @@ def audit(entries: Mapping[str, RunInfo]) -> list[Finding]:
     }
     found = audit_rows(list(rows.values()), chips=False)
     for name, run in entries.items():
-        found += _of_whole(name, run)
+        if other := (standing or {}).get(wandb_run(run.wandb_run_link)):
+            words = f"its W&B run is on the board already, as {other}"
+            found.append(Finding(name, "impossible", "twice", words))
+        try:
+            found += _of_whole(name, run)
+        except OverflowError:
+            words = "its configuration has numbers that are too large to be counted with"
+            found.append(Finding(name, "impossible", "figure", words))
     return found
 
 
@@ -216,7 +239,7 @@ def audit_rows(rows: Sequence[Mapping[str, Any]], *, chips: bool = True) -> list
             found.append(Finding(name, "odd", "data", words))
     links = defaultdict(list)
     for row in rows:
-        if link := _wandb_run(row.get("wandb_link")):
+        if link := wandb_run(row.get("wandb_link")):
             links[link].append(str(row["results_filepath"]))
     for names in links.values():
         for name in names if len(names) > 1 else ():
@@ -246,10 +269,18 @@ def _of_figures(row: Mapping[str, Any]) -> list[Finding]:
 def _is_positive(value: object) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return math.isfinite(value) and value > 0
+    return 0 < value <= MOST if isinstance(value, int) else math.isfinite(value) and value > 0
 
 
-def _wandb_run(link: object) -> str:
+def _short(value: float) -> str:
+    return "more than can be" if value >= MOST else repr(value)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def wandb_run(link: object) -> str:
     """A W&B run's own name, however its page was linked."""
     found = re.search(r"wandb\.ai/([^/?#\s]+)/([^/?#\s]+)/runs/([^/?#\s]+)", str(link or ""))
     return "/".join(found.groups()) if found else ""
@@ -280,6 +311,15 @@ def _of_whole(name: str, run: RunInfo) -> list[Finding]:
     def say(rule: str, words: str, kind: Literal["impossible", "odd"] = "impossible") -> None:
         found.append(Finding(name, kind, rule, words))
 
+    rest = {
+        "device_flops": run.device_flops,
+        "model_flops_per_token": run.model_flops_per_token,
+        "total_tokens": run.total_tokens,
+    }
+    rest |= {key: value for key, value in run.model.items() if key in SHAPE and _is_int(value)}
+    if wrong := {key: value for key, value in rest.items() if not _is_positive(value)}:
+        say("figure", "; ".join(f"{key} is {_short(value)}" for key, value in wrong.items()))
+        return found
     could = run.training_time * run.num_chips * run.device_flops
     if could < run.model_flops:
         say("peak", f"its chips could do {could:.4g} FLOPs in its time; it claims {_of(run)}")
@@ -339,6 +379,8 @@ def _differ(one: float, other: float) -> bool:
 def _shape(config: Mapping[str, Any]) -> ModelConfig | None:
     """The model as the lab counts it; None for one that is not of the lab's kind."""
     known = {SHAPE[key]: value for key, value in config.items() if key in SHAPE}
+    if config.keys() == ModelConfig.model_fields.keys():  # it was written here
+        known = dict(config)
     try:
         return ModelConfig.model_validate({"vocab_size": VOCABULARY} | known)
     except ValidationError:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from engine import flops
+from engine.config import ModelConfig
 from runner.analysis import public_boards, speedrun
 from runner.analysis.speedrun import BadFile, RunInfo
 
@@ -97,6 +99,36 @@ def test_what_was_planted_is_found_and_nothing_else(what: str) -> None:
     assert {finding.rule for finding in found} == rules
     assert {finding.kind for finding in found} == {"impossible"}
     assert rules <= speedrun.RULES.keys()
+
+
+def test_every_rule_for_whole_files_has_a_planted_fault() -> None:
+    planted = {rule for _, rules in PLANTED.values() for rule in rules}
+    assert planted | {"twice"} == speedrun.RULES.keys() - {"chips"}, "chips is for bare rows"
+    assert speedrun.FIELDS.keys() == speedrun.RULES.keys()
+
+
+@pytest.mark.parametrize("size", ["130m", "300m", "520m", "1.2b"])
+@pytest.mark.parametrize("utilisation", [0.05, 0.5, 1.0])
+def test_clean_files_of_every_public_size_raise_nothing(size: str, utilisation: float) -> None:
+    shape = ModelConfig.model_validate(
+        {"size": size, "seq_len": 4096, "vocab_size": speedrun.VOCABULARY}
+    )
+    known = shape.model_dump()
+    keys = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
+    tokens = 128 * 3000 * 4096
+    taken = flops.model_flops(shape, tokens)
+    seconds = taken / utilisation / 16 / 4.59e14
+    clean = entry(
+        model_config={key: known[key] for key in keys} | {"seq_len": 4096, "theirs": None},
+        train_config={"train_batch_size": 128, "num_train_steps": 3000},
+        model_flops=taken,
+        model_flops_per_token=flops.forward_flops_per_token(shape),
+        model_size=flops.parameters(shape),
+        total_tokens=tokens,
+        training_time=seconds * 1.000001,
+        training_hardware_flops=seconds * 1.000001 * 16 * 4.59e14,
+    )
+    assert speedrun.audit({"clean": clean}) == []
 
 
 def test_a_wandb_run_is_entered_once_however_its_page_is_linked() -> None:

@@ -1,0 +1,120 @@
+"""Entered results stand on a page of their own, with their tier and what was found in them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.site import entered
+from bot.site.board import read_lab
+from bot.site.pages import build
+from runner import entries, record
+from runner.entries import EntryRecord, Merged
+from runner.store import Store
+from tests import synthetic
+from tests.analysis.test_speedrun import CLEAN
+from tests.site.test_pages import Page
+
+EVIL = "<script>alert(1)</script> {{ 7 * 7 }} \ud800"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def merge(store: Store, *runs: Any, pull: int = 2, path: str = "a/speedrun_results.json") -> str:
+    """A merged pull request with these runs; returns the commit of its head."""
+    content = json.dumps({"runs": [{"run_info": run} for run in runs]}).encode()
+    file = entries.examined(path, content, {})
+    commit = f"{pull:040x}"
+    folder = f"entries/{synthetic.REPOSITORY}/{pull}"
+    entry = EntryRecord(
+        repository=synthetic.REPOSITORY,
+        pull=pull,
+        n=1,
+        commit=commit,
+        at=synthetic.START,
+        files=(file,),
+    )
+    record.write(store, f"{folder}/1", entry)
+    record.write(store, f"{folder}/merged", Merged(at=synthetic.START, n=1))
+    return commit
+
+
+def ran(store: Store, commit: str, mean: float, pull: int = 2) -> str:
+    """The lab's own execution of a pull request's experiment at a commit; returns its id."""
+    plan = synthetic.plan(arms={"fast": synthetic.planned_arm()})
+    execution = synthetic.execution(plan, "x" + "1" * 16)
+    assert execution.origin
+    origin = execution.origin.model_copy(update={"commit": commit, "pull": pull})
+    execution = execution.model_copy(update={"origin": origin})
+    synthetic.begin(store, execution)
+    synthetic.finish(store, execution, {("fast", seed): mean for seed in plan.seeds})
+    return execution.id
+
+
+def test_a_row_is_shown_as_self_reported_and_has_no_rank(store: Store, tmp_path: Path) -> None:
+    merge(store, CLEAN | {"description": EVIL, "author": CLEAN["author"] | {"name": EVIL}})
+    build(store, tmp_path / "site")
+    page = Page(tmp_path / "site" / "entries.html")
+    assert "self-reported" in page.text
+    assert "<script>alert(1)</script> {{ 7 * 7 }} ?" in page.text
+    assert "<script>alert" not in page.path.read_text()
+    (row,) = json.loads((tmp_path / "site" / "api" / "entries.json").read_bytes())
+    assert (row["tier"], row["eval/paloma/c4_en/bpb"]) == ("self-reported", 1.17)
+    assert "rank" not in row
+    assert "1.1700" not in Page(tmp_path / "site" / "speedrun.html").text
+
+
+def test_the_same_wandb_run_merged_twice_is_found_on_both_rows(store: Store) -> None:
+    merge(store, CLEAN)
+    merge(store, CLEAN, pull=3, path="b/speedrun_results.json")
+    rows = entered.rows(entries.merged(store), [])
+    assert [[finding.rule for finding in row.findings] for row in rows] == [["twice"], ["twice"]]
+
+
+SIZE = synthetic.planned_arm().parameters
+
+
+@pytest.mark.parametrize(
+    ("size", "mean", "elsewhere", "tier"),
+    [
+        (SIZE, 1.171, False, "reproduced"),
+        (SIZE, 1.30, False, "self-reported"),
+        (SIZE + 1, 1.171, False, "self-reported"),
+        (SIZE, 1.171, True, "self-reported"),
+    ],
+)
+def test_the_labs_own_run_of_its_experiment_reproduces_a_row(
+    store: Store, size: int, mean: float, elsewhere: bool, tier: str
+) -> None:
+    commit = merge(store, CLEAN | {"model_size": size})
+    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    assert row.tier == "self-reported"
+    ran(store, "f" * 40 if elsewhere else commit, mean)
+    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    assert row.tier == tier
+    assert bool(row.ours) == (not elsewhere)
+
+
+def test_without_entries_the_page_says_how_to_enter(store: Store, tmp_path: Path) -> None:
+    build(store, tmp_path / "site")
+    assert "Nobody has entered any yet" in Page(tmp_path / "site" / "entries.html").text
+
+
+def test_what_was_merged_though_it_cannot_be_stops_no_page(store: Store, tmp_path: Path) -> None:
+    values = (0.0, -1.0, 1e-300, 1e300)
+    keys = ("training_time", "model_flops", "training_hardware_flops", "eval/paloma/c4_en/bpb")
+    odd = [CLEAN | {key: value} for key in keys for value in values]
+    odd += [
+        CLEAN | {"model_size": -1},
+        CLEAN | {"total_tokens": 0},
+        CLEAN | {"total_tokens": 10**30},
+    ]
+    merge(store, *odd)
+    build(store, tmp_path / "site")
+    text = Page(tmp_path / "site" / "entries.html").text
+    assert text.count("self-reported") >= len(odd)
+    assert "cannot be: training_time is -1.0" in text
