@@ -120,8 +120,9 @@ def _narrow_only(case: Case) -> str:
     found = narrow.read(case.wanted.rest, case.planned)
     if isinstance(found, Narrowing):
         return ""
+    end = "" if found.endswith("?") else "."
     return (
-        f"{found}, and a command can only leave something out of its plan; push what you want to "
+        f"{found}{end} A command can only leave something out of its plan; push what you want to "
         f"run. Plan {len(case.thread.plans) + 1} says what would run now"
     )
 

@@ -454,8 +454,10 @@ def test_run_with_words_after_it_starts_nothing_and_shows_them_harmlessly(lab: L
     lab.preregister()
     pull = lab.propose()
     lab.say("grace", pull, "/run --seeds=9 @sam #1")
-    assert "`--seeds=9` is none of `arms=`, `seeds=` and `kind=`" in lab.last(pull)
-    assert live(lab.last(pull)) == [f"<!-- regatta: refused.{last_comment(lab, pull)}-0 -->"]
+    _, refusal, again = lab.comments(pull)
+    assert "`--seeds=9` is neither `arms=` nor `seeds=`; did you mean `seeds`? A command" in refusal
+    assert live(refusal) == [f"<!-- regatta: refused.{last_comment(lab, pull)}-0 -->"]
+    assert again.startswith("### Plan 2")
     assert lab.trainer.submissions == []
 
 

@@ -577,6 +577,8 @@ def test_a_near_miss_and_a_command_in_a_quote_are_answered_with_a_hint(lab: Lab)
     pull = lab.propose()
     lab.say("grace", pull, "/cancle")
     assert "`/cancle` is no command here; did you mean `/cancel`?" in lab.last(pull)
+    lab.say("grace", pull, "/RUN")
+    assert "`/RUN` is no command here; did you mean `/run`?" in lab.last(pull)
     lab.say("grace", pull, "> Shall I?\n/run")
     assert "Leave an empty line before the command" in lab.last(pull)
     assert lab.trainer.submissions == []
@@ -591,7 +593,6 @@ def test_a_near_miss_and_a_command_in_a_quote_are_answered_with_a_hint(lab: Lab)
         "```\n/run\n```",
         "Please /run this",
         "<!--\n/run\n-->",
-        "/RUN",
     ],
 )
 def test_talk_about_a_command_is_no_command(lab: Lab, body: str) -> None:
