@@ -329,13 +329,17 @@ def test_what_is_too_long_or_does_not_come_is_refused(
 
 def test_few_large_bodies_are_held_at_once(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook, "MAY_TAKE", 0.1)
-    app, reading = FastAPI(), []
+    app, reading, most = FastAPI(), [], []
     app.include_router(webhook.routes(hall.gate))
 
     async def one() -> None:
         async def receive() -> Message:
             reading.append(1)
-            await asyncio.sleep(3600)
+            most.append(len(reading))
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                reading.pop()
             raise AssertionError
 
         async def send(_: Message) -> None:
@@ -352,7 +356,7 @@ def test_few_large_bodies_are_held_at_once(hall: Hall, monkeypatch: pytest.Monke
         await asyncio.gather(*(one() for _ in range(10)))
 
     asyncio.run(ten())
-    assert len(reading) == webhook.LARGE_AT_ONCE
+    assert max(most) == webhook.LARGE_AT_ONCE
 
 
 def test_the_inbox_keeps_no_folders_of_threads_that_were_dealt_with(hall: Hall) -> None:
