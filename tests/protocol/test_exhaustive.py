@@ -53,11 +53,11 @@ EVERY_DAY = [
            World(deaths=9, untimely=1), 22_000),
 ]  # fmt: skip
 SLOW = [
-    Search("seven events, a death anywhere", 7, plain(deaths=1), 500_000),
+    Search("seven events, a death anywhere", 7, plain(deaths=1), 1_400_000),
     Search("/cancel: four events, one while the bot works", 4,
            plain(cancels=1, untimely=1), 150_000),
     Search("five events, one while the bot works, a death anywhere", 5,
-           plain(deaths=1, untimely=1), 900_000),
+           plain(deaths=1, untimely=1), 1_500_000),
     Search("rarer events: four, one while the bot works", 4, wide(untimely=1), 400_000),
     Search("rarer events: five", 5, wide(), 300_000),
     Search("a fork: rarer events: four, a death anywhere", 4,
