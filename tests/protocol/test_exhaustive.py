@@ -58,10 +58,10 @@ SLOW = [
            plain(cancels=1, untimely=1), 150_000),
     Search("five events, one while the bot works, a death anywhere", 5,
            plain(deaths=1, untimely=1), 1_500_000),
-    Search("rarer events: four, one while the bot works", 4, wide(untimely=1), 400_000),
-    Search("rarer events: five", 5, wide(), 300_000),
+    Search("rarer events: four, one while the bot works", 4, wide(untimely=1), 600_000),
+    Search("rarer events: five", 5, wide(), 500_000),
     Search("a fork: rarer events: four, a death anywhere", 4,
-           wide(deaths=1, head_repository=FORK), 100_000),
+           wide(deaths=1, head_repository=FORK), 300_000),
 ]  # fmt: skip
 
 
