@@ -149,6 +149,7 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
     environment = surroundings() | {
         "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
         "REGATTA_GITHUB_TOKEN": secrets.token_hex(16),
+        "REGATTA_BOT": "regatta-lab[bot]",  # whom the sandbox takes the token for
     }
     sandbox_port = port or free_ports(1)[0]
     sandbox = f"http://127.0.0.1:{sandbox_port}"

@@ -87,6 +87,7 @@ def a_bot(
             "PATH": os.environ["PATH"],
             "REGATTA_WEBHOOK_SECRET": SECRET,
             "REGATTA_GITHUB_TOKEN": "installation-token",
+            "REGATTA_BOT": "regatta-lab[bot]",
         },
         cwd=store.parent,
     )
