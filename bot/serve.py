@@ -16,6 +16,7 @@ from bot import logs, operate, sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
+from bot.site.memory import Memory
 from bot.site.pages import build
 from runner import isolate, redact, signing, upload
 from runner.cluster import Described
@@ -77,10 +78,19 @@ def create_app(settings: Settings) -> FastAPI:
     pages = store.local("site")
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
+    remembered = Memory(pages)
+
     def rebuild() -> None:
         try:
             host = github.url.removesuffix(f"/{github.name}")
-            build(store, pages, lab=github.name, repository_url=host, key=settings.key)
+            build(
+                store,
+                pages,
+                lab=github.name,
+                repository_url=host,
+                key=settings.key,
+                remembered=remembered,
+            )
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
 

@@ -1,12 +1,11 @@
 """The front page: what runs now, what was found, which records were broken, what is wished for, and
 how to take part."""
 
-from functools import partial
 from itertools import islice
 
 from bot.site.board import Entry, Lab
-from bot.site.boards import Board, chart
-from bot.site.files import File
+from bot.site.boards import Board
+from bot.site.files import File, made_from
 from bot.site.templating import Look
 
 FEW = 5  # of each kind
@@ -24,13 +23,14 @@ def page(facts: Lab, look: Look) -> File:
     return look.page(
         "index.html",
         "index.html",
+        made_from(look.told, facts.told),
         facts=facts,
         boards=boards,
         few=FEW,
         best=BEST,
         judged=judged(facts),
         records=records[:FEW],
-        chart=partial(chart, boards[0]) if boards else None,
+        chart=(lambda: boards[0].chart) if boards else None,
     )
 
 

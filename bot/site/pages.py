@@ -7,12 +7,14 @@ file:// and below any path.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bot.site import boards, chart, executions, forecast_page, front, public, runs, signed
-from bot.site.board import Lab, read_lab
+from bot.site.board import Entry, Lab, read_lab, whole
 from bot.site.files import File, is_site, made_from, put
+from bot.site.memory import Memory
 from bot.site.templating import HERE, look
 from bot.site.twins import leaderboard
 from runner.signing import Key
@@ -40,17 +42,20 @@ def build(
     lab: str = "Regatta",
     repository_url: str | None = None,
     key: Key | None = None,
+    remembered: Memory | None = None,
 ) -> SiteSummary:
     """Bring the folder `out` to hold the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
-    issues and pull requests and do not link them. Raises SiteError where `out` holds something
-    that is no site.
+    issues and pull requests and do not link them. Who builds often gives the same memory of `out`
+    each time. Raises SiteError where `out` holds something that is no site.
     """
     out = out.resolve()
     _check(out, repository_url)
-    facts = read_lab(store)
+    remembered = remembered or Memory(out)
+    facts = read_lab(store, remembered)
     drawn = put(files(facts, store, lab, repository_url, key), out)
+    remembered.keep()
     rows = sum(len(group.rows) for group in facts.groups)
     return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
 
@@ -78,11 +83,17 @@ def files(
     if key:
         yield from signed.files(store, facts, key)
     yield from public.files(this.pages, this.told)
-    for entry in facts.entries:
-        yield from runs.files(entry, this, store)
-        yield from executions.files(entry, facts.review(entry), this)
+
+    @lru_cache(maxsize=1)  # the files of an execution are drawn one after the other
+    def curves(number: int) -> Entry:
+        return whole(store, facts.entries[number])
+
+    for number, entry in enumerate(facts.entries):
+        drawn = partial(curves, number)
+        yield from runs.files(entry, drawn, this, store)
+        yield from executions.files(entry, drawn, facts.review(entry), this)
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
-    yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
+    yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
     yield from boards.files(facts, this)
     yield front.page(facts, this)

@@ -36,10 +36,11 @@ class Look:
 
     def page(self, path: str, template: str, made: str | None = None, **facts: Any) -> File:
         """A page at `path` below the site's folder; `made` as of a `File`."""
-        root = "../" * path.count("/")
-        return File(
-            path, lambda: self.pages.get_template(template).render(root=root, **facts), made
-        )
+        return File(path, lambda: self.render(path, template, **facts), made)
+
+    def render(self, path: str, template: str, **facts: Any) -> str:
+        """A page that lies at `path`."""
+        return self.pages.get_template(template).render(root="../" * path.count("/"), **facts)
 
 
 def look(lab: str, repository_url: str | None, signs: bool) -> Look:

@@ -1,7 +1,6 @@
 """The pages: they stand alone, show strangers' words as words, and replace the old ones whole."""
 
 import json
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -348,25 +347,3 @@ def test_arms_with_and_without_phases_are_told_apart():
         assert differing["flat"] == {"phases": None}
         [phase] = differing["late"]["phases"]
         assert (phase["at"], phase["lr_schedule"]) == (8, "cosine")
-
-
-def test_a_thousand_executions_are_built_in_seconds(tmp_path, monkeypatch):
-    monkeypatch.setattr(Store, "create", _write_only)
-    synthetic.board(Store(tmp_path / "store"), 1000)
-    begin = time.monotonic()
-    summary = build(Store(tmp_path / "store"), tmp_path / "site", repository_url=HOST)
-    assert time.monotonic() - begin < 30
-    assert (summary.executions, summary.rows) == (1000, 2000)
-    for page in ("index", "leaderboards", "compare", "forecasts"):
-        assert (tmp_path / "site" / f"{page}.html").stat().st_size < 300_000
-    shared = [tmp_path / "site" / name for name in ("style.css", "site.js", "charts.js", "rows.js")]
-    assert sum(path.stat().st_size for path in shared) < 100_000
-
-
-def _write_only(self, name, data):
-    """Like `Store.create`, without waiting for the disk thirteen thousand times."""
-    target = self.path(name)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        target.write_bytes(data)
-    return True
