@@ -269,6 +269,7 @@ def board(store: Store, executions: int, *, seed: int = 0) -> None:
 
 def create_at_once(self: Store, name: str, data: bytes, *, lasting: bool = True) -> bool:
     """Like `Store.create`, without waiting for the disk: a lab has thousands of records."""
+    del lasting
     target = self.path(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():

@@ -25,8 +25,8 @@ NAMES = "compare.names.js"
 def files(entry: Entry, whole: Callable[[], Entry], look: Look, store: Store) -> Iterator[File]:
     """For each run its page and the script with its figures; `whole` is the entry with its
     curves."""
+    made = made_from(look.told, entry.told)
     for at, name in enumerate(entry.names):
-        made = made_from(look.told, entry.told, name)
         yield File(f"runs/{name}.js", partial(_script, whole, at), made)
         yield File(f"runs/{name}.html", partial(_page, whole, at, look, store), made)
 

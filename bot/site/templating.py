@@ -4,6 +4,7 @@ stands on every page. Strangers' words are escaped."""
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -49,6 +50,7 @@ def look(lab: str, repository_url: str | None, signs: bool) -> Look:
     return Look(environment(lab, repository_url, signs), told)
 
 
+@cache
 def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Environment:
     """The templates, with figures as people read them. Strangers' words are escaped."""
     pages = jinja2.Environment(

@@ -8,7 +8,7 @@ from bot.site.pages import build
 from runner.store import Store
 from tests import synthetic
 
-EXECUTIONS = 60
+EXECUTIONS = 20
 MOST_BYTES = 300_000
 SHARED = ("style.css", "site.js", "charts.js", "rows.js", "compare.js")
 
