@@ -121,3 +121,14 @@ def test_a_memory_holds_no_curves_and_pages_show_them(store, tmp_path):
     assert not any(run.curve for one in facts for run in one.runs)
     script = next((tmp_path / "site" / "runs").glob("*.js")).read_text()
     assert '"step":[1,2,3' in script
+
+
+@pytest.mark.slow
+def test_with_ten_thousand_runs_no_kind_of_page_has_300_kilobytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(Store, "create", synthetic.create_at_once)
+    synthetic.board(Store(tmp_path / "store"), 1667)
+    site = tmp_path / "site"
+    assert build(Store(tmp_path / "store"), site).rows == 3334
+    shared = sum((site / name).stat().st_size for name in SHARED)
+    pages = {path: path.stat().st_size + shared for path in site.rglob("*.html")}
+    assert [path for path, size in pages.items() if size >= MOST_BYTES] == []
