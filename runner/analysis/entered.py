@@ -111,22 +111,29 @@ def _all(runs: Sequence[EnteredRun], key: str) -> tuple[float, ...]:
     return () if None in found else tuple(float(value) for value in found)
 
 
+def void(run: EnteredRun) -> str:
+    """Why the figure of a run is not believed; empty if it is, or if there is none."""
+    if run.evaluated is None:
+        return ""
+    if run.own and not run.isolated:
+        return (
+            "code of the experiment's own ran without isolation, so that its figures are its own "
+            "word"
+        )
+    if run.void:
+        return run.void
+    if run.own_model and run.evaluated.examined is None:
+        return "its model was not asked again with no more than what comes before"
+    return run.evaluated.examined.void if run.evaluated.examined else ""
+
+
 def _void(runs: Sequence[EnteredRun]) -> str:
     for run in runs:
         where = f"seed {run.seed}: "
         if run.evaluated is None:
             return f"{where}it has no figure ({run.why or 'it did not end'})"
-        if run.own and not run.isolated:
-            return (
-                f"{where}code of the experiment's own ran without isolation, so that its figures "
-                "are its own word"
-            )
-        if run.void:
-            return where + run.void
-        if run.own_model and run.evaluated.examined is None:
-            return f"{where}its model was not asked again with no more than what comes before"
-        if run.evaluated.examined and run.evaluated.examined.void:
-            return where + run.evaluated.examined.void
+        if words := void(run):
+            return where + words
     return ""
 
 
