@@ -42,7 +42,7 @@ from runner.record import (
     run_name,
     write,
 )
-from runner.store import Store, to_json
+from runner.store import Store, once, to_json
 
 Kind = Literal["seal", "plan", "receipt"]
 WHAT = "regatta signed record 1"
@@ -146,8 +146,11 @@ def read_key(path: Path) -> Key:
 
 
 def keep(store: Store, key: Key, at: datetime) -> None:
-    """Put the public key among those that the lab has signed with."""
+    """Put the public key among those that the lab has signed with. Raises BadKey for one that was
+    revoked."""
     path = f"keys/{key.id}"
+    if revoked(store, key.id):
+        raise BadKey(f"the key {key.id} is revoked; `regatta key new` makes another one")
     if read(store, path, PublicKey) is None:
         write(store, path, PublicKey(id=key.id, ed25519=_base64(key.public), at=at))
 
@@ -157,6 +160,11 @@ def revoke(store: Store, id: str, at: datetime) -> None:
     if read(store, f"keys/{id}", PublicKey) is None:
         raise BadKey(f"the records know no key {id}")
     write(store, f"keys/{id}.revoked", Revoked(at=at))
+
+
+def revoked(store: Store, id: str) -> bool:
+    """Whether this key is the lab's no more."""
+    return read(store, f"keys/{id}.revoked", Revoked) is not None
 
 
 def public_keys(store: Store) -> list[bytes]:
@@ -250,7 +258,7 @@ def verify(content: bytes, keys: Mapping[str, bytes]) -> Verified:
 
 def _read(content: bytes) -> dict[str, Any]:
     try:
-        file = json.loads(content)
+        file = json.loads(content, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise Forged(f"it is no JSON: {error}") from error
     if not isinstance(file, dict) or file.get("what") != WHAT:
@@ -258,11 +266,11 @@ def _read(content: bytes) -> dict[str, Any]:
     if file.keys() != FIELDS:
         odd = ", ".join(sorted(file.keys() ^ FIELDS))
         raise Forged(f"it has fields too many or too few: {odd}")
-    if file["kind"] not in KINDS:
-        raise Forged(f"kind: {file['kind']!r} is nothing that a lab signs")
-    for field in ("path", "sha256", "key", "signature"):
+    for field in ("kind", "path", "sha256", "key", "signature"):
         if not isinstance(file[field], str):
             raise Forged(f"{field} is no text")
+    if file["kind"] not in KINDS:
+        raise Forged(f"kind: {file['kind']!r} is nothing that a lab signs")
     return file
 
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine import flops
 from engine.config import ModelConfig
+from runner.store import once
 
 CLOSE = 0.01  # relative; counted figures that differ by less are the same
 MOST = 10**30  # of anything that is counted; larger ones are no counts, and overflow
@@ -123,7 +124,7 @@ def to_public(entry: Mapping[str, Any]) -> dict[str, Any]:
 def read(content: bytes) -> list[RunInfo]:
     """The runs of a `speedrun_results.json`. Raises BadFile, with the run and the field."""
     try:
-        found = json.loads(content)
+        found = json.loads(content, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise BadFile(f"it is no JSON: {error}") from error
     runs = found.get("runs") if isinstance(found, dict) else None

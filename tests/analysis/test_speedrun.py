@@ -188,6 +188,7 @@ def _file(*runs: Any) -> bytes:
         (b'{"runs": []}', 'no list "runs"'),
         (b'{"runs": [3]}', r'runs\[0\] has no "run_info"'),
         (_file(CLEAN, CLEAN | {"num_chips": 0}), r"runs\[1\]\.run_info\.num_chips"),
+        (_file(CLEAN).replace(b'"model_size"', b'"model_size": 1, "model_size"'), "stands twice"),
         (_file(CLEAN | {"surprise": 1}), r"run_info\.surprise"),
         (_file({k: v for k, v in CLEAN.items() if k != "author"}), r"run_info\.author"),
     ],
