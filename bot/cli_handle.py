@@ -76,7 +76,6 @@ def command(
             cluster=described,
             isolation=deployment.isolation(isolation, trust_approved_code),
             sweep_every=sweep.EVERY,
-            ray=ray,
         )
         ended = handle.work(reconciler, may_take=minutes * 60)
     except (

@@ -71,10 +71,8 @@ class Pull:
     open: bool
     draft: bool
     base_ref: str = ""  # the branch that it is to be merged into
-    head_ref: str = ""
     head_repository: int | None = None  # None: it was removed
     merged: bool = False
-    locked: bool = False  # its thread takes no comments
     to_default: bool = False  # its base is the default branch
 
 
@@ -164,7 +162,7 @@ class Push:
 
     at: datetime
     after: str  # full SHA
-    before: str = ""
+    before: str = ""  # nothing reads it, but deliveries on record have it
 
 
 @dataclass(frozen=True)

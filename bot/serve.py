@@ -101,7 +101,6 @@ def create_app(settings: Settings) -> FastAPI:
         site=settings.site,
         on_records=rebuild,
         sweep_every=sweep.EVERY,
-        ray=ray,
     )
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")

@@ -12,8 +12,8 @@ measured from outside. As utilisation is below 1, nobody gains by this.
 A rank is one more than the rows that are better beyond chance: Welch's t-test over seeds,
 one-sided, p below 0.05. A row of one seed has the spread that its track states. So has one with
 code of its author's own whose seeds differ by less: what a seed changes is up to that code, and
-seeds that change nothing are one run. So what cannot be told apart shares a rank. The p-value that is shown is against the record
-that stood when the row came.
+seeds that change nothing are one run. So what cannot be told apart shares a rank. The p-value that
+is shown is against the record that stood when the row came.
 """
 
 import math

@@ -141,7 +141,6 @@ class Lab:
             cluster=self.cluster,
             isolation=self.isolation,
             sweep_every=self.sweep_every,
-            ray=self.trainer,
             monotonic=self.monotonic,
         )
 
