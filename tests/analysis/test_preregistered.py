@@ -261,6 +261,11 @@ def test_an_edit_far_to_the_right_of_a_long_line_is_seen() -> None:
     assert [line for line in found if line[0] in "+-"] == ["-more", "+less"]
 
 
+def test_a_line_that_looks_like_the_head_of_a_difference_is_shown() -> None:
+    found = text_diff("a\n-- \nb", "a\n++ \nb")
+    assert [line for line in found if line[0] in "+-"] == ["--- ", "+++ "]
+
+
 def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
     began = time.process_time()
     many = "\n".join(str(n % 7) for n in range(900))
