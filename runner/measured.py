@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from engine import flops
 from engine.config import ModelConfig
 from runner import makers, step_runs
+from runner.analysis import entered
 from runner.hardware import KINDS
 from runner.record import EnteredRun, Evaluated, Execution, Plan, PlannedStep, StepEnd
 from runner.store import Store
@@ -39,7 +40,7 @@ def runs(
         seconds, hardware, measured = _measured(store, execution, ends, name, attempts_seconds)
         price = KINDS[step.resources.kind].price
         count = step.resources.count
-        arm, seed = _arm(name, step)
+        arm, seed = entered.run_of(name, step)
         tokens, parameters, model_flops = _counted(step, score)
         found.append(
             EnteredRun(
@@ -62,12 +63,6 @@ def runs(
             )
         )
     return tuple(found)
-
-
-def _arm(name: str, step: PlannedStep) -> tuple[str, int]:
-    step_name, _, label = name.partition("/")
-    parts = [part for part in label.split(",") if not part.startswith("seed=")]
-    return ",".join(filter(None, parts)) or step_name, int(step.config["seed"])
 
 
 def _scores(

@@ -18,7 +18,7 @@ from statistics import fmean
 from bot.site import memory
 from bot.site.files import made_from
 from bot.site.memory import Facts, Memory
-from runner import foretell, record, reproduce
+from runner import foretell, record
 from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
@@ -90,8 +90,7 @@ class Entry:
         """Its rows on the track that it enters."""
         if self.result is None:
             return []
-        same = [replay.how in reproduce.GOOD for replay in self.replays]
-        return entered.rows(self.execution, self.result, replayed=bool(same) and all(same))
+        return entered.rows(self.execution, self.result, self.replays)
 
     @property
     def has_figures(self) -> bool:

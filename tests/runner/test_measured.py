@@ -316,6 +316,30 @@ def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
     assert mine.rank == 2
 
 
+def test_what_was_replayed_of_one_arm_says_nothing_of_another(
+    folder: Path, local: LocalStub, tmp_path: Path
+) -> None:
+    execution, result = ran(local, folder, tmp_path / "store", made())
+    steps = {
+        entered.run_of(name, step): name
+        for name, step in execution.plan.steps.items()
+        if step.do == "train"
+    }
+
+    def tiers(*of: tuple[str, int, Any]) -> dict[str, str]:
+        replays = [
+            record.Replayed(at=result.at, run=steps[arm, seed], first=0, last=2, how=how, words=how)
+            for arm, seed, how in of
+        ]
+        found = entered.rows(execution, result, replays)
+        return {row.title.rpartition(" ")[2]: row.tier for row in found}
+
+    plain = ("plain", 0, "bit for bit")
+    assert tiers(plain) == {"plain": "replayed", "mine": "self-reported"}
+    assert tiers(plain, ("mine", 1, "differs"))["plain"] == "replayed"
+    assert tiers(plain, ("plain", 1, "differs"))["plain"] == "self-reported"
+
+
 @pytest.mark.parametrize(
     ("found", "why"),
     [
