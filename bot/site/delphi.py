@@ -1,9 +1,10 @@
-"""The page on the lab's own sealed forecast: what was said before the run, from what, and how it
-came out. Drawn from the files that are committed beside the experiment."""
+"""The lab's own sealed forecasts: a list of them all, and for each a page on what was said before
+the run, from what, and how it came out. Drawn from the files that are committed beside the
+experiments."""
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, takewhile
@@ -20,7 +21,8 @@ from runner.analysis.forecast import Axis, Forecast, Point, Refusal
 from runner.analysis.sealed import Outcome, Seal
 from runner.store import to_json
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "delphi-mini"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FOLDERS = tuple(EXPERIMENTS / name for name in ("delphi-mini-100", "delphi-mini"))  # newest first
 ROOM = 0.04  # of the drawing's width and height, around what is drawn
 OTHER_AXES: tuple[Axis, ...] = ("tokens", "parameters")
 
@@ -57,6 +59,7 @@ class Other:
 class Delphi:
     """The seal and, once there is one, its outcome."""
 
+    name: str  # of its folder, and of its page
     seal: Seal
     seal_sha256: str
     outcome: Outcome | None
@@ -80,7 +83,12 @@ class Delphi:
         ]
 
 
-def read(folder: Path = FOLDER) -> Delphi | None:
+def sealed_ones(folders: Sequence[Path] = FOLDERS) -> list[Path]:
+    """The experiments' folders that have a seal, newest first."""
+    return [folder for folder in folders if (folder / "seal.json").is_file()]
+
+
+def read(folder: Path) -> Delphi | None:
     """What lies in the experiment's folder; None without a seal."""
     seal, outcome = folder / "seal.json", folder / "outcome.json"
     if not seal.is_file():
@@ -95,7 +103,8 @@ def read(folder: Path = FOLDER) -> Delphi | None:
         trouble = str(error)
     if found and found.seal_sha256 != digest:
         trouble = "the outcome is of another seal"
-    return Delphi(said, digest, found, trouble, _words(folder / "experiment.yaml"))
+    words = _words(folder / "experiment.yaml")
+    return Delphi(folder.name, said, digest, found, trouble, words)
 
 
 def _words(file: Path) -> str:
@@ -104,28 +113,46 @@ def _words(file: Path) -> str:
     return "\n".join(line[2:] for line in takewhile(lambda line: line.startswith("#"), lines))
 
 
-def files(pages: jinja2.Environment, told: str, folder: Path = FOLDER) -> Iterator[File]:
-    """`delphi.html` and its twin, where there is a seal; `told` is a digest of what is on every
-    page."""
-    found = read(folder)
-    if found is None:
-        return
-    made = made_from(told, found.words, found.seal, *filter(None, [found.outcome]))
-    yield File("api/delphi.json", lambda: to_json(_twin(found)), made)
-    yield File("delphi.html", lambda: _page(found, pages), made)
+def files(
+    pages: jinja2.Environment, told: str, folders: Sequence[Path] = FOLDERS
+) -> Iterator[File]:
+    """A page and its twin for each seal, and `delphi.html`, which lists them in this order, where
+    there is one; `told` is a digest of what is on every page."""
+    all_made, found = [told], list(filter(None, map(read, folders)))
+    for one in found:
+        made = made_from(told, one.name, one.words, one.seal, *filter(None, [one.outcome]))
+        all_made.append(made)
+        yield File(f"api/delphi/{one.name}.json", partial(_json, one), made)
+        yield File(f"delphi/{one.name}.html", partial(_page, one, pages), made)
+    if found:
+        made = made_from(*all_made)
+        yield File(
+            "api/delphi.json", lambda: to_json({one.name: _twin(one) for one in found}), made
+        )
+        yield File("delphi.html", lambda: _list(found, pages), made)
+
+
+def _list(found: list[Delphi], pages: jinja2.Environment) -> str:
+    return pages.get_template("delphi.html").render(
+        root="", found=found, ended=[one for one in found if one.outcome], signed=signed
+    )
 
 
 def _page(delphi: Delphi, pages: jinja2.Environment) -> str:
     found, outcome = others(delphi), delphi.outcome
     errors = [abs(other.error) for other in found if other.error is not None]
-    return pages.get_template("delphi.html").render(
-        root="",
+    return pages.get_template("foretold.html").render(
+        root="../",
         delphi=delphi,
         others=found,
         nearer=sum(error < abs(outcome.error) for error in errors) if outcome else 0,
         drawing=drawing(delphi),
         signed=signed,
     )
+
+
+def _json(delphi: Delphi) -> bytes:
+    return to_json(_twin(delphi))
 
 
 def _twin(delphi: Delphi) -> dict[str, object]:
