@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, takewhile
 from pathlib import Path
 from statistics import fmean
@@ -33,6 +33,7 @@ class Rung:
 
     points: tuple[Point, ...]
     said: float  # by the law
+    by_others: float | None  # by the law through the other rungs, where they give one
 
     @property
     def mean(self) -> float:
@@ -43,6 +44,11 @@ class Rung:
     def left(self) -> float:
         """What the law leaves, relative."""
         return self.mean / self.said - 1
+
+    @property
+    def left_out(self) -> float | None:
+        """The error of the law through the other rungs, relative to what was measured."""
+        return self.by_others / self.mean - 1 if self.by_others is not None else None
 
 
 @dataclass(frozen=True)
@@ -72,15 +78,24 @@ class Delphi:
         law = self.seal.forecast.law
         return law.c if law.stated_floor else None
 
-    @property
+    @cached_property
     def rungs(self) -> list[Rung]:
         """Smallest first."""
         law = self.seal.forecast.law
         of = sorted(self.seal.points, key=lambda point: (point.model_flops, point.seed))
-        return [
-            Rung(tuple(group), law.loss(size))
-            for size, group in groupby(of, key=lambda point: point.model_flops)
-        ]
+        sizes = {
+            size: tuple(group) for size, group in groupby(of, key=lambda point: point.model_flops)
+        }
+        means = {size: fmean(point.loss for point in group) for size, group in sizes.items()}
+
+        def by_others(size: float) -> float | None:
+            others = {other: mean for other, mean in means.items() if other != size}
+            try:
+                return scaling.fit(others, floor=self.stated_floor).loss(size)
+            except scaling.Refused:
+                return None
+
+        return [Rung(group, law.loss(size), by_others(size)) for size, group in sizes.items()]
 
 
 def sealed_ones(folders: Sequence[Path] = FOLDERS) -> list[Path]:

@@ -2,12 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from bot.site import delphi, templating
 from bot.site.files import File
+from runner import cli
 from runner.analysis import sealed
 from runner.analysis.sealed import Seal
 from runner.store import to_json
@@ -50,7 +53,7 @@ def test_the_list_has_each_sealed_forecast_in_its_order_with_how_it_came_out(
     assert links == ["delphi/new.html", "delphi/far.html", "delphi/near.html"]
     assert all((site / link).is_file() for link in links)
     text = " ".join(page.text.split())
-    assert "Of 2 that have come out, the interval held 1" in text
+    assert "Intervals that held what came out: 1 of 2" in text
     _, new, far, near = re.split(
         r" (?:new|far|near) ", text.split("Measured Error The interval")[1]
     )
@@ -138,6 +141,34 @@ def test_what_other_readings_say_stands_beside_it(tmp_path: Path) -> None:
         "a straight line in the logarithms, without a floor",
     ]
     assert all(other.error == pytest.approx(other.loss / 1.5 - 1) for other in told if other.loss)
+
+
+def test_each_rung_is_also_foretold_by_the_law_through_the_others(tmp_path: Path) -> None:
+    write(tmp_path / "delphi", a_seal())
+    found = delphi.read(tmp_path / "delphi")
+    assert found
+    assert [rung.left_out for rung in found.rungs] == pytest.approx([0] * 6, abs=1e-6)
+    largest = found.rungs[-1].points[0].model_flops
+    points = tuple(
+        point.model_copy(update={"loss": point.loss * (1.1 if point.model_flops == largest else 1)})
+        for point in found.seal.points
+    )
+    bent = replace(found, seal=found.seal.model_copy(update={"points": points}))
+    assert bent.rungs[-1].left_out == pytest.approx(1 / 1.1 - 1)
+
+
+def test_the_page_says_by_which_command_the_forecast_is_made_again() -> None:
+    environment = templating.environment("Lab", None, False)
+    for folder in delphi.sealed_ones():
+        drawn = {file.path: file for file in delphi.files(environment, "", [folder])}
+        page = str(drawn[f"delphi/{folder.name}.html"].draw())
+        found = re.search(r"<code>(regatta forecast --at [^<]*)</code>", page)
+        assert found
+        words = found[1].replace("experiments/", f"{folder.parent}/").split()
+        done = CliRunner().invoke(cli.app, words[1:])
+        assert done.exit_code == 0, done.output
+        seal = Seal.model_validate_json((folder / "seal.json").read_bytes())
+        assert f"{seal.forecast.loss:.4f} bits per byte" in done.output
 
 
 def test_the_page_says_how_many_other_readings_would_have_come_nearer(tmp_path: Path) -> None:
