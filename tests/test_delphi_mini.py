@@ -18,7 +18,7 @@ from runner import cli_forecast, planning
 from runner.analysis import forecast as forecasting
 from runner.analysis import sealed
 from runner.analysis.forecast import Forecast, Refusal
-from runner.analysis.sealed import Outcome, Seal
+from runner.analysis.sealed import Beside, Outcome, Seal
 from runner.record import Plan
 
 ROOT = Path(__file__).parents[1]
@@ -198,12 +198,30 @@ def test_the_ladder_that_was_given_up_is_kept_and_carries_no_law() -> None:
     assert "the floor sits on its bound" in said.words
 
 
+def beside(name: str) -> Beside:
+    return Beside.model_validate_json((HUNDRED.folder / name).read_bytes())
+
+
 def test_what_was_tried_before_the_second_seal_was_small_and_is_not_in_its_fit() -> None:
-    told = json.loads((HUNDRED.folder / "explored.json").read_bytes())["runs"]
     seal = Seal.model_validate_json((HUNDRED.folder / "seal.json").read_bytes())
+    told = beside("explored.json").runs
     assert len(told) == 14
-    assert max(run["model_flops"] for run in told) < max(point.model_flops for point in seal.points)
-    assert not {run["loss"] for run in told} & {point.loss for point in seal.points}
+    assert max(run.model_flops for run in told) < max(point.model_flops for point in seal.points)
+    assert not {run.loss for run in told} & {point.loss for point in seal.points}
+
+
+def test_what_was_looked_at_afterwards_came_after_the_outcome_and_is_not_its_run() -> None:
+    seal = Seal.model_validate_json((HUNDRED.folder / "seal.json").read_bytes())
+    for run in beside("afterwards.json").runs:
+        assert run.model_flops < seal.design.model_flops
+        _, sizes = HUNDRED.rung(int(run.arm.removeprefix("w")))
+        assert run.num_train_steps == sizes["num_train_steps"]
+    place = f"experiments/{HUNDRED.folder.name}"
+    outcomes, afterwards = commits(f"{place}/outcome.json"), commits(f"{place}/afterwards.json")
+    if not outcomes or not afterwards:
+        pytest.skip("there is no git history here to tell the order from")
+    assert outcomes[0] != afterwards[-1]
+    assert git("merge-base", "--is-ancestor", outcomes[0], afterwards[-1]).returncode == 0
 
 
 def test_the_second_ladder_carries_no_law_unless_its_floor_is_stated() -> None:

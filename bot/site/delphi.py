@@ -18,7 +18,7 @@ from bot.site.public import signed
 from runner.analysis import forecast as forecasting
 from runner.analysis import scaling, sealed
 from runner.analysis.forecast import Axis, Forecast, Point, Refusal
-from runner.analysis.sealed import Outcome, Seal
+from runner.analysis.sealed import Beside, Outcome, Seal
 from runner.store import to_json
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -71,6 +71,7 @@ class Delphi:
     outcome: Outcome | None
     trouble: str  # in a sentence, where the seal is not what it says
     words: str = ""  # with which its declaration begins
+    afterwards: Beside | None = None  # what was run when the outcome was known
 
     @property
     def stated_floor(self) -> float | None:
@@ -118,8 +119,9 @@ def read(folder: Path) -> Delphi | None:
         trouble = str(error)
     if found and found.seal_sha256 != digest:
         trouble = "the outcome is of another seal"
-    words = _words(folder / "experiment.yaml")
-    return Delphi(folder.name, said, digest, found, trouble, words)
+    words, after = _words(folder / "experiment.yaml"), folder / "afterwards.json"
+    beside = Beside.model_validate_json(after.read_bytes()) if after.is_file() else None
+    return Delphi(folder.name, said, digest, found, trouble, words, beside)
 
 
 def _words(file: Path) -> str:
@@ -135,7 +137,8 @@ def files(
     there is one; `told` is a digest of what is on every page."""
     all_made, found = [told], list(filter(None, map(read, folders)))
     for one in found:
-        made = made_from(told, one.name, one.words, one.seal, *filter(None, [one.outcome]))
+        there = filter(None, [one.outcome, one.afterwards])
+        made = made_from(told, one.name, one.words, one.seal, *there)
         all_made.append(made)
         yield File(f"api/delphi/{one.name}.json", partial(_json, one), made)
         yield File(f"delphi/{one.name}.html", partial(_page, one, pages), made)
@@ -175,6 +178,7 @@ def _twin(delphi: Delphi) -> dict[str, object]:
         "seal": delphi.seal.model_dump(mode="json"),
         "seal_sha256": delphi.seal_sha256,
         "outcome": delphi.outcome.model_dump(mode="json") if delphi.outcome else None,
+        "afterwards": delphi.afterwards.model_dump(mode="json") if delphi.afterwards else None,
         "made_again": delphi.trouble or True,
     }
 

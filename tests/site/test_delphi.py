@@ -188,6 +188,24 @@ def test_the_page_says_how_many_other_readings_would_have_come_nearer(tmp_path: 
     )
 
 
+def test_what_was_looked_at_afterwards_stands_on_the_page_beside_what_the_law_says(
+    tmp_path: Path,
+) -> None:
+    seal = a_seal()
+    write(tmp_path / "delphi", seal, 1.5)
+    before = drawn(tmp_path, tmp_path / "delphi")["delphi/delphi.html"].made_from
+    assert "Looked at afterwards" not in Page(tmp_path / "delphi" / "delphi.html").text
+    one = {"arm": "w9", "seed": 0, "parameters": 1, "train_batch_size": 1, "num_train_steps": 1}
+    rates = {"learning_rate": 0.125, "adam_learning_rate": 0.25}
+    law = seal.forecast.law.loss(1e12)
+    told = {"what": "It bends.", "runs": [one | rates | {"model_flops": 1e12, "loss": law * 1.1}]}
+    (tmp_path / "delphi" / "afterwards.json").write_bytes(to_json(told))
+    assert drawn(tmp_path, tmp_path / "delphi")["delphi/delphi.html"].made_from != before
+    text = " ".join(Page(tmp_path / "delphi" / "delphi.html").text.split())
+    assert "It bends." in text
+    assert f"w9 1.00e12 0.125 0.25 {law * 1.1:.4f} {law:.4f} +10.00 %" in text
+
+
 def test_an_equal_page_is_not_drawn_again(tmp_path: Path) -> None:
     write(tmp_path / "delphi", a_seal())
     first = drawn(tmp_path, tmp_path / "delphi")["delphi/delphi.html"].made_from
