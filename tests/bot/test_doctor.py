@@ -408,3 +408,15 @@ def test_the_command_names_what_fails_and_exits_with_1(
     assert told.exit_code == 1, told.output
     assert "✗ webhook secret" in told.output
     assert "→ Make one:" in told.output
+
+
+@pytest.mark.parametrize(("said", "on"), [(None, True), ("", True), ("on", True), ("off", False)])
+def test_the_branch_of_records_is_there_unless_it_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, on: bool
+) -> None:
+    seen: list[doctor.Deployment] = []
+    monkeypatch.setattr(doctor, "checks", lambda of: seen.append(of) or [])
+    command = ["doctor", "--repository", "lab/lab", "--ray-address", RAY]
+    told = CliRunner().invoke(app, command, env={"REGATTA_RECORDS_BRANCH": said})
+    assert told.exit_code == 0, told.output
+    assert [of.records_branch for of in seen] == [on]

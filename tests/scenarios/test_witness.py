@@ -278,6 +278,15 @@ def test_what_somebody_else_committed_meanwhile_stays(copying: Copying, first: b
     assert copying.witnessed() == [copying.id]
 
 
+def test_a_branch_that_was_removed_begins_anew_with_what_ends_then(copying: Copying) -> None:
+    copying.work()
+    copying.git._run("update-ref", "-d", REF)
+    copying.another("x" + "1" * 16, 2030)
+    copying.witness.look()
+    copying.work()
+    assert commits(copying.sandbox) == [ROOT_COMMIT, f"x{'1' * 16}: done"]
+
+
 def test_who_was_faster_with_the_same_execution_is_seen(copying: Copying) -> None:
     copying.witness._begin()
     other = Copying(copying.lab, copying.place)
