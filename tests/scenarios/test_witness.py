@@ -359,6 +359,7 @@ def test_a_github_that_stumbles_is_asked_again_soon(copying: Copying) -> None:
 def test_one_that_cannot_be_copied_does_not_keep_the_next(copying: Copying) -> None:
     (copying.another("x" + "0" * 16, 2001) / "execution.json").write_text("{}")
     copying.another("x" + "1" * 16, 2002)
+    (copying.another("x" + "2" * 16, 2003) / "result.json").write_text("{}")
     copying.witness._begin()
     copying.broken("POST", "/git/trees$", 422, '{"message": "tree.content too large"}')
     copying.work()
