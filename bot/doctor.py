@@ -205,8 +205,8 @@ def records_branch(of: Deployment) -> Finding:
     if late:
         return Finding(
             False,
-            f"{len(late)} executions that ended since {min(late):%Y-%m-%d %H:%M} UTC are not on "
-            f"{witness.BRANCH}.",
+            f"{witness.BRANCH} lacks {len(late)} of what ended, the first from "
+            f"{min(late):%Y-%m-%d %H:%M} UTC.",
             "The bot's log says why GitHub refuses it: let no rule of the repository (Settings, "
             f"Rules, Rulesets) keep the bot from the branch {witness.BRANCH}, and give it "
             "Contents: Read and write; or switch it off: `REGATTA_RECORDS_BRANCH=off`",

@@ -393,13 +393,17 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     why = "it is larger than 1 MB"
     assert told == {largest: {"bytes": big.stat().st_size, "sha256": digest, "why": why}}
     assert "left-out/" in commits(copying.sandbox)[-1]
-    monkeypatch.setattr(witness, "MOST_FILES", 4)
+    monkeypatch.setattr(witness, "MOST_FILES", 3)
     copying.forget()
     copying.new_life()
     copying.work()
     there = files(copying.sandbox)
-    assert len([path for path in there if path.startswith("records/")]) == 4
-    assert len(json.loads(there[f"left-out/{copying.id}.json"])) == len(whole) - 1 - 4
+    assert len([path for path in there if path.startswith("records/")]) == 3
+    assert len(json.loads(there[f"left-out/{copying.id}.json"])) == len(whole) - 1 - 3
+    copying.store.remove(f"records/witnessed/{copying.id}.json")
+    copying.new_life()
+    copying.work()
+    assert len(commits(copying.sandbox)) == 2  # the result is none of the three
 
 
 def test_what_people_wrote_and_what_holds_a_secret_is_not_copied(copying: Copying) -> None:
