@@ -108,6 +108,7 @@ class Finding:
     source: Source | None = None
     foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # of its arms
     spread: Spread | None = None  # between seeds of such runs, as far as the lab knows
+    begun: str = ""  # the execution that had begun all that was predicted before that was sealed
     other_design: str = ""  # the execution that has sealed another one under its preregistration
     entered: tuple[EnteredFile, ...] = ()  # results files that it brings
 

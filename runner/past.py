@@ -4,6 +4,7 @@ differed in such runs as are planned. Read from the store; nothing is changed.
 Each execution is read once, and of the many only those of use are read whole.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -64,18 +65,29 @@ class Past:
                 record.require(self._store, f"{folder}/{n}", Edit) for n in numbers if n > 1
             ),
             outcomes=outcomes,
-            earlier=self._earlier(seal, outcomes),
+            earlier=self._earlier(seal, [one.execution.plan for one in outcomes]),
         )
 
-    def _earlier(self, seal: Preregistration, outcomes: tuple[Outcome, ...]) -> dict[str, str]:
+    def begun(self, repository: int, plan: Plan) -> str:
+        """The execution that had begun what all of the plan's predictions are about before these
+        were sealed; empty where none had."""
+        issue = plan.preregistration
+        found = self.registration(repository, issue) if issue is not None else None
+        if found is None or not plan.predictions:
+            return ""
+        earlier = self._earlier(found.seal, [plan])
+        seen = preregistered.known(Registration(found.seal, earlier=earlier), plan)
+        return next(iter(earlier.values())) if len(seen) == len(plan.predictions) else ""
+
+    def _earlier(self, seal: Preregistration, plans: Sequence[Plan]) -> dict[str, str]:
         """The runs of these that had been begun before the seal, and which execution did."""
-        mine = {run for one in outcomes for run in self._known[one.execution.id].runs}
+        mine = {run for plan in plans for run in preregistered.same_run(plan).values()}
         begun: dict[str, tuple[datetime, str]] = {}
         for at, id in sorted((known.at, id) for id, known in self._known.items()):
             runs = mine & self._known[id].runs - begun.keys()
             if at < seal.at and runs and not self._voided(id):
                 begun |= dict.fromkeys(runs, (at, id))
-        return preregistered.begun_before(seal, outcomes, begun)
+        return preregistered.begun_before(seal, plans, begun)
 
     def _voided(self, id: str) -> bool:
         result = self._result(id)

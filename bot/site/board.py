@@ -261,7 +261,7 @@ def reviews(entries: Iterable[Entry]) -> dict[tuple[int, int], Review]:
         seal, edits = under[0].seal, under[0].edited
         if seal:
             outcomes = tuple(entry.outcome for entry in under)
-            earlier = preregistered.begun_before(seal, outcomes, begun)
+            earlier = preregistered.begun_before(seal, [entry.plan for entry in under], begun)
             found[key] = preregistered.review(Registration(seal, edits, outcomes, earlier))
     return found
 

@@ -157,16 +157,16 @@ def review(registration: Registration) -> Review:
     for one in ordered:
         other = sealed is not None and not same_design(sealed.plan, one.execution.plan)
         why = [EXPLORATORY] if other else []
-        known = _known(registration, one.execution.plan)
+        seen = known(registration, one.execution.plan)
         if one.execution.plan.predictions != predicted:
             why.append(OTHERWISE_JUDGED)
-        elif predicted and len(known) == len(predicted):
+        elif predicted and len(seen) == len(predicted):
             why.append(KNOWN)
         elif not one.complete:
             why.append(_incomplete(one))
         elif one.execution.id not in first:
             why.append(RUN_AGAIN)
-        weighed.append(Weighed(one, ", ".join(why), other, known))
+        weighed.append(Weighed(one, ", ".join(why), other, seen))
     return Review(registration, sealed, tuple(weighed))
 
 
@@ -229,16 +229,17 @@ def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
 
 def begun_before(
     seal: record.Preregistration,
-    outcomes: Iterable[Outcome],
+    plans: Iterable[record.Plan],
     begun: Mapping[str, tuple[datetime, str]],
 ) -> dict[str, str]:
-    """`Registration.earlier`, given when and by which execution each run was first begun."""
-    runs = {run for one in outcomes for run in same_run(one.execution.plan).values()}
+    """`Registration.earlier` of runs in these plans, given when and by which execution each run
+    was first begun."""
+    runs = {run for plan in plans for run in same_run(plan).values()}
     found = {run: begun[run] for run in runs & begun.keys()}
     return {run: id for run, (at, id) in found.items() if at < seal.at}
 
 
-def _known(registration: Registration, plan: record.Plan) -> frozenset[int]:
+def known(registration: Registration, plan: record.Plan) -> frozenset[int]:
     """The plan's predictions of which all runs had been begun before the seal."""
     if not registration.earlier:
         return frozenset()

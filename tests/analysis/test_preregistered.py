@@ -290,7 +290,8 @@ def after(earlier: Outcome, *outcomes: Outcome) -> preregistered.Review:
         preregistered.same_run(earlier.execution.plan).values(),
         (SEAL.at - timedelta(hours=1), earlier.execution.id),
     )
-    known = preregistered.begun_before(SEAL, outcomes, begun)
+    plans = [one.execution.plan for one in outcomes]
+    known = preregistered.begun_before(SEAL, plans, begun)
     return review(Registration(SEAL, (), outcomes, known))
 
 
@@ -330,4 +331,4 @@ def test_how_often_a_run_is_saved_does_not_make_it_another_one() -> None:
 def test_only_what_was_begun_before_the_seal_was_known() -> None:
     runs = preregistered.same_run(ran(1).execution.plan)
     begun = dict.fromkeys(runs.values(), (SEAL.at, "x1"))
-    assert preregistered.begun_before(SEAL, [ran(1)], begun) == {}
+    assert preregistered.begun_before(SEAL, [ran(1).execution.plan], begun) == {}

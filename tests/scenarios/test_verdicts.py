@@ -231,6 +231,7 @@ def test_a_prediction_of_what_has_been_measured_already_scores_nothing(lab: Lab)
     again = propose(
         lab, "warm", EXPERIMENT.replace("preregistration: 1", f"preregistration: {issue}")
     )
+    assert f"is of runs that `{looked}` had begun before that was sealed" in lab.last(again)
     lab.say("grace", again, "/run")
     for said in (lab.last(issue), lab.last(again)):
         assert said.startswith("## Begun before the seal: ✅ 1 confirmed")
