@@ -14,6 +14,7 @@ is on the site is signed again each time that the site is drawn.
 import base64
 import binascii
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,6 +46,7 @@ from runner.record import (
 from runner.store import Store, once, to_json
 
 Kind = Literal["seal", "plan", "receipt"]
+log = logging.getLogger(__name__)
 WHAT = "regatta signed record 1"
 ONLY_OWNER = 0o600
 
@@ -165,6 +167,16 @@ def revoke(store: Store, id: str, at: datetime) -> None:
 def revoked(store: Store, id: str) -> bool:
     """Whether this key is the lab's no more."""
     return read(store, f"keys/{id}.revoked", Revoked) is not None
+
+
+def in_force(store: Store, key: Key | None) -> Key | None:
+    """The key, if there is one and it is not revoked: then nothing is signed, and that is said."""
+    if key and revoked(store, key.id):
+        log.warning(
+            "the key %s is revoked, so that nothing is signed; start with a new one", key.id
+        )
+        return None
+    return key
 
 
 def public_keys(store: Store) -> list[bytes]:

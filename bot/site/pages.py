@@ -5,7 +5,6 @@ module of its own. Links are relative and nothing is asked of another host, so t
 file:// and below any path.
 """
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -35,8 +34,6 @@ from bot.site.twins import leaderboard
 from runner import signing
 from runner.signing import Key
 from runner.store import Store, to_json
-
-log = logging.getLogger(__name__)
 
 
 class SiteError(Exception):
@@ -74,11 +71,7 @@ def build(
     _check(out, repository_url)
     remembered = remembered or Memory(out)
     facts = read_lab(store, remembered)
-    if key and signing.revoked(store, key.id):
-        log.warning(
-            "the key %s is revoked, so that nothing is signed; start with a new one", key.id
-        )
-        key = None
+    key = signing.in_force(store, key)
     drawn = put(files(facts, store, lab, repository_url, key, live), out)
     remembered.keep()
     rows = sum(len(group.rows) for group in facts.groups)
