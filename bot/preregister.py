@@ -164,7 +164,7 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
     if len(document.value) > MOST_PREDICTIONS:
         problems.append(f"`{label}` has more than {MOST_PREDICTIONS} entries.")
         return ()
-    found = []
+    found: list[Prediction] = []
     for index, entry in enumerate(document.value):
         try:
             prediction = _prediction(entry)
