@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from bot.site import (
     boards,
     chart,
+    data,
     delphi,
     entered,
     executions,
@@ -100,6 +101,7 @@ def files(
         yield from signed.files(store, facts, key)
     yield from public.files(this.pages, this.told)
     yield from delphi.files(this.pages, this.told)
+    yield from data.files(facts, this, store)
     for entry in facts.entries:
         yield from runs.files(entry, this, store)
         yield from executions.files(entry, facts.review(entry), this)
