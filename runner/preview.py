@@ -24,8 +24,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from runner import isolate, redact
 
+MODULE = "runner.preview_child"
 Kind = Literal["lines", "text", "parquet", "tokens"]
-SECONDS = 20.0  # that a child may take
+SECONDS, MEMORY = 20.0, 2 << 30  # that a child may take; bytes of its address space
 MOST_READ: Mapping[Kind, int] = {  # bytes of one output
     "lines": 1 << 20,
     "text": 1 << 20,
@@ -35,6 +36,7 @@ MOST_READ: Mapping[Kind, int] = {  # bytes of one output
 MOST_SAID = 1 << 20  # bytes of a child's line
 ROOM = 6_000  # characters of a preview
 VALUE, NAME = 1_000, 100  # characters of a value, and of its name
+LINES_SHOWN = 40
 RECORDS, TOKENS = 6, 250
 LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".yaml", ".yml", ".log")
@@ -105,7 +107,8 @@ def _kind(path: str) -> Kind | None:
 def look(part: Part, sizes: Mapping[str, int], read: Read, seconds: float = SECONDS) -> Preview:
     """The first records of a part; `sizes` and `read` are of the output. Whatever is wrong with
     the files is said in the preview; what `read` raises goes through."""
-    asked = {"kind": part.kind, "files": {x: sizes[path] for x, path in part.files.items()}}
+    named = {name: sizes[path] for name, path in part.files.items()}
+    asked = {"kind": part.kind, "files": named, "memory": MEMORY}
     late = threading.Event()
     with _child() as process:
         assert process.stdin
@@ -171,7 +174,7 @@ def _write(into: IO[bytes], data: bytes) -> None:
 @contextlib.contextmanager
 def _child() -> Iterator["subprocess.Popen[bytes]"]:
     """A child that reads, and is gone afterwards."""
-    argv = [sys.executable, "-P", "-m", "runner.preview_child"]
+    argv = [sys.executable, "-P", "-m", MODULE]
     with contextlib.ExitStack() as stack:
         calls: tuple[int, ...] = ()
         environment: dict[str, str] = {}  # bubblewrap gives it one
@@ -251,21 +254,19 @@ GROUP = 8  # ids of one piece
 
 
 def visible(words: str) -> str:
-    """The words with every character to be seen: `␛` for a control character, `\\u202e` for what
-    has no picture. Line breaks, tabs and spaces stay. Pure."""
+    """The words with every character to be seen: `\\x1b`, `\\u202e` for what has no picture. Line
+    breaks, tabs and spaces stay. Pure."""
     return "".join(
-        x if x.isprintable() or x in "\n\t" or unicodedata.category(x) == "Zs" else _picture(x)
+        x if x.isprintable() or x in "\n\t" or unicodedata.category(x) == "Zs" else _escape(x)
         for x in words
     )
 
 
-def _picture(x: str) -> str:
-    code = ord(x)
-    if code < 32:
-        return chr(0x2400 + code)
-    return "␡" if code == 127 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+def _escape(x: str) -> str:
+    return x.encode("ascii", "backslashreplace").decode() if ord(x) > 127 else f"\\x{ord(x):02x}"
 
 
 def cut(words: str, most: int) -> str:
-    """At most so many characters, and `…` where there were more."""
-    return words if len(words) <= most else words[: max(0, most - 1)] + "…"
+    """At most so many characters, in at most LINES_SHOWN lines, and `…` where there were more."""
+    few = "\n".join(words.split("\n", LINES_SHOWN)[:LINES_SHOWN])[: max(0, most)]
+    return words if few == words else few[: max(0, most - 1)] + "…"

@@ -106,7 +106,7 @@ def _words(error: Exception, one: Output, store: Store) -> str:
 
 def printable(said: str, most: int = NAME) -> str:
     """A stranger's word that fits a line."""
-    return preview.cut(preview.visible(redact.clean(said)).replace("\n", "␊"), most)
+    return preview.cut(preview.visible(redact.clean(said)).replace("\n", "\\n"), most)
 
 
 # ── The page ─────────────────────────────────────────────────────────────────────────────────
