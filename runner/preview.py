@@ -1,11 +1,11 @@
 """The first records of what a step left, for people to look at.
 
-What lies there a stranger wrote, and a file may be made to break who decodes it. So a child does
-(`runner.preview_child`), one for each file, under bubblewrap where that works, with little memory
-and time; it asks for the bytes it needs, and gets some. So it works the same on a disk and out of a
-bucket, and of a file of any size only its beginning is read. What the child answers is a stranger's
-word too: its form is checked, held secrets are taken out, what cannot be printed is made visible,
-and all of it is cut to what a page holds.
+What lies there a stranger wrote, and a file may be made to break who decodes it. So all but plain
+text is decoded by a child (`runner.preview_child`), one for each file, under bubblewrap where that
+works, with little memory and time; it asks for the bytes it needs, and gets some. So it works the
+same on a disk and out of a bucket, and of a file of any size only its beginning is read. What the
+child answers is a stranger's word too: its form is checked, held secrets are taken out, what cannot
+be printed is made visible, and all of it is cut to what a page holds.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from runner import isolate, redact
+from runner import isolate, preview_child, redact
 
 MODULE = "runner.preview_child"
 Kind = Literal["lines", "text", "parquet", "tokens"]
@@ -40,6 +40,7 @@ LINES_SHOWN = 40
 RECORDS, TOKENS = 6, 250
 LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".yaml", ".yml", ".log")
+PLAIN = (".jsonl", *TEXTS)
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 STORE = ("manifest.json", "tokenizer.json", "tokens/zarr.json", "tokens/c/0", "offsets/zarr.json")
 
@@ -108,6 +109,10 @@ def look(part: Part, sizes: Mapping[str, int], read: Read, seconds: float = SECO
     """The first records of a part; `sizes` and `read` are of the output. Whatever is wrong with
     the files is said in the preview; what `read` raises goes through."""
     named = {name: sizes[path] for name, path in part.files.items()}
+    if part.kind in ("lines", "text") and part.name.endswith(
+        PLAIN
+    ):  # which this process can read, in a hundredth of the time
+        return printable(_here(part, named, read))
     asked = {"kind": part.kind, "files": named, "memory": MEMORY}
     late = threading.Event()
     with _child() as process:
@@ -127,6 +132,13 @@ def look(part: Part, sizes: Mapping[str, int], read: Read, seconds: float = SECO
     if said is None:
         return Preview(why=f"it took longer than {seconds:.0f} s" if late.is_set() else BROKEN)
     return printable(said)
+
+
+def _here(part: Part, sizes: Mapping[str, int], read: Read) -> Preview:
+    ((name, path),) = part.files.items()
+    head = read(path, 0, preview_child.HEAD) if sizes[name] else b""
+    given = preview_child.Given(name, sizes[name], lambda _, at, length: head[at : at + length])
+    return Preview.model_validate_json(json.dumps(preview_child.shown(part.kind, {name: given})))
 
 
 BROKEN = "what reads it broke down over it, or took too much memory or time"

@@ -14,7 +14,7 @@ from bot.site.board import Lab
 from bot.site.files import File, made_from
 from bot.site.outputs import Output, outputs, pages_of
 from bot.site.templating import Look
-from runner import makers, preview, redact
+from runner import makers, preview, record, redact
 from runner.preview import Part, Preview
 from runner.store import BadName, Store, StoreFault
 
@@ -33,8 +33,14 @@ def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
         yield File(
             path,
             partial(_page, path, one, look, store),
-            made_from(look.told, one.called, made, one.entry.execution),
+            made_from(look.told, made, *_told(one)),
         )
+
+
+def _told(one: Output) -> Iterator[record.Record | str]:
+    """What the page tells from records, but not the whole plan: it may have many steps."""
+    yield from (one.called, one.entry.execution.id, one.entry.plan.title)
+    yield from filter(None, (one.step, one.end, one.entry.plan.data))
 
 
 def _made_of(one: Output, store: Store) -> str:
@@ -115,7 +121,8 @@ def printable(said: str, most: int = NAME) -> str:
 def _page(path: str, one: Output, look: Look, store: Store) -> str:
     found = find(one, store)
     listed = sorted(found.manifest.files.items()) if found.manifest else []
-    pages, step = pages_of(one.entry), one.step
+    step = one.step
+    pages = pages_of(one.entry, step.needs) if step else {}
     return look.pages.get_template("data.html").render(
         root="../" * path.count("/"),
         one=one,

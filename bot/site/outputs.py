@@ -1,5 +1,6 @@
 """Which steps' outputs have a page, and where it lies. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bot.site.board import Entry, Lab
@@ -33,15 +34,15 @@ def page_of(fingerprint: str) -> str:
     return f"data/{fingerprint[:16]}.html"
 
 
-def pages_of(entry: Entry) -> dict[str, str]:
-    """{step: the page of its output}, for those that have one; of an execution without steps the
-    page of its tokens, under the name of its text."""
+def pages_of(entry: Entry, only: Iterable[str] | None = None) -> dict[str, str]:
+    """{step: the page of its output}, for those that have one, or for some of them; of an execution
+    without steps the page of its tokens, under the name of its text."""
     if data := entry.plan.data:
         return {data.source: page_of(makers.tokens_fingerprint(data))}
-    ends = entry.steps
+    ends, steps = entry.steps, entry.plan.steps
     return {
-        name: page_of(step.fingerprint)
-        for name, step in entry.plan.steps.items()
+        name: page_of(steps[name].fingerprint)
+        for name in (steps if only is None else only)
         if name in ends and ends[name].output_sha256
     }
 

@@ -64,7 +64,8 @@ def _of_steps(entry: Entry, run: record.Run) -> dict[str, Node]:
     for name in order:
         if after & set(needs[name]):
             after.add(name)
-    shown, pages = before | after, outputs.pages_of(entry)
+    shown = before | after
+    pages = outputs.pages_of(entry, shown)
     return {
         name: Node(
             name,

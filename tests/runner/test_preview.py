@@ -220,7 +220,10 @@ def test_a_child_that_takes_too_long_is_ended(
 ) -> None:
     monkeypatch.setattr(preview, "MODULE", "tests.runner.stuck_child")
     monkeypatch.setattr(isolate, "probe", lambda: "not here")
-    assert write(output, "a.jsonl", LINES).decoded(0.5).why == "it took longer than 0 s"
+    assert (
+        write(output, "a.jsonl.gz", gzip.compress(LINES)).decoded(0.5).why
+        == "it took longer than 0 s"
+    )
 
 
 def test_a_child_gets_nothing_but_the_files_that_were_asked_for_and_so_many_bytes() -> None:
@@ -258,7 +261,7 @@ def test_a_child_knows_no_environment(
     monkeypatch.setattr(isolate, "ROOMS", (*isolate.ROOMS, "tests"))
     isolate._code.cache_clear()
     try:
-        shown = write(output, "a.jsonl", LINES).decoded()
+        shown = write(output, "a.jsonl.gz", gzip.compress(LINES)).decoded()
     finally:
         isolate._code.cache_clear()
     assert shown.about.startswith("environment: ")
