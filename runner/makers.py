@@ -30,7 +30,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -177,6 +177,7 @@ def tokens_key(data: PlannedData) -> dict[str, JsonValue]:
     return {"tokenizer": data.tokenizer, "train": data.train_sha256}
 
 
+@lru_cache(maxsize=1024)  # a site asks for that of every execution
 def tokens_fingerprint(data: PlannedData) -> str:
     """SHA-256 over that."""
     return hashlib.sha256(to_json(tokens_key(data))).hexdigest()

@@ -149,6 +149,8 @@ def _value(value: Any) -> str:
         return _plain(value[:VALUE])
     if isinstance(value, bytes):
         return f"{len(value):,} bytes: {value[:64].hex(' ')}"
+    if not isinstance(value, dict | list | int | float | None):  # a time, say
+        return _plain(str(value)[:VALUE])
     return _plain(json.dumps(value, ensure_ascii=False, default=str)[:VALUE])
 
 
@@ -328,7 +330,7 @@ def shown(kind: str, files: Files) -> Shown:
 
 
 def _first(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200]
+    return str(error).strip().partition("\n")[0][:200].rstrip(".")
 
 
 def main() -> None:

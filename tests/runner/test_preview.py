@@ -91,10 +91,13 @@ def test_the_first_lines_are_shown_field_by_field(output: Output, name: str, dat
 
 
 def test_the_first_rows_of_a_parquet_file_are_shown_with_its_columns(output: Output) -> None:
-    shown = table(output, {"text": ["one", "two"], "raw": [b"\0", None], "n": [1, 2]}).decoded()
-    assert shown.records[0] == [("text", "one"), ("raw", "1 bytes: 00"), ("n", "1")]
+    at = pyarrow.array([1, None], pyarrow.timestamp("ns"))
+    shown = table(output, {"text": ["one", "two"], "raw": [b"\0", None], "at": at}).decoded()
+    assert shown.records[0][:2] == [("text", "one"), ("raw", "1 bytes: 00")]
+    assert shown.records[0][2][1].startswith("1970-01-01 00:00:00")
+    assert shown.records[1] == [("text", "two"), ("raw", "null"), ("at", "null")]
     assert shown.about == (
-        "2 rows in 1 row groups, with the columns text (string), raw (binary), n (int64)."
+        "2 rows in 1 row groups, with the columns text (string), raw (binary), at (timestamp[ns])."
     )
 
 
