@@ -72,17 +72,15 @@ def parts(files: Mapping[str, int]) -> list[Part]:
     """What of an output can be shown, by path: every token store, the first shard of each split,
     and texts. Pure."""
     found: dict[str, Part] = {}
-    stores = [path.removesuffix(STORE[2]) for path in files if path.endswith(STORE[2])]
-    stores = [top for top in stores if not top or top.endswith("/")]
-    for top in stores:
-        if all(f"{top}{name}" in files for name in STORE):
+    for path in files:
+        top = path.removesuffix(STORE[2])
+        if (top == "" or top.endswith("/")) and all(f"{top}{name}" in files for name in STORE):
             named = {name: f"{top}{name}" for name in STORE}
             found[top] = Part(top.rstrip("/") or "tokens", "tokens", named)
-    within = tuple(found)
-    seen = set()
+    stores, seen = frozenset(found), set()
     for path in sorted(files):
         kind = _kind(path)
-        if kind is None or (within and path.startswith(within)):
+        if kind is None or any(above in stores for above in _above(path)):
             continue
         of = PurePosixPath(path)
         split = of.parent / of.name.partition(".")[0]
@@ -91,6 +89,12 @@ def parts(files: Mapping[str, int]) -> list[Part]:
         seen.add((kind, split))
     order = ("tokens", "lines", "parquet", "text")
     return sorted(found.values(), key=lambda part: (order.index(part.kind), part.name))
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a file is in, each with its `/`, and "" for the top."""
+    yield ""
+    yield from (path[: at + 1] for at, x in enumerate(path) if x == "/")
 
 
 def _kind(path: str) -> Kind | None:

@@ -4,6 +4,7 @@ A page is drawn, and the store read for it, once, and again only when the output
 gone.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from bot.site.outputs import Output, outputs, pages_of
 from bot.site.templating import Look
 from runner import makers, preview, record, redact
 from runner.preview import Part, Preview
-from runner.store import BadName, Store, StoreFault
+from runner.store import BadName, Store
 
 MOST_FILES = 200  # of a page's table
 MOST_PARTS = 6  # that are decoded
+MOST_NAMED = 60  # inputs, and keys of its config
 SECONDS = 60.0  # in which a page's parts are decoded
 NAME = 160  # characters of a path
 
@@ -27,7 +29,7 @@ NAME = 160  # characters of a path
 def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
     """The pages."""
     every = outputs(facts)
-    there = {name: set(store.list(f"steps/{name}")) for name in {x.name for x in every.values()}}
+    there = {name: _listed(name, store) for name in {one.name for one in every.values()}}
     for path, one in every.items():
         made = _made_of(one, store) if one.fingerprint[:16] in there[one.name] else "gone"
         yield File(
@@ -43,13 +45,29 @@ def _told(one: Output) -> Iterator[record.Record | str]:
     yield from filter(None, (one.step, one.end, one.entry.plan.data))
 
 
+def _listed(name: str, store: Store) -> set[str]:
+    """The outputs of a function that are there. Jobs write in that folder, on a disk too."""
+    try:
+        return set(store.list(f"steps/{name}"))
+    except OSError:
+        return set()
+
+
 def _made_of(one: Output, store: Store) -> str:
     """What the output is made of and whether it is there, with a look at no file of it."""
     if one.end is None:  # no record has its digest, and few executions have different texts
-        return (store.peek(f"{one.place}/manifest.json") or b"").decode("utf-8", "replace")
-    where = store.at(one.end.folder) if one.end.folder else None
-    there = where.is_dir() if isinstance(where, Path) else True  # a bucket would be asked for each
-    return f"{one.end.output_sha256} {there}"
+        try:
+            said = store.peek(f"{one.place}/manifest.json", makers.MOST_WORD)
+        except OSError:
+            return "unreadable"
+        return (said or b"").decode("utf-8", "replace")
+    # A bucket would have to be asked for each.
+    return f"{one.end.output_sha256} {_is_there(store, one.end.folder)}"
+
+
+def _is_there(store: Store, folder: str) -> bool:
+    where = store.at(folder)
+    return os.path.isdir(where) if isinstance(where, Path) else True  # noqa: PTH112  raises nothing
 
 
 # ── What lies in the store ───────────────────────────────────────────────────────────────────
@@ -73,11 +91,10 @@ def find(one: Output, store: Store) -> Found:
         manifest = makers.said(store, one.name, one.fingerprint)
         if manifest is None:
             return Found(None)
-        where = store.at(manifest.folder)
-        if isinstance(where, Path) and not where.is_dir():
+        if not _is_there(store, manifest.folder):
             return Found(manifest, "its files have been removed, and this is what they were")
         makers.Made(store, manifest).verify(digests=False)
-    except (makers.BadOutput, StoreFault, BadName) as error:
+    except (makers.BadOutput, BadName, OSError) as error:
         return Found(manifest, _words(error, one, store))
     parts = preview.parts({path: of.bytes for path, of in manifest.files.items()})
     shown = tuple(_decoded(parts[:MOST_PARTS], one, manifest, store))
@@ -99,7 +116,7 @@ def _decoded(
             return
         try:
             yield part, preview.look(part, sizes, read, min(left, preview.SECONDS))
-        except (StoreFault, BadName) as error:
+        except (BadName, OSError) as error:
             yield part, Preview(why=_words(error, one, store))
 
 
@@ -122,13 +139,15 @@ def _page(path: str, one: Output, look: Look, store: Store) -> str:
     found = find(one, store)
     listed = sorted(found.manifest.files.items()) if found.manifest else []
     step = one.step
-    pages = pages_of(one.entry, step.needs) if step else {}
+    needs = step.needs[:MOST_NAMED] if step else ()
+    pages = pages_of(one.entry, needs) if step else {}
     return look.pages.get_template("data.html").render(
         root="../" * path.count("/"),
         one=one,
         entry=one.entry,
         step=step,
-        takes={name: pages.get(name) for name in step.needs} if step else {},
+        takes={name: pages.get(name) for name in needs},
+        config=list(step.config.items())[:MOST_NAMED] if step else [],
         found=found,
         listed=listed[:MOST_FILES],
         rest=listed[MOST_FILES:],

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -271,3 +272,16 @@ def test_a_page_is_drawn_out_of_a_bucket_by_ranges(tmp_path, monkeypatch):
         fake.trouble("download", "refused", status=503)
         with pytest.raises(StoreError):
             data.find(one, store)
+
+
+def test_a_folder_that_cannot_be_listed_or_read_stops_no_build(store, tmp_path):
+    plan = synthetic.plan()
+    synthetic.finish(store, synthetic.execution(plan, "2"), synthetic.PLAIN)
+    end = made(store, lines("a"))
+    execute(store, {"text": end})
+    place = f"steps/{makers.TOKENS}/{makers.tokens_fingerprint(plan.data)[:16]}/manifest.json"
+    store.path(place).mkdir(parents=True)  # a folder where a file should be
+    manifest = store.path(end.folder).parent / "manifest.json"
+    manifest.unlink()
+    os.mkfifo(manifest)
+    assert "It cannot be shown" in drawn_page(store, tmp_path).text
