@@ -78,7 +78,6 @@ def command(
             cluster=described,
             isolation=deployment.isolation(isolation, trust_approved_code),
             sweep_every=sweep.EVERY,
-            ray=ray,
             records_branch=records_branch,
         )
         ended = handle.work(reconciler, may_take=minutes * 60)

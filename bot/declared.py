@@ -111,6 +111,7 @@ class Declared:
                 source=Source(tree=tree, commit=head),
                 foretold=foretell.foretell(self._store, plan),
                 spread=self._past.spread(plan),
+                begun=self._past.begun(repository, plan),
                 other_design=self._past.other_design(repository, plan),
             )
         except BadExperiment as error:

@@ -71,10 +71,8 @@ class Pull:
     open: bool
     draft: bool
     base_ref: str = ""  # the branch that it is to be merged into
-    head_ref: str = ""
     head_repository: int | None = None  # None: it was removed
     merged: bool = False
-    locked: bool = False  # its thread takes no comments
     to_default: bool = False  # its base is the default branch
 
 
@@ -110,6 +108,7 @@ class Finding:
     source: Source | None = None
     foretold: Forecasts = field(default_factory=lambda: Forecasts({}, {}))  # of its arms
     spread: Spread | None = None  # between seeds of such runs, as far as the lab knows
+    begun: str = ""  # the execution that had begun all that was predicted before that was sealed
     other_design: str = ""  # the execution that has sealed another one under its preregistration
     entered: tuple[EnteredFile, ...] = ()  # results files that it brings
 
@@ -164,7 +163,7 @@ class Push:
 
     at: datetime
     after: str  # full SHA
-    before: str = ""
+    before: str = ""  # nothing reads it, but deliveries on record have it
 
 
 @dataclass(frozen=True)

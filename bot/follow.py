@@ -27,7 +27,15 @@ def rules(thread: Thread) -> Iterator[Action]:
             if ran.result:
                 yield from _result(thread, ran)
         elif ran.result and ran.result.state in ("done", "failed"):
-            yield Say(f"verdict.{ran.execution.id}", words.verdict(thread, ran))
+            yield from _verdict(thread, ran)
+
+
+def _verdict(thread: Thread, ran: Ran) -> Iterator[Say]:
+    """The answer, for the issue that asked."""
+    key = f"verdict.{ran.execution.id}"
+    if key not in thread.said:
+        asked = thread.registration(thread.id.number)
+        yield Say(key, words.verdict(thread, ran, asked.earlier if asked else {}))
 
 
 def ongoing(thread: Thread) -> Iterator[Drive]:

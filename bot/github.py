@@ -86,10 +86,8 @@ class GitHub(Branches):
             open=found["state"] == "open",
             draft=bool(found["draft"]),
             base_ref=found["base"]["ref"],
-            head_ref=found["head"]["ref"],
             head_repository=_id(found["head"]["repo"]),
             merged=bool(found["merged"]),
-            locked=bool(found["locked"]),
             to_default=found["base"]["ref"] == found["base"]["repo"]["default_branch"],
         )
 

@@ -18,7 +18,6 @@ from bot import heard, intake, logs, webhook
 from bot.reconcile import Reconciler
 from runner.store import Store
 
-MAY_TAKE = 300.0  # seconds of work in one invocation
 WAIT_TO_LEAD = 60.0  # seconds; a leader that is gone is noticed within 45
 # Actions' name for events, where it is another one than that of deliveries.
 EVENTS = {"pull_request_target": "pull_request"}
@@ -90,7 +89,7 @@ def keep(store: Store, event: Event, repository: int) -> None:
 def work(
     reconciler: Reconciler,
     *,
-    may_take: float = MAY_TAKE,
+    may_take: float,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Ended:

@@ -164,10 +164,13 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
     if len(document.value) > MOST_PREDICTIONS:
         problems.append(f"`{label}` has more than {MOST_PREDICTIONS} entries.")
         return ()
-    found = []
+    found: list[Prediction] = []
     for index, entry in enumerate(document.value):
         try:
             prediction = _prediction(entry)
+            if _about(prediction) in map(_about, found):
+                line = document.line((index,))
+                problems.append(f"`{label}`, line {line}: an entry above says that; say it once.")
             found.append(prediction)
             for (key, *place), name in _names(prediction):
                 if not re.fullmatch(ARM_NAME, name):
@@ -182,6 +185,11 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
             line = document.line((index, "expect"))
             problems.append(f"`{label}`, line {line}: `expect`: {error}")
     return tuple(found)
+
+
+def _about(prediction: Prediction) -> Prediction:
+    """What it says, however sure it is: a sure thing said twice would count twice."""
+    return prediction.model_copy(update={"confidence": 0.5})
 
 
 def _names(prediction: Prediction) -> Iterator[tuple[yaml12.Path, str]]:

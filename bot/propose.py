@@ -113,6 +113,7 @@ def _proposed(thread: Thread, pull: Pull, found: Finding) -> Write:
         no_forecast=found.foretold.without,
         spread=found.spread,
         other_design=found.other_design,
+        begun=found.begun,
     )
     return Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 

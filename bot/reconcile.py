@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from bot import aside, follow, heard, logs, metrics, notices, restore, sweep
 from bot.act import Actor
@@ -57,6 +57,10 @@ class _Blamed(Exception):
     """A look at some deliveries failed, and that may be their doing."""
 
 
+class Ray(drive.Launcher, restore.Jobs, Protocol):
+    """Where attempts run, and the list of them."""
+
+
 class Reconciler:
     """Makes GitHub and the records agree."""
 
@@ -64,14 +68,13 @@ class Reconciler:
         self,
         store: Store,
         github: GitHub,
-        launcher: drive.Launcher,
+        ray: Ray,
         *,
         cluster: Described | None = None,
         site: str = "",
         isolation: Isolated = "",
         on_records: Callable[[], None] = lambda: None,
         sweep_every: timedelta | None = None,
-        ray: restore.Jobs | None = None,
         records_branch: bool = False,
         key: Key | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -81,15 +84,15 @@ class Reconciler:
         experiment's own runs in; without one it is refused. `site` is the address of the lab's own
         pages, which comments link to. `on_records` is called when facts were added, to redraw what
         is derived from them. With `sweep_every`, GitHub's lists are looked through for what was
-        missed; with `ray`, Ray's for what no record names. With `records_branch`, the records of
-        what has ended are copied to a branch; with a `key`, signed files as well."""
+        missed, and Ray's for what no record names. With `records_branch`, the records of what has
+        ended are copied to a branch; with a `key`, signed files as well."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
         leases = LeaseWatch(store, monotonic)
-        self._observer = Observer(store, github, launcher, leases, turns, site, isolation)
+        self._observer = Observer(store, github, ray, leases, turns, site, isolation)
         self._asked = Asked(store, github, turns)
-        self._actor = Actor(store, github, launcher)
+        self._actor = Actor(store, github, ray)
         self._pace = Pace()
         github.on_write = self._pace.wrote
         self._witness = Witness(store, github, self._pace, key, on=records_branch)

@@ -102,7 +102,6 @@ def create_app(settings: Settings) -> FastAPI:
         site=settings.site,
         on_records=rebuild,
         sweep_every=sweep.EVERY,
-        ray=ray,
         records_branch=settings.records_branch,
         key=settings.key,
     )

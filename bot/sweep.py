@@ -217,9 +217,9 @@ class Sweeper:
         store: Store,
         github: GitHub,
         every: timedelta | None,
-        ray: restore.Jobs | None = None,
+        ray: restore.Jobs,
     ) -> None:
-        """Without `every`, it never sweeps. With `ray`, its jobs are looked through as well."""
+        """Without `every`, it never sweeps. The jobs of `ray` are looked through as well."""
         self._store = store
         self._github = github
         self._ray = ray
@@ -232,8 +232,7 @@ class Sweeper:
         if self._every is None or (self._next and moment < self._next):
             return []
         self._next = moment + self._every
-        if self._ray is not None:
-            restore.stop_orphans(self._store, self._ray)
+        restore.stop_orphans(self._store, self._ray)
         try:
             return once(self._store, self._github, moment)
         except (Later, Refused) as error:

@@ -157,6 +157,7 @@ def _signed(
     store: Store, execution: record.Execution, key: Key | None
 ) -> Iterator[tuple[str, bytes]]:
     """The lab's word on seal, plan and receipt, and the public keys to verify it with."""
+    key = signing.in_force(store, key)
     keys = dict.fromkeys([*([key.public] if key else []), *signing.public_keys(store)])
     if keys:
         yield "keys.json", signing.published(keys)

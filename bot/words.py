@@ -477,12 +477,13 @@ def _receipt(ran: Ran) -> dict[str, str]:
     return training[-1].receipt if training else {}
 
 
-def verdict(thread: Thread, ran: Ran) -> str:
-    """How the predictions came out, for the issue that made them."""
+def verdict(thread: Thread, ran: Ran, earlier: Mapping[str, str] | None = None) -> str:
+    """How the predictions came out, for the issue that made them. `earlier` as a `Registration` has
+    it."""
     if ran.result is None or thread.seal is None:
         raise AssertionError(f"{ran.execution.id} has no result or no seal")
     outcomes = tuple(one.outcome for one in thread.executions)
-    registration = Registration(thread.seal, thread.edits, outcomes)
+    registration = Registration(thread.seal, thread.edits, outcomes, earlier or {})
     return _say(
         "verdict",
         link=page(ran, thread.site),
@@ -505,6 +506,8 @@ def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
         return {"review": None, "deviations": (), "beside": ""}
     weighed = review.of(ran.execution.id)
     again = "Run again: " if review.counted and not weighed.counts else ""
+    if preregistered.KNOWN in weighed.why_not:
+        again = "Begun before the seal: "
     return {
         "review": review,
         "weighed": weighed,

@@ -2,7 +2,8 @@
 
 Counted are the products of matrices and convolutions, a multiply and an add as 2, and 3 for each
 exponential of a softmax, as `flops.forward_flops_per_token` counts them; of the lab's own models
-the trace gives the same figure. A loop counts as often as it runs; one whose end depends on data
+the trace gives the same figure. Work of which a trace shows no product is refused, not taken as
+none. A loop counts as often as it runs; one whose end depends on data
 is refused, and of two branches the dearer one counts. A masked score counts like any other, so a
 sliding window saves nothing here unless the model leaves the products out.
 """
@@ -15,6 +16,15 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from engine.model import Model
+
+UNCOUNTED = {  # calls of other code, and algorithms whose products no trace shows
+    *("pallas_call", "tpu_custom_call", "custom_call", "ffi_call"),
+    *("fft", "cholesky", "lu", "qr", "geqrf", "householder_product", "triangular_solve"),
+    *("tridiagonal_solve", "tridiagonal", "eig", "eigh", "svd", "schur", "hessenberg"),
+}
+# Of a primitive's name: products of another kind than the ones that are known here (of sparse or
+# scaled matrices, a fused attention), and host code whose answer is gone on with.
+TELLING = ("dot", "matmul", "matmat", "matvec", "pure_callback", "io_callback")
 
 
 class Uncountable(ValueError):
@@ -52,6 +62,11 @@ def _of(equation: core.JaxprEqn) -> int:
         kernel, numbers = _shape(equation.invars[1]), given["dimension_numbers"]
         outputs = kernel[numbers.rhs_spec[0]]
         return 2 * _size(equation.outvars[0]) * (math.prod(kernel) // outputs)
+    if name == "ragged_dot_general":
+        # Each row of the left side meets the one matrix of its group: of experts, the active one.
+        contracted, _ = given["ragged_dot_dimension_numbers"].dot_dimension_numbers[0]
+        left = _shape(equation.invars[0])
+        return 2 * _size(equation.outvars[0]) * math.prod(left[axis] for axis in contracted)
     if name in ("exp", "exp2"):
         return 3 * _size(equation.outvars[0])
     if name == "scan":
@@ -66,7 +81,9 @@ def _of(equation: core.JaxprEqn) -> int:
     if name == "cond":
         return max(count(branch.jaxpr) for branch in given["branches"])
     inside = [found for value in given.values() for found in _jaxprs(value)]
-    if name in ("pallas_call", "tpu_custom_call", "custom_call", "ffi_call", "pure_callback"):
+    if name == "shard_map":  # its trace is that of one device's share
+        return int(given["mesh"].size) * sum(count(found) for found in inside)
+    if name in UNCOUNTED or any(part in name for part in TELLING):
         raise Uncountable(f"what `{name}` does cannot be counted; write it in jax.numpy")
     if name in ("custom_jvp_call", "custom_vjp_call"):  # the others are its derivatives
         inside = inside[:1]

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from engine import flops
 from engine.config import ModelConfig
-from runner import makers, step_runs
+from runner import makers, record, step_runs
+from runner.analysis import entered
 from runner.hardware import KINDS
 from runner.record import EnteredRun, Evaluated, Execution, Plan, PlannedStep, StepEnd
 from runner.store import Store
@@ -39,7 +40,7 @@ def runs(
         seconds, hardware, measured = _measured(store, execution, ends, name, attempts_seconds)
         price = KINDS[step.resources.kind].price
         count = step.resources.count
-        arm, seed = _arm(name, step)
+        arm, seed = entered.run_of(name, step)
         tokens, parameters, model_flops = _counted(step, score)
         found.append(
             EnteredRun(
@@ -62,12 +63,6 @@ def runs(
             )
         )
     return tuple(found)
-
-
-def _arm(name: str, step: PlannedStep) -> tuple[str, int]:
-    step_name, _, label = name.partition("/")
-    parts = [part for part in label.split(",") if not part.startswith("seed=")]
-    return ",".join(filter(None, parts)) or step_name, int(step.config["seed"])
 
 
 def _scores(
@@ -143,6 +138,8 @@ def _seconds(
 ) -> tuple[float | None, str]:
     if end is None or end.seconds is None or end.state == "failed":
         return None, ""
+    if end.state == "cached" and (words := _on_other_devices(store, step, end.by)):
+        return None, words
     lost = [
         start.by
         for start, ended in makers.history(store, step.store, step.fingerprint)[:-1]
@@ -153,6 +150,20 @@ def _seconds(
     if end.state == "made" and set(lost) == {execution.id}:
         return max(attempts, end.seconds), INTERRUPTED
     return None, ELSEWHERE
+
+
+def _on_other_devices(store: Store, step: PlannedStep, by: str) -> str:
+    """Why the seconds that another execution took for a step are not those of the devices that the
+    step names: they are no part of its fingerprint. Empty where they are."""
+    maker = record.read(store, f"executions/{by}/execution", Execution)
+    made = maker.plan.steps.values() if maker else ()
+    of = next((one for one in made if one.fingerprint == step.fingerprint), None)
+    if of is None:
+        return f"its cost is not known: which devices {by or 'its maker'} had is not on record"
+    if of.resources == step.resources:
+        return ""
+    had = f"{of.resources.count} × {of.resources.kind}"
+    return f"its cost is not known: {by} made it on {had}, and not on what is declared here"
 
 
 def _peak(step: PlannedStep) -> float:

@@ -4,6 +4,7 @@ differed in such runs as are planned. Read from the store; nothing is changed.
 Each execution is read once, and of the many only those of use are read whole.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,6 +35,7 @@ class _Known:
     at: datetime
     asked: tuple[int, int] | None  # repository and issue of its preregistration
     scored: tuple[str, int] | None  # digest of the text and tokens that its figures are of
+    runs: frozenset[str]  # by `preregistered.same_run`
 
 
 class Past:
@@ -52,17 +54,44 @@ class Past:
             return None
         numbers = sorted(int(name) for name in record.names(self._store, folder))
         self._look()
+        outcomes = tuple(
+            self._outcome(id)
+            for id, known in self._known.items()
+            if known.asked == (repository, issue)
+        )
         return Registration(
             seal=seal,
             edits=tuple(
                 record.require(self._store, f"{folder}/{n}", Edit) for n in numbers if n > 1
             ),
-            outcomes=tuple(
-                self._outcome(id)
-                for id, known in self._known.items()
-                if known.asked == (repository, issue)
-            ),
+            outcomes=outcomes,
+            earlier=self._earlier(seal, [one.execution.plan for one in outcomes]),
         )
+
+    def begun(self, repository: int, plan: Plan) -> str:
+        """The execution that had begun what all of the plan's predictions are about before these
+        were sealed; empty where none had."""
+        issue = plan.preregistration
+        found = self.registration(repository, issue) if issue is not None else None
+        if found is None or not plan.predictions:
+            return ""
+        earlier = self._earlier(found.seal, [plan])
+        seen = preregistered.known(Registration(found.seal, earlier=earlier), plan)
+        return next(iter(earlier.values())) if len(seen) == len(plan.predictions) else ""
+
+    def _earlier(self, seal: Preregistration, plans: Sequence[Plan]) -> dict[str, str]:
+        """The runs of these that had been begun before the seal, and which execution did."""
+        mine = {run for plan in plans for run in preregistered.same_run(plan).values()}
+        begun: dict[str, tuple[datetime, str]] = {}
+        for at, id in sorted((known.at, id) for id, known in self._known.items()):
+            runs = mine & self._known[id].runs - begun.keys()
+            if at < seal.at and runs and not self._voided(id):
+                begun |= dict.fromkeys(runs, (at, id))
+        return preregistered.begun_before(seal, plans, begun)
+
+    def _voided(self, id: str) -> bool:
+        result = self._result(id)
+        return result is not None and result.state == "voided"
 
     def other_design(self, repository: int, plan: Plan) -> str:
         """The execution that has sealed another design than the plan's; empty where none has."""
@@ -94,7 +123,8 @@ class Past:
             if id not in self._known and (found := self._execution(id)):
                 origin, issue = found.origin, found.plan.preregistration
                 asked = (origin.repository, issue) if origin and issue is not None else None
-                self._known[id] = _Known(found.at, asked, _scored(found.plan))
+                runs = frozenset(preregistered.same_run(found.plan).values())
+                self._known[id] = _Known(found.at, asked, _scored(found.plan), runs)
 
     def _execution(self, id: str) -> Execution | None:
         return record.read(self._store, f"executions/{id}/execution", Execution)

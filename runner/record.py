@@ -338,6 +338,7 @@ class PlanRecord(Record):
     no_forecast: dict[str, str] = since({})  # why of these arms there is none
     spread: Spread | None = since(None)  # of such runs, as it was known then
     other_design: str = since("")  # the execution that had sealed another one under its issue
+    begun: str = since("")  # the execution that had begun its runs before their issue was sealed
 
 
 class Narrowing(Record):

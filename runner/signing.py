@@ -14,6 +14,7 @@ is on the site is signed again each time that the site is drawn.
 import base64
 import binascii
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,9 +43,10 @@ from runner.record import (
     run_name,
     write,
 )
-from runner.store import Store, to_json
+from runner.store import Store, once, to_json
 
 Kind = Literal["seal", "plan", "receipt"]
+log = logging.getLogger(__name__)
 WHAT = "regatta signed record 1"
 ONLY_OWNER = 0o600
 
@@ -146,8 +148,11 @@ def read_key(path: Path) -> Key:
 
 
 def keep(store: Store, key: Key, at: datetime) -> None:
-    """Put the public key among those that the lab has signed with."""
+    """Put the public key among those that the lab has signed with. Raises BadKey for one that was
+    revoked."""
     path = f"keys/{key.id}"
+    if revoked(store, key.id):
+        raise BadKey(f"the key {key.id} is revoked; `regatta key new` makes another one")
     if read(store, path, PublicKey) is None:
         write(store, path, PublicKey(id=key.id, ed25519=_base64(key.public), at=at))
 
@@ -157,6 +162,21 @@ def revoke(store: Store, id: str, at: datetime) -> None:
     if read(store, f"keys/{id}", PublicKey) is None:
         raise BadKey(f"the records know no key {id}")
     write(store, f"keys/{id}.revoked", Revoked(at=at))
+
+
+def revoked(store: Store, id: str) -> bool:
+    """Whether this key is the lab's no more."""
+    return read(store, f"keys/{id}.revoked", Revoked) is not None
+
+
+def in_force(store: Store, key: Key | None) -> Key | None:
+    """The key, if there is one and it is not revoked: then nothing is signed, and that is said."""
+    if key and revoked(store, key.id):
+        log.warning(
+            "the key %s is revoked, so that nothing is signed; start with a new one", key.id
+        )
+        return None
+    return key
 
 
 def public_keys(store: Store) -> list[bytes]:
@@ -250,7 +270,7 @@ def verify(content: bytes, keys: Mapping[str, bytes]) -> Verified:
 
 def _read(content: bytes) -> dict[str, Any]:
     try:
-        file = json.loads(content)
+        file = json.loads(content, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise Forged(f"it is no JSON: {error}") from error
     if not isinstance(file, dict) or file.get("what") != WHAT:
@@ -258,11 +278,11 @@ def _read(content: bytes) -> dict[str, Any]:
     if file.keys() != FIELDS:
         odd = ", ".join(sorted(file.keys() ^ FIELDS))
         raise Forged(f"it has fields too many or too few: {odd}")
-    if file["kind"] not in KINDS:
-        raise Forged(f"kind: {file['kind']!r} is nothing that a lab signs")
-    for field in ("path", "sha256", "key", "signature"):
+    for field in ("kind", "path", "sha256", "key", "signature"):
         if not isinstance(file[field], str):
             raise Forged(f"{field} is no text")
+    if file["kind"] not in KINDS:
+        raise Forged(f"kind: {file['kind']!r} is nothing that a lab signs")
     return file
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from runner import faults
 from runner.files import ELSEWHERE, Disk, Files, Split, in_words
@@ -310,6 +310,17 @@ def to_json(value: object) -> bytes:
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
     return text.encode() + b"\n"
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads(…, object_pairs_hook=once)`: refuses a key that stands twice, of which one
+    reader takes the first and another the last. Raises ValueError."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:100]!r} stands twice")
+        found[key] = value
+    return found
 
 
 def _kind(name: str) -> str:

@@ -18,7 +18,7 @@ from statistics import fmean
 from bot.site import memory
 from bot.site.files import made_from
 from bot.site.memory import Facts, Memory
-from runner import foretell, record, reproduce
+from runner import foretell, record
 from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
@@ -90,8 +90,7 @@ class Entry:
         """Its rows on the track that it enters."""
         if self.result is None:
             return []
-        same = [replay.how in reproduce.GOOD for replay in self.replays]
-        return entered.rows(self.execution, self.result, replayed=bool(same) and all(same))
+        return entered.rows(self.execution, self.result, self.replays)
 
     @property
     def has_figures(self) -> bool:
@@ -250,15 +249,31 @@ class Lab:
 def reviews(entries: Iterable[Entry]) -> dict[tuple[int, int], Review]:
     """Of each preregistration, by repository and issue, what counts under it."""
     asked: dict[tuple[int, int], list[Entry]] = defaultdict(list)
-    for entry in entries:
+    every = list(entries)
+    for entry in every:
         if entry.seal:
             asked[entry.seal.repository, entry.seal.issue].append(entry)
     found = {}
+    begun = _begun(
+        every, max((one[0].seal.at for one in asked.values() if one[0].seal), default=None)
+    )
     for key, under in asked.items():
         seal, edits = under[0].seal, under[0].edited
         if seal:
             outcomes = tuple(entry.outcome for entry in under)
-            found[key] = preregistered.review(Registration(seal, edits, outcomes))
+            earlier = preregistered.begun_before(seal, [entry.plan for entry in under], begun)
+            found[key] = preregistered.review(Registration(seal, edits, outcomes, earlier))
+    return found
+
+
+def _begun(entries: Iterable[Entry], until: datetime | None) -> dict[str, tuple[datetime, str]]:
+    """When and by which execution each run was first begun, of those that were until then."""
+    found: dict[str, tuple[datetime, str]] = {}
+    begun = ((one.execution.at, one.execution.id, one) for one in entries if one.state != "voided")
+    for at, id, entry in sorted(begun, key=lambda one: one[:2]):
+        if until and at < until:
+            for run in preregistered.same_run(entry.plan).values():
+                found.setdefault(run, (at, id))
     return found
 
 

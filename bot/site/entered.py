@@ -2,7 +2,8 @@
 
 They have no rank, since nobody but their authors has seen them come about, and they are on other
 text than the lab's. A row is reproduced once an execution of the experiment that came with it, at
-the same commit, has an arm of as many parameters whose figure is the same within 1 %.
+the same commit, has an arm of as many parameters, and of as many tokens and the same figure within
+1 %. Its time and its FLOPs stay its author's word.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from bot.site.files import File, made_from
 from bot.site.memory import listed
 from bot.site.templating import Look
 from runner import entries
+from runner.analysis import entered as judged
 from runner.analysis import speedrun
 from runner.analysis.speedrun import Finding
 from runner.analysis.tracks import Tier
@@ -30,6 +32,7 @@ class Ours:
     execution: str
     arm: str
     parameters: int | None
+    tokens: int  # of one run
     bpb: float  # mean over its seeds
 
     @property
@@ -55,7 +58,8 @@ class Row:
                 one
                 for one in self.ours
                 if one.parameters == run.model_size
-                and abs(one.bpb - run.bpb) <= speedrun.CLOSE * abs(run.bpb)
+                and _same(one.tokens, run.total_tokens)
+                and _same(one.bpb, run.bpb)
             ),
             None,
         )
@@ -64,6 +68,10 @@ class Row:
     def tier(self) -> Tier:
         """Who has seen it come about."""
         return "reproduced" if self.same else "self-reported"
+
+
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= speedrun.CLOSE * abs(other)
 
 
 def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
@@ -109,13 +117,13 @@ def _ours(entry: Entry) -> Iterator[Ours]:
     competed = entry.result.entered if entry.result else ()
     for arm in dict.fromkeys(run.arm for run in competed):
         runs = [run for run in competed if run.arm == arm]
-        figures = [run.evaluated.bpb for run in runs if run.evaluated and not run.void]
+        figures = [run.evaluated.bpb for run in runs if run.evaluated and not judged.void(run)]
         if len(figures) == len(runs):
-            yield Ours(name, arm, runs[0].parameters, fmean(figures))
+            yield Ours(name, arm, runs[0].parameters, runs[0].tokens, fmean(figures))
     for arm, planned in entry.plan.arms.items() if not competed else ():
         mean = entry.summary(arm).mean
         if mean is not None:
-            yield Ours(name, arm, planned.parameters, mean)
+            yield Ours(name, arm, planned.parameters, planned.tokens, mean)
 
 
 def _twin(row: Row) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from scipy.stats import binomtest
 
 from bot.site.board import Entry, reviews
 from runner import foretell, record
+from runner.analysis import preregistered
 from runner.analysis.calibration import Calibration, calibration
 
 
@@ -44,10 +45,15 @@ def forecasts(entries: Iterable[Entry]) -> list[Forecast]:
         if entry.seal is None or entry.result is None or entry.result.state != "done":
             continue
         review = asked[entry.seal.repository, entry.seal.issue]
-        why = review.of(entry.execution.id).why_not
+        weighed = review.of(entry.execution.id)
         found += [
-            Forecast(entry, entry.seal.author.login, verdict, why)
-            for verdict in entry.result.verdicts
+            Forecast(
+                entry,
+                entry.seal.author.login,
+                verdict,
+                weighed.why_not or (preregistered.KNOWN if n in weighed.known else ""),
+            )
+            for n, verdict in enumerate(entry.result.verdicts)
         ]
     return found[::-1]
 

@@ -32,6 +32,7 @@ from bot.site.files import File, is_site, made_from, put
 from bot.site.memory import Memory
 from bot.site.templating import HERE, look
 from bot.site.twins import leaderboard
+from runner import signing
 from runner.signing import Key
 from runner.store import Store, to_json
 
@@ -71,6 +72,7 @@ def build(
     _check(out, repository_url)
     remembered = remembered or Memory(out)
     facts = read_lab(store, remembered)
+    key = signing.in_force(store, key)
     drawn = put(files(facts, store, lab, repository_url, key, live), out)
     remembered.keep()
     rows = sum(len(group.rows) for group in facts.groups)

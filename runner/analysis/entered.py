@@ -5,12 +5,13 @@ experiment's own they are those of the trace that was scored, as its own process
 the tokens; so such rows are ranked by the hardware FLOPs that were measured from outside.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from runner import reproduce
 from runner.analysis import speedrun, tracks
 from runner.analysis.tracks import On, Row, Tier, Track
-from runner.record import EnteredRun, Execution, Plan, PlannedStep, Result
+from runner.record import EnteredRun, Execution, Plan, PlannedStep, Replayed, Result
 
 BY_FORMULA = "by formula"
 BY_TRACE = "3 × the traced forward pass that was scored × tokens, as the model's own process says"
@@ -59,18 +60,36 @@ def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str,
     return tuple(said)
 
 
-def rows(execution: Execution, result: Result, *, replayed: bool = False) -> list[Row]:
-    """The rows of an execution that has ended, one for each arm."""
+def run_of(name: str, step: PlannedStep) -> tuple[str, int]:
+    """The (arm, seed) of a `train` step, of the experiment's own code or not."""
+    step_name, _, label = name.partition("/")
+    parts = [part for part in label.split(",") if not part.startswith("seed=")]
+    return ",".join(filter(None, parts)) or step_name, int(step.config["seed"])
+
+
+def rows(execution: Execution, result: Result, replays: Iterable[Replayed] = ()) -> list[Row]:
+    """The rows of an execution that has ended, one for each arm. An arm is replayed where a stretch
+    of one of its runs was, and each came to the same."""
     entered = execution.plan.speedrun
     if entered is None:
         return []
     arms: dict[str, list[EnteredRun]] = {}
     for run in result.entered:
         arms.setdefault(run.arm, []).append(run)
-    tier: Tier = "reproduced" if execution.origin else "replayed" if replayed else "self-reported"
+    same: dict[str, bool] = {}
+    for replay in replays:
+        if step := execution.plan.steps.get(replay.run):
+            arm, _ = run_of(replay.run, step)
+            same[arm] = same.get(arm, True) and replay.how in reproduce.GOOD
+
+    def tier(arm: str) -> Tier:
+        if execution.origin:
+            return "reproduced"
+        return "replayed" if same.get(arm) else "self-reported"
+
     return [
-        _row(execution, result.at, tier, sorted(runs, key=lambda run: run.seed))
-        for runs in arms.values()
+        _row(execution, result.at, tier(arm), sorted(runs, key=lambda run: run.seed))
+        for arm, runs in arms.items()
     ]
 
 
@@ -111,22 +130,29 @@ def _all(runs: Sequence[EnteredRun], key: str) -> tuple[float, ...]:
     return () if None in found else tuple(float(value) for value in found)
 
 
+def void(run: EnteredRun) -> str:
+    """Why the figure of a run is not believed; empty if it is, or if there is none."""
+    if run.evaluated is None:
+        return ""
+    if run.own and not run.isolated:
+        return (
+            "code of the experiment's own ran without isolation, so that its figures are its own "
+            "word"
+        )
+    if run.void:
+        return run.void
+    if run.own_model and run.evaluated.examined is None:
+        return "its model was not asked again with no more than what comes before"
+    return run.evaluated.examined.void if run.evaluated.examined else ""
+
+
 def _void(runs: Sequence[EnteredRun]) -> str:
     for run in runs:
         where = f"seed {run.seed}: "
         if run.evaluated is None:
             return f"{where}it has no figure ({run.why or 'it did not end'})"
-        if run.own and not run.isolated:
-            return (
-                f"{where}code of the experiment's own ran without isolation, so that its figures "
-                "are its own word"
-            )
-        if run.void:
-            return where + run.void
-        if run.own_model and run.evaluated.examined is None:
-            return f"{where}its model was not asked again with no more than what comes before"
-        if run.evaluated.examined and run.evaluated.examined.void:
-            return where + run.evaluated.examined.void
+        if words := void(run):
+            return where + words
     return ""
 
 

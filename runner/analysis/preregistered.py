@@ -6,15 +6,23 @@ seals nothing, if nothing else was begun meanwhile: then nobody has seen a figur
 the first execution that was complete counts, and the sealed design's alone decides about the
 predictions. What came later is shown beside it: else one could run again, or otherwise, until the
 answer is the one that was hoped for. All of this follows from the records and is stored nowhere.
+
+A run that was begun before the seal, under whatever plan, is no forecast's: who predicts what comes
+of it may have seen it. A prediction of which every run is one of these scores nothing, and where
+all are such the execution does not count.
 """
 
+import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from runner import graph, provenance, record
+from runner.analysis.forecast import SAVING
+from runner.analysis.scored import scored_on
 from runner.analysis.text_diff import bounded, text_diff
 from runner.analysis.verdicts import Figures
 from runner.figures import percent
@@ -22,6 +30,7 @@ from runner.figures import percent
 RUN_AGAIN = "run again"
 EXPLORATORY = "exploratory: another design than the sealed one"
 OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
+KNOWN = "its runs had been begun before the seal"
 MOST_NAMED = 6  # runs without a figure
 
 
@@ -61,6 +70,8 @@ class Registration:
     seal: record.Preregistration
     edits: tuple[record.Edit, ...] = ()  # of the issue, after the seal
     outcomes: tuple[Outcome, ...] = ()
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """Of the runs that had been begun before the seal, by `same_run`, the execution that did."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,9 @@ class Weighed:
     outcome: Outcome
     why_not: str  # empty: it is what counts for the predictions
     exploratory: bool  # of another design than the sealed one
+    known: frozenset[int] = (
+        frozenset()
+    )  # predictions, from 0, whose runs were begun before the seal
 
     @property
     def counts(self) -> bool:
@@ -107,7 +121,10 @@ class Review:
         for one in self.weighed:
             result = one.outcome.result
             outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
-            lines.append(f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} {outcomes}")
+            known = sorted(one.known)
+            lines.append(
+                f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} {outcomes} {known}"
+            )
         return "\n".join([*edits, *lines])
 
     def of(self, execution: str) -> Weighed:
@@ -122,6 +139,7 @@ class Review:
         """All that is not as it was sealed where this execution is concerned."""
         outcome = self.of(execution).outcome
         found = [_edits(self.registration), _predictions(self.registration, outcome.execution.plan)]
+        found.append(_begun(self.registration, self.of(execution)))
         if self.sealed:
             found.append(_design(self.sealed, outcome.execution))
         found += [Deviation(sentence) for sentence in outcome.execution.deviations]
@@ -139,13 +157,16 @@ def review(registration: Registration) -> Review:
     for one in ordered:
         other = sealed is not None and not same_design(sealed.plan, one.execution.plan)
         why = [EXPLORATORY] if other else []
+        seen = known(registration, one.execution.plan)
         if one.execution.plan.predictions != predicted:
             why.append(OTHERWISE_JUDGED)
+        elif predicted and len(seen) == len(predicted):
+            why.append(KNOWN)
         elif not one.complete:
             why.append(_incomplete(one))
         elif one.execution.id not in first:
             why.append(RUN_AGAIN)
-        weighed.append(Weighed(one, ", ".join(why), other))
+        weighed.append(Weighed(one, ", ".join(why), other, seen))
     return Review(registration, sealed, tuple(weighed))
 
 
@@ -153,8 +174,10 @@ def _seals(one: Outcome, approved: list[Outcome]) -> bool:
     """Whether the design of this execution is sealed, if it is the first that does."""
     if one.result is None or one.state != "voided":
         return True
-    begun = [x.execution.at for x in approved if x.state != "voided"]
-    return any(at <= one.result.at for at in begun)
+    then = one.result.at
+    # As it was known then: what was queued and is voided later must not change what was sealed.
+    begun = [x for x in approved if x.state != "voided" or (x.result and x.result.at > then)]
+    return any(x.execution.at <= then for x in begun)
 
 
 def _first_complete(outcomes: Iterable[Outcome]) -> set[str]:
@@ -181,6 +204,52 @@ def _when(execution: record.Execution) -> tuple[Any, ...]:
     """The order of approvals: those of one moment as their commands stand in the thread."""
     command = execution.origin.approval.rpartition("/")[2] if execution.origin else ""
     return execution.at, [int(number) for number in re.findall(r"\d+", command)], execution.id
+
+
+def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
+    """{(arm, seed): a digest that is the same for runs that come to the same}: equal models,
+    recipes and seeds on the same text, scored alike, whatever plan they are in."""
+    found, trained = {}, plan.trained()
+    of = scored_on(plan)
+    scored = f"{of.validation_sha256} {of.eval_tokens}" if of else ""
+    alike = {
+        name: f"{arm.model.model_dump_json()}\n{arm.train.model_dump_json(exclude=SAVING)}"
+        for name, arm in plan.arms.items()
+    }
+    for arm, seed in plan.runs():
+        step = plan.steps.get(trained.get((arm, seed), ""))
+        texts = [plan.data.train_sha256] if plan.data else []
+        texts += (
+            sorted(text for made in step.inputs.values() for text in made.values()) if step else []
+        )
+        whole = f"{alike.get(arm, arm)}\n{seed}\n{texts}\n{scored}"
+        found[arm, seed] = hashlib.sha256(whole.encode()).hexdigest()
+    return found
+
+
+def begun_before(
+    seal: record.Preregistration,
+    plans: Iterable[record.Plan],
+    begun: Mapping[str, tuple[datetime, str]],
+) -> dict[str, str]:
+    """`Registration.earlier` of runs in these plans, given when and by which execution each run
+    was first begun."""
+    runs = {run for plan in plans for run in same_run(plan).values()}
+    found = {run: begun[run] for run in runs & begun.keys()}
+    return {run: id for run, (at, id) in found.items() if at < seal.at}
+
+
+def known(registration: Registration, plan: record.Plan) -> frozenset[int]:
+    """The plan's predictions of which all runs had been begun before the seal."""
+    if not registration.earlier:
+        return frozenset()
+    runs = same_run(plan)
+    late = {arm for (arm, _), run in runs.items() if run not in registration.earlier}
+    return frozenset(
+        n
+        for n, prediction in enumerate(plan.predictions)
+        if not late & set(prediction.arms) and {arm for arm, _ in runs} >= set(prediction.arms)
+    )
 
 
 # ── Designs ──────────────────────────────────────────────────────────────────────────────────
@@ -281,6 +350,22 @@ def _predictions(registration: Registration, plan: record.Plan) -> Deviation | N
 
 def _said(predictions: Iterable[record.Prediction]) -> list[str]:
     return [f"{one.sentence}, {percent(one.confidence)} sure" for one in predictions]
+
+
+def _begun(registration: Registration, weighed: Weighed) -> Deviation | None:
+    runs = same_run(weighed.outcome.execution.plan)
+    by = {
+        run: registration.earlier[key] for run, key in runs.items() if key in registration.earlier
+    }
+    if not by:
+        return None
+    names = ", ".join(f"`{id}`" for id in list(dict.fromkeys(by.values()))[:MOST_NAMED])
+    words = f"of {len(runs)} runs {len(by)} had been begun before the seal, in {names}"
+    told = [str(n + 1) for n in sorted(weighed.known)]
+    if not told:
+        return Deviation(f"{words}; what they came to may have been known.")
+    numbers = ("prediction " if len(told) == 1 else "predictions ") + ", ".join(told)
+    return Deviation(f"{words}: what {numbers} speaks of may have been known, and scores nothing.")
 
 
 def _design(sealed: record.Execution, execution: record.Execution) -> Deviation | None:

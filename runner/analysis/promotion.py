@@ -80,17 +80,19 @@ def gate(plan: Plan, runs: Iterable[Run]) -> Gate | None:
         )
     except Refused as error:
         return Gate(rung, "inconclusive", why=str(error))
-    faster, reach = _ratio(*speeds)
+    by_speed, reach = _ratio(*speeds)
     reach = math.hypot(reach, math.log(by_loss.high / by_loss.estimate))
-    middle = math.log(by_loss.estimate) + math.log(faster)
+    middle = math.log(by_loss.estimate) + by_speed
+    if abs(middle) + reach > scaling.MOST_POWER:
+        return Gate(rung, "inconclusive", why="the speeds that were reported lie too far apart")
     speedup = Speedup(*(math.exp(middle + sign * reach) for sign in (0, -1, 1)))
-    return Gate(rung, scaling.promoted([speedup]), speedup, faster)
+    return Gate(rung, scaling.promoted([speedup]), speedup, math.exp(by_speed))
 
 
 def _ratio(baseline: Sequence[float], variant: Sequence[float]) -> tuple[float, float]:
-    """How many times as fast the variant is, and how far that may be off in logarithms."""
+    """How many times as fast the variant is, and how far that may be off; both as logarithms."""
     one, other = ([math.log(speed) for speed in side] for side in (baseline, variant))
     freedom = len(one) + len(other) - 2
     pooled = (variance(one) * (len(one) - 1) + variance(other) * (len(other) - 1)) / freedom
     error = math.sqrt(pooled * (1 / len(one) + 1 / len(other)))
-    return math.exp(fmean(other) - fmean(one)), float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    return fmean(other) - fmean(one), float(stdtrit(freedom, (1 + LEVEL) / 2)) * error

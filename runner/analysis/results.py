@@ -37,8 +37,8 @@ def runs(execution: Execution, result: Result | None) -> tuple[list[RunInfo], li
 def _lacking(run: EnteredRun) -> str:
     if run.evaluated is None:
         return run.why or "it has no figure"
-    if run.void:
-        return run.void
+    if words := entered.void(run):
+        return words
     wanted = {
         "parameters": run.parameters,
         "model FLOPs": run.model_flops,

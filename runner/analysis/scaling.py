@@ -25,6 +25,8 @@ FEWEST = 4  # different C for a curve with a floor of its own
 PINNED_FEWEST = 3  # with a floor that is stated
 FLOOR = 0.6  # bits per byte: the stated floor, where three points are all there is
 HUBER = 1.345  # standard deviations from which an error counts linearly (Huber 1981)
+MOST_POWER = 100.0  # of e, in a speed-up: nobody has seen one of 10^43
+WIDEST = 1e30  # times the least C; beyond that floats would overflow
 GRID = 201  # exponents looked at; three times, each time in finer steps around the best
 Points = Mapping[float, float] | Iterable[tuple[float, float]]  # (C, loss)
 Array = NDArray[np.float64]
@@ -162,8 +164,13 @@ def _pairs(points: Points) -> list[tuple[float, float]]:
 def _arrays(points: Points, floor: float | None) -> tuple[Array, Array]:
     pairs = _pairs(points)
     compute, losses = np.array([x for x, _ in pairs]), np.array([y for _, y in pairs])
-    if not np.all(np.isfinite(losses)) or not np.all(np.isfinite(compute)) or np.any(compute <= 0):
-        raise Refused("a point has no finite loss at a C above 0; leave it out")
+    every = np.concatenate([compute, losses])
+    if not np.all(np.isfinite(every)) or np.any(every <= 0):
+        raise Refused("a point has no finite loss above 0 at a C above 0; leave it out")
+    if len(compute) and compute.max() / compute.min() > WIDEST:
+        raise Refused(
+            f"the C lie further apart than {WIDEST:.0e} times, which no law was seen over"
+        )
     different, needed = len(set(compute.tolist())), PINNED_FEWEST if floor is not None else FEWEST
     if different < needed:
         raise Refused(
@@ -219,10 +226,15 @@ def forecast(
     few = len({compute for compute, _ in pairs}) == PINNED_FEWEST
     if floor is None and few:
         floor = FLOOR
+    compute, losses = _arrays(pairs, floor)
+    if not (math.isfinite(at) and at > 0 and at / compute.min() <= WIDEST):
+        raise Refused(f"nothing can be forecast at a C of {at:g}")
     law = fit(pairs, floor=floor)
+    if floor is not None and law.a <= 0 and losses.min() <= floor:
+        raise Refused(f"a loss of {losses.min():.4f} is not above the stated floor of {floor:g}")
     if why := law.bound():
         raise Refused(f"{why}: these points show no power law above a floor; measure more sizes")
-    low, high = _profile(*_arrays(pairs, floor), at, level, floor)
+    low, high = _profile(compute, losses, at, level, floor)
     words = f"the floor is taken as {law.c:g} and its own error is not in the interval"
     return Forecast(law.loss(at), low, high, level, law, words if law.pinned else "")
 
@@ -477,6 +489,11 @@ def speedup(rung: Rung, law: Law, *, level: float = 0.9) -> Speedup:
         sum(variance / len(x) / (mean - law.c) ** 2 for x, mean in zip(losses, means, strict=True))
     )
     reach = math.sqrt(fdtri(1, freedom, level)) * error / law.b
+    if abs(middle) + reach > MOST_POWER:
+        raise Refused(
+            f"losses of {means[0]:.4f} and {means[1]:.4f} bound no speed-up by a floor of "
+            f"{law.c:g} and an exponent of {law.b:g}"
+        )
     return Speedup(*(faster * math.exp(middle + sign * reach) for sign in (0, -1, 1)))
 
 

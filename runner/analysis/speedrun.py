@@ -22,13 +22,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine import flops
 from engine.config import ModelConfig
+from runner.hardware import KINDS
+from runner.store import once
 
 CLOSE = 0.01  # relative; counted figures that differ by less are the same
 MOST = 10**30  # of anything that is counted; larger ones are no counts, and overflow
 VOCABULARY = 128_256  # of the tokenizer that the public speedrun prescribes
 DATA_TOKENS = {  # what prescribed data hold
-    "fineweb-edu-10B": 10_000_000_000,
-    "fineweb_edu_subcache_10B": 10_000_000_000,
+    "fineweb-edu-10b": 10_000_000_000,
+    "fineweb_edu_subcache_10b": 10_000_000_000,
 }
 PEAKS = {  # dense bfloat16 FLOP/s of one chip, as vendors state them
     "TPU v4": 2.75e14,
@@ -38,6 +40,7 @@ PEAKS = {  # dense bfloat16 FLOP/s of one chip, as vendors state them
     "A100": 3.12e14,
     "H100": 9.895e14,
 }
+OUR_PEAKS = tuple(kind.peak_flops for kind in KINDS.values())
 TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 SHAPE = {  # of the public configurations: our name
     "hidden_dim": "hidden_dim",
@@ -45,11 +48,16 @@ SHAPE = {  # of the public configurations: our name
     "num_layers": "num_layers",
     "num_heads": "num_heads",
     "num_kv_heads": "num_kv_heads",
+    "head_dim": "head_dim",
     "seq_len": "seq_len",
     "max_seq_len": "seq_len",
     "vocab_size": "vocab_size",
     "tie_word_embeddings": "tie_word_embeddings",
 }
+
+
+TIED = "tie_word_embeddings"
+BATCHES = ("train_batch_size", "num_train_steps")
 
 
 class BadFile(ValueError):
@@ -123,7 +131,7 @@ def to_public(entry: Mapping[str, Any]) -> dict[str, Any]:
 def read(content: bytes) -> list[RunInfo]:
     """The runs of a `speedrun_results.json`. Raises BadFile, with the run and the field."""
     try:
-        found = json.loads(content)
+        found = json.loads(content, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise BadFile(f"it is no JSON: {error}") from error
     runs = found.get("runs") if isinstance(found, dict) else None
@@ -165,7 +173,8 @@ RULES = {
     "figure": "Figures are finite and above 0, and the time is one",
     "utilisation": "Model FLOPs are at most hardware FLOPs",
     "peak": "Time × chips × peak FLOP/s is at least the model FLOPs, and is the hardware FLOPs",
-    "chips": "Hardware FLOPs a second are those of a whole number of known chips",
+    "chips": "Hardware FLOPs a second are those of a whole number of known chips, whose peak is "
+    "known",
     "twice": "A W&B run is entered once",
     "data": "A run sees each token of the data at most once",
     "parameters": "Parameters follow from the model's shape",
@@ -272,12 +281,17 @@ def _is_positive(value: object) -> bool:
     return 0 < value <= MOST if isinstance(value, int) else math.isfinite(value) and value > 0
 
 
-def _short(value: float) -> str:
-    return "more than can be" if value >= MOST else repr(value)
+def _short(value: object) -> str:
+    if isinstance(value, int | float) and value >= MOST:
+        return "more than can be"
+    return repr(value)[:60]
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _whole(value: object) -> int | None:
+    """A whole number, also where it is written as 512.0; None for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def wandb_run(link: object) -> str:
@@ -301,7 +315,7 @@ def _passes(row: Mapping[str, Any]) -> float:
         )
         if flops.parameters(shape) == row["model_size"]:
             tokens = float(row["model_flops"]) / 3 / flops.forward_flops_per_token(shape)
-            return tokens / DATA_TOKENS["fineweb-edu-10B"]
+            return tokens / DATA_TOKENS["fineweb-edu-10b"]
     return 0.0
 
 
@@ -316,10 +330,15 @@ def _of_whole(name: str, run: RunInfo) -> list[Finding]:
         "model_flops_per_token": run.model_flops_per_token,
         "total_tokens": run.total_tokens,
     }
-    rest |= {key: value for key, value in run.model.items() if key in SHAPE and _is_int(value)}
+    shaped = {key: run.model.get(key) for key in SHAPE if key != TIED}
+    numbers = {key: run.train.get(key) for key in BATCHES if _whole(run.train.get(key)) is not None}
+    rest |= {key: value for key, value in shaped.items() if value is not None} | numbers
     if wrong := {key: value for key, value in rest.items() if not _is_positive(value)}:
         say("figure", "; ".join(f"{key} is {_short(value)}" for key, value in wrong.items()))
         return found
+    if not any(not _differ(run.device_flops, peak) for peak in (*PEAKS.values(), *OUR_PEAKS)):
+        words = f"{run.device_flops:.4g} FLOP/s are the peak of no chip that is known here"
+        say("chips", words, "odd")
     could = run.training_time * run.num_chips * run.device_flops
     if could < run.model_flops:
         say("peak", f"its chips could do {could:.4g} FLOPs in its time; it claims {_of(run)}")
@@ -329,10 +348,13 @@ def _of_whole(name: str, run: RunInfo) -> list[Finding]:
             f"time × chips × peak is {could:.4g}, and training_hardware_flops "
             f"{run.training_hardware_flops:.4g}",
         )
-    holds = DATA_TOKENS.get(run.tokenized_dataset.rpartition("/")[2])
+    holds = DATA_TOKENS.get(run.tokenized_dataset.strip("/ ").rpartition("/")[2].casefold())
     if holds and run.total_tokens > holds:
         say("data", f"{run.total_tokens:,} tokens are more than the {holds:,} of the data")
     shape = _shape(run.model)
+    if _has_experts(run.model):
+        words = "it has experts, which are not counted here: its size and FLOPs are its own word"
+        say("parameters", words, "odd")
     if shape is not None:
         parameters, per_token = flops.parameters(shape), flops.forward_flops_per_token(shape)
         if parameters != run.model_size:
@@ -354,11 +376,10 @@ def _of_whole(name: str, run: RunInfo) -> list[Finding]:
             "model flops",
             f"3 × {run.model_flops_per_token:.6g} × {run.total_tokens:,} is not {_of(run)}",
         )
-    batches = [run.train.get(key) for key in ("train_batch_size", "num_train_steps")]
-    trained = run.train.get("train_seq_len") or (shape.seq_len if shape else None)
-    if all(isinstance(x, int) for x in (*batches, trained)):
-        batch, steps = batches
-        counted = int(batch) * int(steps) * int(trained)  # type: ignore[arg-type]
+    batch, steps = (_whole(run.train.get(key)) for key in BATCHES)
+    trained = _whole(run.train.get("train_seq_len")) or (shape.seq_len if shape else None)
+    if batch is not None and steps is not None and trained is not None:
+        counted = batch * steps * trained
         if _differ(counted, run.total_tokens):
             say(
                 "length",
@@ -378,10 +399,20 @@ def _differ(one: float, other: float) -> bool:
 
 def _shape(config: Mapping[str, Any]) -> ModelConfig | None:
     """The model as the lab counts it; None for one that is not of the lab's kind."""
-    known = {SHAPE[key]: value for key, value in config.items() if key in SHAPE}
+    if _has_experts(config):
+        return None
+    known = {
+        SHAPE[key]: value if key == TIED else _whole(value)
+        for key, value in config.items()
+        if key in SHAPE and value is not None
+    }
     if config.keys() == ModelConfig.model_fields.keys():  # it was written here
         known = dict(config)
     try:
         return ModelConfig.model_validate({"vocab_size": VOCABULARY} | known)
     except ValidationError:
         return None
+
+
+def _has_experts(config: Mapping[str, Any]) -> bool:
+    return any("expert" in key and (_whole(value) or 0) > 1 for key, value in config.items())

@@ -7,6 +7,7 @@ What comes out holds the words of whoever wrote the texts: it must be escaped wh
 import difflib
 import textwrap
 from functools import lru_cache
+from itertools import islice
 
 WIDTH = 100  # characters of a line that is shown
 MOST_LINES = 60  # of a difference
@@ -21,7 +22,7 @@ def text_diff(before: str, after: str) -> tuple[str, ...]:
     if max(len(one), len(other)) > MOST_COMPARED:
         return (f"! {len(before):,} characters became {len(after):,}: too long to be compared",)
     found = difflib.unified_diff(one, other, n=1, lineterm="")
-    return bounded([line for line in found if line not in ("--- ", "+++ ")])
+    return bounded([*islice(found, 2, None)])  # without the names of the two files
 
 
 def bounded(lines: list[str], most: int = MOST_LINES) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ experiment's own does is only its own word, so such a row costs the hardware FLO
 measured from outside. As utilisation is below 1, nobody gains by this.
 
 A rank is one more than the rows that are better beyond chance: Welch's t-test over seeds,
-one-sided, p below 0.05. A row of one seed has the spread that its track states. So what cannot be
-told apart shares a rank. The p-value that is shown is against the record that stood when the row
-came.
+one-sided, p below 0.05. A row of one seed has the spread that its track states. So has one with
+code of its author's own whose seeds differ by less: what a seed changes is up to that code, and
+seeds that change nothing are one run. So what cannot be told apart shares a rank. The p-value that
+is shown is against the record that stood when the row came.
 """
 
 import math
@@ -303,7 +304,8 @@ def _timed(track: Track, row: Row) -> _Case | str:
         return "how long it took is not known"
     if len(row.figures) < 2:
         return "one seed reaches a target by luck too; this track takes two or more"
-    p = _p_value(row.figures, (track.target or 0.0,), track.spread, exact=(False, True))
+    below = (track.target or 0.0) - fmean(row.figures)
+    p = _p_value(below, [_error(row.figures, track.spread, row.custom)])
     if p >= SURE:
         return f"that its seeds reach {track.target:g} on average has p = {p:.2g}, not below {SURE}"
     return _Case(row, row.seconds, exact=False)
@@ -332,33 +334,39 @@ def _better(track: Track, one: _Case, other: _Case) -> float:
         return 1.0
     if one.forecast and other.forecast:  # told apart where neither lies in the other's interval
         return 0.0 if one.forecast.high < other.forecast.low else 1.0
-    return _p_value(one.values, other.values, track.spread, exact=(one.exact, other.exact))
+    errors = [_error(x.values, track.spread, x.row.custom, x.exact) for x in (one, other)]
+    return _p_value(fmean(other.values) - fmean(one.values), errors)
 
 
-def _p_value(
-    one: Sequence[float], other: Sequence[float], spread: float, *, exact: tuple[bool, bool]
-) -> float:
-    """One-sided: the chance of means so far apart if `one` were not below `other`. Welch (1947)
-    where both have seeds; else of a normal distribution with the stated relative spread."""
-    below = fmean(other) - fmean(one)
-    sides = [(values, counted) for values, counted in zip((one, other), exact, strict=True)]
-    parts = [
-        0.0
-        if counted
-        else (variance(values) if len(values) > 1 else (spread * fmean(values)) ** 2) / len(values)
-        for values, counted in sides
-    ]
-    error = math.sqrt(sum(parts))
-    if error == 0:
+class _Error(NamedTuple):
+    """Of a mean over seeds."""
+
+    square: float
+    freedom: int | None  # degrees of freedom; None: the spread is stated
+
+
+def _error(values: Sequence[float], spread: float, custom: bool, exact: bool = False) -> _Error:
+    """By the seeds, or by the stated relative spread where they tell nothing; 0 if exact."""
+    if exact:
+        return _Error(0.0, None)
+    stated = (spread * fmean(values)) ** 2
+    seen = variance(values) if len(values) > 1 else stated
+    if len(values) < 2 or (custom and seen < stated):
+        return _Error(stated, None)
+    return _Error(seen / len(values), len(values) - 1)
+
+
+def _p_value(below: float, errors: Iterable[_Error]) -> float:
+    """One-sided: the chance of means so far apart if the one were not below the other. Welch (1947)
+    where both have seeds; else of a normal distribution, as the spread is taken as known."""
+    parts = [error for error in errors if error.square]
+    whole = sum(error.square for error in parts)
+    if whole == 0:
         return 0.0 if below > 0 else 1.0
-    freedom = [
-        part**2 / (len(values) - 1)
-        for part, (values, _) in zip(parts, sides, strict=True)
-        if part and len(values) > 1
-    ]
-    if len(freedom) < sum(part > 0 for part in parts):  # a side has one seed and a stated spread
-        return float(norm.sf(below / error))
-    return float(student.sf(below / error, error**4 / sum(freedom)))
+    shares = [part.square**2 / part.freedom for part in parts if part.freedom]
+    if len(shares) < len(parts):
+        return float(norm.sf(below / math.sqrt(whole)))
+    return float(student.sf(below / math.sqrt(whole), whole**2 / sum(shares)))
 
 
 def _records(track: Track, cases: Sequence[_Case]) -> list[tuple[_Case, Ranked]]:

@@ -167,6 +167,13 @@ def test_no_design_is_chosen_by_voiding_the_first_after_a_look_at_the_second() -
     assert whys(queued, tried) == ["not started", EXPLORATORY]
 
 
+def test_what_is_voided_after_a_verdict_does_not_change_which_design_was_sealed() -> None:
+    queued, waiting = ran(0, state="voided", took=180), ran(3, state="voided", arms=OTHER, took=62)
+    answered = ran(4)
+    assert whys(queued, replace(waiting, result=None), answered)[-1] == ""
+    assert whys(queued, waiting, answered)[-1] == ""
+
+
 # ── Designs ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -254,6 +261,11 @@ def test_an_edit_far_to_the_right_of_a_long_line_is_seen() -> None:
     assert [line for line in found if line[0] in "+-"] == ["-more", "+less"]
 
 
+def test_a_line_that_looks_like_the_head_of_a_difference_is_shown() -> None:
+    found = text_diff("a\n-- \nb", "a\n++ \nb")
+    assert [line for line in found if line[0] in "+-"] == ["--- ", "+++ "]
+
+
 def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
     began = time.process_time()
     many = "\n".join(str(n % 7) for n in range(900))
@@ -267,3 +279,56 @@ def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
         assert 0 < len(found) <= MOST_LINES + 1
         assert all(len(line) <= 202 for line in found)
     assert time.process_time() - began < 30, "minutes would hold up every thread"
+
+
+# ── Begun before the seal ────────────────────────────────────────────────────────────────────
+
+
+def after(earlier: Outcome, *outcomes: Outcome) -> preregistered.Review:
+    """What counts where the lab had begun `earlier`, under whatever plan, before the seal."""
+    begun = dict.fromkeys(
+        preregistered.same_run(earlier.execution.plan).values(),
+        (SEAL.at - timedelta(hours=1), earlier.execution.id),
+    )
+    plans = [one.execution.plan for one in outcomes]
+    known = preregistered.begun_before(SEAL, plans, begun)
+    return review(Registration(SEAL, (), outcomes, known))
+
+
+def test_what_had_been_run_before_the_seal_was_not_foretold() -> None:
+    looked = ran(-9, preregistration=None, predictions=())
+    found = after(looked, ran(1))
+    assert found.counted is None
+    assert found.weighed[0].why_not == preregistered.KNOWN
+    (said,) = found.deviations(record.execution_id("1"))
+    assert said.what == (
+        f"of 6 runs 6 had been begun before the seal, in `{looked.execution.id}`: what "
+        "prediction 1 speaks of may have been known, and scores nothing."
+    )
+
+
+def test_a_known_baseline_is_said_and_what_is_new_is_judged() -> None:
+    found = after(ran(-9, arms={"baseline": planned_arm(rate=3e-4)}), ran(1))
+    assert found.counted
+    assert found.counted.known == frozenset()
+    (said,) = found.deviations(record.execution_id("1"))
+    assert said.what.startswith("of 6 runs 3 had been begun before the seal")
+    assert (
+        after(ran(-9, arms=OTHER, seeds=(7, 8)), ran(1)).deviations(record.execution_id("1")) == ()
+    )
+
+
+def test_how_often_a_run_is_saved_does_not_make_it_another_one() -> None:
+    arms = {"a": planned_arm(rate=3e-4), "b": planned_arm()}
+    saved = {
+        name: arm.model_copy(update={"train": arm.train.model_copy(update={"checkpoint_every": 3})})
+        for name, arm in arms.items()
+    }
+    assert after(ran(-9, arms=saved, predictions=()), ran(1)).counted is None
+    assert after(ran(-9, text="wiki", predictions=()), ran(1)).counted
+
+
+def test_only_what_was_begun_before_the_seal_was_known() -> None:
+    runs = preregistered.same_run(ran(1).execution.plan)
+    begun = dict.fromkeys(runs.values(), (SEAL.at, "x1"))
+    assert preregistered.begun_before(SEAL, [ran(1).execution.plan], begun) == {}

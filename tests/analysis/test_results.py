@@ -76,6 +76,21 @@ def test_what_lacks_a_figure_is_left_out_and_named() -> None:
     ]
 
 
+def test_a_figure_that_the_track_does_not_believe_is_not_written() -> None:
+    score = entered().evaluated
+    assert score
+    caught = record.Examined(positions=9, largest=2.0, void="it looks ahead")
+    runs = (
+        entered(0, own=True),
+        entered(1, own=True, own_model=True, isolated=True),
+        entered(2, evaluated=score.model_copy(update={"examined": caught})),
+    )
+    with pytest.raises(results.NoResults) as error:
+        results.runs(*ended(*runs))
+    for words in ("ran without isolation", "was not asked again", "it looks ahead"):
+        assert words in str(error.value)
+
+
 def test_what_enters_nothing_or_runs_still_is_refused_in_words() -> None:
     execution, result = ended()
     with pytest.raises(results.NoResults, match="has not ended"):

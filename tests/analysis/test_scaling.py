@@ -1,6 +1,7 @@
 """Scaling laws on boards of which the truth is known."""
 
 import math
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -120,6 +121,27 @@ def test_hubers_curve_is_not_moved_by_one_bad_run() -> None:
 def test_what_shows_no_law_is_refused_in_words(board: dict[float, float], words: str) -> None:
     with pytest.raises(Refused, match=words):
         scaling.forecast(board, 1e21)
+
+
+@pytest.mark.parametrize(
+    ("board", "at", "words"),
+    [
+        ({1e15: 3.0, 1e16: 2.6, 1e17: 2.3, 1e18: 2.1, 1e19: 0.0}, 1e20, "no finite loss above 0"),
+        ({1e15: 3.0, 1e16: 2.6, 1e17: 2.3, 1e18: 2.1, 1e19: -1.0}, 1e20, "no finite loss above 0"),
+        ({10.0**k: 1 + 5 * 0.99**k for k in (1, 100, 200, 280, 300)}, 1e303, "further apart"),
+        ({10.0**k: 1 + 9 * 0.8**k for k in range(6)}, 0.0, "nothing can be forecast"),
+        ({10.0**k: 1 + 9 * 0.8**k for k in range(6)}, float("inf"), "nothing can be forecast"),
+        ({10.0**k: 1 + 9 * 0.8**k for k in range(6)}, 1e200, "nothing can be forecast"),
+        ({1e15: 0.5, 1e16: 0.45, 1e17: 0.42}, 1e18, "0.4200 is not above the stated floor of 0.6"),
+    ],
+)
+def test_what_floats_cannot_carry_is_refused_in_words(
+    board: dict[float, float], at: float, words: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(Refused, match=words):
+            scaling.forecast(board, at)
 
 
 def test_of_three_points_the_floor_is_stated_and_the_interval_says_so() -> None:

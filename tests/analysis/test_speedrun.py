@@ -92,6 +92,60 @@ PLANTED = {
 }
 
 
+LONG = {
+    "total_tokens": 31_142_707_200,
+    "model_flops": 3 * 227_868_672 * 31_142_707_200,
+    "train_config": {"train_batch_size": 128, "num_train_steps": 59_400},
+    "training_time": 10_000.0,
+    "training_hardware_flops": 10_000.0 * 16 * 4.59e14,
+}
+SHAPE: dict[str, Any] = CLEAN["model_config"]
+WITH_EXPERTS = SHAPE | {"num_experts": 8, "num_experts_per_tok": 2}
+ARTFUL = {
+    "the data by another writing": (
+        LONG | {"tokenized_dataset": "tokenized/FineWeb-Edu-10B/"},
+        {("impossible", "data")},
+    ),
+    "a shape in text": (
+        {"model_config": SHAPE | {"hidden_dim": "512"}, "model_size": 1000},
+        {("impossible", "figure")},
+    ),
+    "a shape in fractions": (
+        {"model_config": SHAPE | {"hidden_dim": 512.0}, "model_size": 1000},
+        {("impossible", "parameters")},
+    ),
+    "heads of another width": (
+        {"model_config": SHAPE | {"head_dim": 128}},
+        {("impossible", rule) for rule in ("parameters", "per token", "model flops")},
+    ),
+    "two figures below 0": (
+        {"train_config": {"train_batch_size": -128, "num_train_steps": -5940}},
+        {("impossible", "figure")},
+    ),
+    "a chip that nobody sells": (
+        {"device_flops": 4.59e17, "training_time": 1.0, "training_hardware_flops": 16 * 4.59e17},
+        {("odd", "chips")},
+    ),
+    "a size that only experts explain": (
+        {"model_config": WITH_EXPERTS, "model_size": 500_000_000},
+        {("odd", "parameters")},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ARTFUL)
+def test_a_fault_that_is_written_otherwise_is_found_and_experts_are_accused_of_nothing(
+    what: str,
+) -> None:
+    changed, expected = ARTFUL[what]
+    found = speedrun.audit({"ada/130m": entry(**changed)})
+    assert {(finding.kind, finding.rule) for finding in found} == expected
+
+
+def test_a_shape_with_what_is_left_to_its_default_is_counted() -> None:
+    assert speedrun.audit({"it": entry(model_config=SHAPE | {"head_dim": None})}) == []
+
+
 @pytest.mark.parametrize("what", PLANTED)
 def test_what_was_planted_is_found_and_nothing_else(what: str) -> None:
     changed, rules = PLANTED[what]
@@ -188,6 +242,7 @@ def _file(*runs: Any) -> bytes:
         (b'{"runs": []}', 'no list "runs"'),
         (b'{"runs": [3]}', r'runs\[0\] has no "run_info"'),
         (_file(CLEAN, CLEAN | {"num_chips": 0}), r"runs\[1\]\.run_info\.num_chips"),
+        (_file(CLEAN).replace(b'"model_size"', b'"model_size": 1, "model_size"'), "stands twice"),
         (_file(CLEAN | {"surprise": 1}), r"run_info\.surprise"),
         (_file({k: v for k, v in CLEAN.items() if k != "author"}), r"run_info\.author"),
     ],

@@ -135,6 +135,18 @@ def test_a_single_seed_has_the_spread_that_its_track_states() -> None:
     assert [x.rank for x in far.values()] == [1, 2]
 
 
+def test_seeds_that_change_nothing_prove_nothing_where_code_of_their_author_reads_them() -> None:
+    standing = row("standing", 0, figures=(1.90, 1.91, 1.92))
+    for figures in ((1.899,) * 9, tuple(1.899 + n * 1e-9 for n in range(9))):
+        custom = row("luck", 1, figures=figures, custom=True, hardware_flops=(1e11,) * 9)
+        found = told(BUDGET, standing, custom)
+        assert not found["luck"].record
+        assert [one.rank for one in found.values()] == [1, 1]
+    timed = row("luck", figures=(1.99,) * 9, custom=True)
+    assert "its seeds reach 2 on average" in told(TIME, timed)["luck"].why
+    assert told(TIME, row("sure", figures=(1.9,) * 9, custom=True))["sure"].rank == 1
+
+
 def test_a_record_is_beaten_beyond_chance_or_stands() -> None:
     found = told(
         TIME,

@@ -399,7 +399,7 @@ def again(result: record.Result) -> Ran:
 def test_a_preregistration_has_the_one_label_that_follows_from_what_is_under_it(
     label: str, plans: tuple[record.PlanRecord, ...], executions: tuple[Ran, ...]
 ) -> None:
-    thread = issue(seal=SEAL, plans=plans, executions=executions)
+    thread = issue(seal=SEAL, plans=plans, executions=executions, answers=KNOWN)
     (found,) = of_kind(Label, thread)
     assert found.name == f"experiment: {label}"
 
@@ -407,7 +407,7 @@ def test_a_preregistration_has_the_one_label_that_follows_from_what_is_under_it(
 def test_a_label_comes_back_after_each_execution_that_came_to_nothing() -> None:
     done = ran(of=FIRST, result=ended("done"))
     stories = [
-        issue(seal=SEAL, plans=(PLANNED,), executions=executions)
+        issue(seal=SEAL, plans=(PLANNED,), executions=executions, answers=KNOWN)
         for executions in (
             (),
             (ran(of=FIRST),),

@@ -218,6 +218,13 @@ def test_each_bad_prediction_has_its_own_line() -> None:
     assert lines == [f"`Predictions`, line {n}" for n in (1, 1, 6, 6, 9)]
 
 
+def test_a_sure_thing_is_said_once_however_sure_one_is() -> None:
+    (found,) = problems(
+        form_body(predictions=f"{one('< 2')}\n{one('< 3')}\n{one('< 2.0', '0.99')}\n")
+    )
+    assert found == "`Predictions`, line 3: an entry above says that; say it once."
+
+
 def test_the_seal_covers_hypothesis_predictions_author_and_time() -> None:
     seal = sealed(form_body())
     for changed in (

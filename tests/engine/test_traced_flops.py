@@ -5,6 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import io_callback, sparse
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from engine import flops, traced_flops
 from engine.config import ComputeConfig, ModelConfig
@@ -100,9 +102,43 @@ def test_a_convolution_counts_its_products() -> None:
     assert traced_flops.forward_flops_per_token(plain(convolved)) == 2 * 3 * 11 * 11
 
 
-def test_work_in_a_callback_is_refused() -> None:
+@pytest.mark.parametrize("call", [jax.pure_callback, io_callback])
+def test_work_in_a_callback_is_refused(call: Any) -> None:
     def outside(w: jax.Array, x: jax.Array) -> jax.Array:
-        return jax.pure_callback(lambda y: y, jax.ShapeDtypeStruct(x.shape, x.dtype), x) @ w
+        return call(lambda y: y, jax.ShapeDtypeStruct(x.shape, x.dtype), x) @ w
 
-    with pytest.raises(Uncountable, match="pure_callback"):
+    with pytest.raises(Uncountable, match=call.__name__):
         traced_flops.forward_flops_per_token(plain(outside))
+
+
+def test_products_with_the_matrices_of_experts_are_counted() -> None:
+    def experts(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.ragged_dot(x[0], jnp.stack([w] * 4), jnp.array([2, 2, 2, 2]))[None]
+
+    assert traced_flops.forward_flops_per_token(plain(experts)) == 2 * 11 * 11
+
+
+def test_of_a_trace_of_one_device_the_work_of_all_is_counted() -> None:
+    spec, mesh = PartitionSpec("d"), AbstractMesh((2,), ("d",))
+
+    def shared(w: jax.Array, x: jax.Array) -> jax.Array:
+        of = jax.shard_map(
+            lambda w, x: x @ w, mesh=mesh, in_specs=(PartitionSpec(), spec), out_specs=spec
+        )
+        return of(w, x[0])[None]
+
+    assert traced_flops.forward_flops_per_token(plain(shared)) == 2 * 11 * 11
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("fft", lambda w, x: jnp.fft.fft(x).real @ w),
+        ("eigh", lambda w, x: x @ jnp.linalg.eigh(w)[1]),
+        ("triangular_solve", lambda w, x: jax.scipy.linalg.solve_triangular(w, x[0].T).T[None]),
+        ("bcoo_dot_general", lambda w, x: sparse.BCOO.fromdense(x[0], nse=8) @ w + 0 * x),
+    ],
+)
+def test_work_of_which_the_trace_shows_no_product_is_refused(name: str, hidden: Any) -> None:
+    with pytest.raises(Uncountable, match=name):
+        traced_flops.forward_flops_per_token(plain(hidden))

@@ -61,7 +61,6 @@ class Answers(Mapping[Question, Any]):
                     open=True,
                     draft=False,
                     base_ref=world.base_ref,
-                    head_ref="warm",
                     head_repository=world.head_repository,
                 )
             case "role", ("grace",):

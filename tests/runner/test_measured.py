@@ -15,13 +15,13 @@ from bot.site.board import read_lab
 from engine import flops
 from engine.config import ModelConfig
 from engine.tokenize import read_text
-from runner import allowance, graph, makers, planning, record, spec
+from runner import allowance, graph, makers, measured, planning, provenance, record, spec
 from runner.analysis import entered, tracks
 from runner.analysis.tracks import On, Track
 from runner.complaints import BadExperiment
 from runner.hardware import KINDS
 from runner.lock import compiled
-from runner.record import Execution, Result
+from runner.record import EnteredRun, Execution, Resources, Result
 from runner.store import Store
 from tests import synthetic
 from tests.runner.test_cli import LocalStub, ask
@@ -316,6 +316,30 @@ def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
     assert mine.rank == 2
 
 
+def test_what_was_replayed_of_one_arm_says_nothing_of_another(
+    folder: Path, local: LocalStub, tmp_path: Path
+) -> None:
+    execution, result = ran(local, folder, tmp_path / "store", made())
+    steps = {
+        entered.run_of(name, step): name
+        for name, step in execution.plan.steps.items()
+        if step.do == "train"
+    }
+
+    def tiers(*of: tuple[str, int, Any]) -> dict[str, str]:
+        replays = [
+            record.Replayed(at=result.at, run=steps[arm, seed], first=0, last=2, how=how, words=how)
+            for arm, seed, how in of
+        ]
+        found = entered.rows(execution, result, replays)
+        return {row.title.rpartition(" ")[2]: row.tier for row in found}
+
+    plain = ("plain", 0, "bit for bit")
+    assert tiers(plain) == {"plain": "replayed", "mine": "self-reported"}
+    assert tiers(plain, ("mine", 1, "differs"))["plain"] == "replayed"
+    assert tiers(plain, ("plain", 1, "differs"))["plain"] == "self-reported"
+
+
 @pytest.mark.parametrize(
     ("found", "why"),
     [
@@ -346,6 +370,31 @@ def test_time_of_a_maker_that_was_lost_counts(
     for run in result.entered:
         assert run.measured.startswith("of a lost maker it went on from")
         assert run.seconds is not None
+
+
+def test_what_was_made_on_other_devices_has_no_cost_on_the_declared_ones(
+    folder: Path, local: LocalStub, tmp_path: Path
+) -> None:
+    """Else one could train on many devices, and enter what is cached as made on one."""
+    first, result = ran(local, folder, tmp_path / "store", made())
+    assert {run.seconds for run in result.entered} == {5.0}
+    store = Store(tmp_path / "store")
+
+    def entered_again(count: int) -> tuple[EnteredRun, ...]:
+        resources = Resources(kind="cpu", count=count)
+        steps = {
+            name: step.model_copy(update={"resources": resources})
+            for name, step in first.plan.steps.items()
+        }
+        plan = first.plan.model_copy(update={"steps": steps})
+        again = first.model_copy(update={"id": "x" + "1" * 16, "plan": plan})
+        return measured.runs(store, again, provenance.step_ends(store, again), 0.0)
+
+    assert {run.seconds for run in entered_again(1)} == {5.0}
+    for run in entered_again(2):
+        assert run.evaluated
+        assert (run.seconds, run.hardware_flops) == (None, None)
+        assert f"{first.id} made it on 1 × cpu" in run.measured
 
 
 def test_the_site_has_the_rows_with_their_reasons(

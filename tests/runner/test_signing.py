@@ -121,6 +121,15 @@ FORGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         "the signature is not the lab's",
     ),
     "called a plan": (lambda file: changed(file, lambda f: f.update(kind="plan")), "record"),
+    "a record before the true one, for who reads the first": (
+        lambda file: b'{"record":{"bpb":0.1},' + file[1:],
+        "'record' stands twice",
+    ),
+    "a figure before the true one": (
+        lambda file: file.replace(b'"bpb":', b'"bpb":0.1,"bpb":', 1),
+        "'bpb' stands twice",
+    ),
+    "a kind that is no word": (lambda file: changed(file, lambda f: f.update(kind=[])), "kind"),
     "a key that is not the lab's": (
         lambda file: changed(file, lambda f: f.update(key="0" * 16)),
         "none of the lab's keys",
@@ -231,6 +240,8 @@ def test_after_a_rotation_old_files_stay_true_and_after_a_theft_they_do_not(
     assert both.keys() == {key.id, newer.id}
     signing.verify(old, both)
     signing.revoke(store, key.id, NOW)
+    with pytest.raises(BadKey, match="is revoked"):
+        signing.keep(store, key, NOW)
     left = signing.read_published(signing.published(signing.public_keys(store)))
     with pytest.raises(Forged, match="none of the lab's keys"):
         signing.verify(old, left)

@@ -144,7 +144,6 @@ class Lab:
             cluster=self.cluster,
             isolation=self.isolation,
             sweep_every=self.sweep_every,
-            ray=self.trainer,
             records_branch=self.records_branch,
             key=self.key,
             monotonic=self.monotonic,

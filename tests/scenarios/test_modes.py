@@ -89,7 +89,9 @@ def test_a_job_leaves_its_event_to_the_server_that_leads(
             lab.sleep(seconds)
             server.work()
 
-        ended = handle.work(lab.reconciler(), monotonic=lab.monotonic, sleep=both_sleep)
+        ended = handle.work(
+            lab.reconciler(), may_take=300, monotonic=lab.monotonic, sleep=both_sleep
+        )
         assert ended == "another leads"
         assert "/cancel" in lab.last(number)
 
@@ -140,7 +142,7 @@ def test_a_review_that_was_edited_or_may_have_been_is_to_be_typed_again(
 def test_a_job_that_leads_says_that_github_is_away(lab: Lab) -> None:
     lab.preregister()
     lab.sandbox.faults.add(Fault("status_before", "GET", r"/issues/comments", 10**6, 500))
-    ended = handle.work(lab.reconciler(), monotonic=lab.monotonic, sleep=lab.sleep)
+    ended = handle.work(lab.reconciler(), may_take=300, monotonic=lab.monotonic, sleep=lab.sleep)
     assert ended == "GitHub is away"
 
 

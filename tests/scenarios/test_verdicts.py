@@ -219,3 +219,27 @@ def test_a_verdict_lists_what_was_cancelled_and_what_failed_before_it(tmp_path: 
         ]
         assert f"| `{third}`" in rows[2]
         assert second in rows[1]
+
+
+def test_a_prediction_of_what_has_been_measured_already_scores_nothing(lab: Lab) -> None:
+    # Ada looks first, without a word of what she expects.
+    pull = propose(lab, "look", EXPERIMENT.replace("preregistration: 1\n", ""))
+    lab.say("grace", pull, "/run")
+    (looked,) = executions(lab)
+    # Then she is quite sure, and has the very same runs made again.
+    issue = lab.preregister(form_body(predictions=PREDICTIONS))
+    again = propose(
+        lab, "warm", EXPERIMENT.replace("preregistration: 1", f"preregistration: {issue}")
+    )
+    assert f"is of runs that `{looked}` had begun before that was sealed" in lab.last(again)
+    lab.say("grace", again, "/run")
+    for said in (lab.last(issue), lab.last(again)):
+        assert said.startswith("## Begun before the seal: ✅ 1 confirmed")
+        assert f"of 6 runs 6 had been begun before the seal, in `{looked}`" in said
+        assert f"**This decides nothing for #{issue}** (its runs had been begun before" in said
+    page, twin = calibration(lab)
+    assert [one["counts"] for one in twin] == [False, False]
+    assert "ada 0.040" not in page.text
+    assert (
+        "its runs had been begun before the seal" in execution_page(lab, executions(lab)[-1]).text
+    )

@@ -421,6 +421,18 @@ def test_what_people_wrote_and_what_holds_a_secret_is_not_copied(copying: Copyin
     assert {one["why"] for one in left.values()} == {"it holds a secret"}
 
 
+def test_a_revoked_key_signs_nothing_and_is_not_published_again(
+    copying: Copying, tmp_path: Path
+) -> None:
+    key = copying.key = signing.make_key(tmp_path / "lab.pem")
+    signing.keep(copying.store, key, copying.clock.now())
+    signing.revoke(copying.store, key.id, copying.clock.now())
+    execution = record.require(
+        copying.store, f"executions/{copying.id}/execution", record.Execution
+    )
+    assert list(witness._signed(copying.store, execution, key)) == []
+
+
 def test_in_a_checkout_a_receipt_can_be_verified(
     copying: Copying, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

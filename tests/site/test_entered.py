@@ -75,28 +75,60 @@ def test_the_same_wandb_run_merged_twice_is_found_on_both_rows(store: Store) -> 
     assert [[finding.rule for finding in row.findings] for row in rows] == [["twice"], ["twice"]]
 
 
-SIZE = synthetic.planned_arm().parameters
+SIZE, TOKENS = synthetic.planned_arm().parameters, synthetic.planned_arm().tokens
 
 
 @pytest.mark.parametrize(
-    ("size", "mean", "elsewhere", "tier"),
+    ("size", "tokens", "mean", "elsewhere", "tier"),
     [
-        (SIZE, 1.171, False, "reproduced"),
-        (SIZE, 1.30, False, "self-reported"),
-        (SIZE + 1, 1.171, False, "self-reported"),
-        (SIZE, 1.171, True, "self-reported"),
+        (SIZE, TOKENS, 1.171, False, "reproduced"),
+        (SIZE, TOKENS, 1.30, False, "self-reported"),
+        (SIZE + 1, TOKENS, 1.171, False, "self-reported"),
+        (SIZE, TOKENS // 2, 1.171, False, "self-reported"),
+        (SIZE, TOKENS, 1.171, True, "self-reported"),
     ],
 )
 def test_the_labs_own_run_of_its_experiment_reproduces_a_row(
-    store: Store, size: int, mean: float, elsewhere: bool, tier: str
+    store: Store, size: int, tokens: int, mean: float, elsewhere: bool, tier: str
 ) -> None:
-    commit = merge(store, CLEAN | {"model_size": size})
+    commit = merge(store, CLEAN | {"model_size": size, "total_tokens": tokens})
     (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
     assert row.tier == "self-reported"
     ran(store, "f" * 40 if elsewhere else commit, mean)
     (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
     assert row.tier == tier
     assert bool(row.ours) == (not elsewhere)
+
+
+def test_a_figure_that_its_track_does_not_believe_reproduces_no_row(store: Store) -> None:
+    commit = merge(store, CLEAN | {"model_size": SIZE, "total_tokens": TOKENS})
+    caught = record.Examined(positions=9, largest=2.0, void="it looks ahead")
+    score = synthetic.run(synthetic.plan(), "fast", 0, 1.17).evaluated
+    assert score
+    competed = record.EnteredRun(
+        arm="fast",
+        seed=0,
+        own=True,
+        own_model=True,
+        isolated=True,
+        evaluated=score.model_copy(update={"examined": caught}),
+        resources=record.Resources(kind="cpu"),
+        tokens=TOKENS,
+        parameters=SIZE,
+        model_flops=None,
+        seconds=1.0,
+        hardware_flops=1.0,
+    )
+    plan = synthetic.plan(arms={"fast": synthetic.planned_arm()})
+    execution = synthetic.execution(plan)
+    assert execution.origin
+    origin = execution.origin.model_copy(update={"commit": commit})
+    execution = execution.model_copy(update={"origin": origin})
+    synthetic.begin(store, execution)
+    result = record.Result(at=synthetic.START, state="done", entered=(competed,))
+    record.write(store, f"executions/{execution.id}/result", result)
+    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    assert (row.tier, row.ours) == ("self-reported", ())
 
 
 def test_without_entries_the_page_says_how_to_enter(store: Store, tmp_path: Path) -> None:

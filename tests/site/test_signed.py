@@ -33,3 +33,15 @@ def test_without_a_key_nothing_is_signed_and_nothing_says_so(tmp_path: Path) -> 
     assert not (tmp_path / "site" / "api" / "signed").exists()
     page = Page(tmp_path / "site" / "executions" / found.execution.id / "index.html")
     assert "regatta verify" not in page.text
+
+
+def test_a_revoked_key_signs_nothing_and_is_not_published_again(tmp_path: Path) -> None:
+    store, key = Store(tmp_path / "store"), signing.make_key(tmp_path / "lab.pem")
+    receipt(store)
+    signing.keep(store, key, NOW)
+    build(store, tmp_path / "site", key=key)
+    assert key.id in (tmp_path / "site" / "api" / "keys.json").read_text()
+    signing.revoke(store, key.id, NOW)
+    build(store, tmp_path / "site", key=key)
+    assert not (tmp_path / "site" / "api" / "keys.json").exists()
+    assert not (tmp_path / "site" / "api" / "signed").exists()
