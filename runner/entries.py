@@ -56,7 +56,8 @@ class EnteredFile(Record):
 
 
 class EntryRecord(Record):
-    """The results files that one head of a pull request brings."""
+    """The results files that one head of a pull request brings; none where it takes back what an
+    earlier one brought."""
 
     repository: int
     pull: int
