@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from bot.site.board import Lab
 from bot.site.boards import Board
-from bot.site.files import File
+from bot.site.files import File, made_from
 from bot.site.front import records
 from bot.site.templating import Look
 from runner.analysis import verdicts
@@ -40,10 +40,12 @@ class News:
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
     """`feed.xml` and `badge.svg`."""
-    told = news(facts)
+    told, made = news(facts), made_from(look.told, facts.told)
     updated = told[0].at if told else NEVER
-    yield look.page("feed.xml", "feed.xml", news=told, updated=updated, own=_id(look), fit=fit)
-    yield look.page("badge.svg", "badge.svg", words=badge(facts), width=width, fit=fit)
+    yield look.page(
+        "feed.xml", "feed.xml", made, news=told, updated=updated, own=_id(look), fit=fit
+    )
+    yield look.page("badge.svg", "badge.svg", made, words=badge(facts), width=width, fit=fit)
 
 
 def news(facts: Lab) -> list[News]:

@@ -2,12 +2,11 @@
 how to take part."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import islice
 
 from bot.site.board import Entry, Lab
-from bot.site.boards import Board, chart
-from bot.site.files import File
+from bot.site.boards import Board
+from bot.site.files import File, made_from
 from bot.site.frontier import Broken
 from bot.site.templating import Look
 
@@ -21,13 +20,14 @@ def page(facts: Lab, look: Look) -> File:
     return look.page(
         "index.html",
         "index.html",
+        made_from(look.told, facts.told),
         facts=facts,
         boards=boards,
         few=FEW,
         best=BEST,
         judged=judged(facts),
         records=records(boards)[:FEW],
-        chart=partial(chart, boards[0]) if boards else None,
+        chart=(lambda: boards[0].chart) if boards else None,
     )
 
 
