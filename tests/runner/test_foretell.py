@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,10 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def plan(*sizes: int, rate: float = 3e-3, **changes: object) -> Plan:
+def plan(*sizes: int, rate: float = 3e-3, **changes: Any) -> Plan:
     """A plan of arms `t0`, `t1`, …, of which each trains four times as long as the one before."""
     arms = {f"t{n}": synthetic.planned_arm(steps=16 * 4**n, rate=rate) for n in sizes}
-    return synthetic.plan(arms=arms, **changes)  # type: ignore[arg-type]
+    return synthetic.plan(arms=arms, **changes)
 
 
 def ran(store: Store, of: Plan, name: str = "1", state: str = "done") -> Execution:
@@ -102,7 +103,7 @@ def test_what_has_been_run_is_not_foretold_again(store: Store) -> None:
     "changes", [{"text": "another"}, {"eval_tokens": 8192}], ids=["text", "number of tokens"]
 )
 def test_runs_that_were_scored_on_something_else_tell_nothing(
-    store: Store, changes: dict[str, object]
+    store: Store, changes: dict[str, Any]
 ) -> None:
     ran(store, plan(0, 1, 2, 3, 4))
     found = foretell.foretell(Past(store), plan(5, **changes))
