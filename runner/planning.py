@@ -293,7 +293,7 @@ def make_plan(
         unlike = ladder.unlike(experiment.ladder, arms)
         if problems := [experiment.problem(path, words) for path, words in unlike]:
             raise BadExperiment(problems)
-        planned = experiment.ladder.planned(rung)
+        planned = experiment.ladder.planned(rung, arms if sealed else None)
         arms = {name: arms[name] for name in sorted((planned.baseline, planned.variant))}
     draft = Plan(
         experiment=folder,

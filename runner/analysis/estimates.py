@@ -64,6 +64,9 @@ class NoEstimate(ValueError):
 def estimate(prediction: record.Prediction, plan: record.Plan, figures: Figures) -> Estimate:
     """What the prediction is about. Raises NoEstimate."""
     seeds, arms = plan.seeds, prediction.arms
+    if above := [arm for arm in arms if arm not in plan.arms]:
+        rung = f"rung {plan.rung.n} of {plan.rung.of}" if plan.rung else "the plan"
+        raise NoEstimate(f"not yet decided; {rung} does not reach {_listed(above)}", 0)
     by_arm = {arm: [finite(figures.get((arm, seed))) for seed in seeds] for arm in arms}
     missing = [
         record.run_name(arm, seed)

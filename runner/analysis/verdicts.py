@@ -134,8 +134,14 @@ def _shortest(number: float) -> str:
 # ── Judging ──────────────────────────────────────────────────────────────────────────────────
 
 
-def judge(plan: record.Plan, figures: Figures) -> tuple[record.Verdict, ...]:
-    """A verdict on each of the plan's predictions, in their order."""
+def judge(
+    plan: record.Plan, figures: Figures, climbed: Iterable[record.Climbed] = ()
+) -> tuple[record.Verdict, ...]:
+    """A verdict on each of the plan's predictions, in their order. `climbed`: on a ladder, what the
+    rungs below came to."""
+    if plan.rung and plan.rung.below:
+        plan = plan.model_copy(update={"arms": {**plan.rung.below, **plan.arms}})
+        figures = {(one.arm, one.seed): one.bpb for one in climbed} | dict(figures)
     return tuple(_verdict(prediction, plan, figures) for prediction in plan.predictions)
 
 
