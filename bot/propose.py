@@ -93,8 +93,13 @@ def _climbed(done: Ran) -> Iterator[Climbed]:
     rung = done.execution.plan.rung
     for run in done.runs if rung and rung.ladder else ():
         if run.evaluated:
-            bpb = run.evaluated.bpb
-            yield Climbed(execution=run.execution, arm=run.arm, seed=run.seed, bpb=bpb)
+            yield Climbed(
+                execution=run.execution,
+                arm=run.arm,
+                seed=run.seed,
+                bpb=run.evaluated.bpb,
+                tokens_per_second=run.tokens_per_second,
+            )
 
 
 def _proposed(

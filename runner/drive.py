@@ -373,7 +373,9 @@ def _conclude(
         at=now,
         state=state,
         why=why,
-        verdicts=verdicts.judge(execution.plan, figures, execution.climbed)
+        verdicts=verdicts.judge(
+            execution.plan, figures, execution.climbed, verdicts.speeds_of(runs.values())
+        )
         if state in ("done", "failed")
         else (),
         refused=_few(refused),

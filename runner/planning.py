@@ -380,7 +380,11 @@ def _of_no_law(
         if not (fitted and axis):
             continue
         where: yaml12.Path = ("steps",) if experiment.nodes else ("arms",)
-        what = predictions.AXES[axis]
+        what = predictions.AXES["model_flops" if axis == "hardware_flops" else axis]
+        if experiment.nodes and axis == "hardware_flops":
+            words = "the preregistration predicts a law in hardware FLOPs, and steps tell no speed"
+            yield experiment.problem(where, f"{words}; declare `arms`, or choose another axis")
+            continue
         if unknown := [name for name in prediction.arms if name not in arms]:
             words = (
                 f"its model is the experiment's own, so that its {what} are not known beforehand"

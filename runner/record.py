@@ -324,6 +324,7 @@ class Climbed(Record):
     arm: str
     seed: int
     bpb: float
+    tokens_per_second: float | None = None  # as the job reported
 
 
 class PlanRecord(Record):

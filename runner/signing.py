@@ -292,7 +292,8 @@ def _untrue(kind: Kind, path: str, record: Record) -> Iterable[str]:
                 if run.execution != execution.id or name != run_name(run.arm, run.seed):
                     yield f"record.runs.{name} is another run"
             figures = verdicts.figures_of(runs.values())
-            judged = verdicts.judge(plan, figures, execution.climbed)
+            speeds = verdicts.speeds_of(runs.values())
+            judged = verdicts.judge(plan, figures, execution.climbed, speeds)
             if result.verdicts and result.verdicts != judged:
                 yield "record.result.verdicts do not follow from the figures"
         case _:
