@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 from runner import yaml12
 from runner.complaints import near
@@ -52,7 +52,7 @@ class Ladder(BaseModel):
         rung = self.rungs[n - 1]
         below = {name for one in self.rungs[: n - 1] for name in (one.baseline, one.variant)}
         whole = {name: arm.model_dump(mode="json") for name, arm in (arms or {}).items()}
-        said: dict[str, JsonValue] = {"arms": whole, **self.model_dump(mode="json")}
+        said = self.model_dump(mode="json") | {"arms": whole}
         return PlannedRung(
             n=n,
             of=len(self.rungs),
