@@ -14,9 +14,8 @@ FEW = 5  # of each kind
 BEST = 5  # rows of each board
 
 
-def page(facts: Lab, look: Look) -> File:
+def page(boards: Sequence[Board], facts: Lab, look: Look) -> File:
     """`index.html`."""
-    boards = [Board(group, facts) for group in facts.groups]
     return look.page(
         "index.html",
         "index.html",
