@@ -159,8 +159,10 @@ def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
     path = f"live/{entry.execution.id}/{name}"
     chart = replace(curves.of_run(entry, run), script=f"{path}.js") if run.curve else None
     rows = _rows(replace(entry, runs=(run,)))
-    told = {"state": entry.state, "ended": entry.result is not None, "rows": rows}
     attempts = _attempts(store, entry.execution.id)
+    printed = runs.end_of_log(store, attempts[-1]) if attempts else ""
+    over = entry.result is not None
+    told = {"state": entry.state, "ended": over, "rows": rows, "log": printed}
     page = look.render(
         path,
         "live.html",
@@ -171,7 +173,7 @@ def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
         config=runs.config(entry.plan, run.arm),
         nodes=partial(provenance_drawn.of_run, entry, run),
         drawing=provenance_drawn.drawing,
-        log=lambda: runs.end_of_log(store, attempts[-1]) if attempts else "",
+        log=lambda: printed,
         script=f"{path}.js",
         every=SECONDS,
         told=told,

@@ -157,6 +157,7 @@ def test_each_run_has_a_page_of_its_own_with_what_its_job_prints(store, client, 
     assert script.startswith(f'regatta.take("{path}",')
     body = json.loads(script[len(f'regatta.take("{path}",') : -len(");\n")])
     assert body["live"]["rows"] == [["fast.s1", 3, 16, 4.7, 9000]]
+    assert body["live"]["log"] == "compiling\nstep 3"
     assert "spec" in body
     slow = client.get(f"/live/{NAME}/slow.s0")
     assert "No curve was reported." in slow.text

@@ -36,6 +36,8 @@
         return location.reload();
       }
       fill(body.live.rows);
+      const log = document.querySelector("pre.log");
+      if (log && "log" in body.live) log.textContent = body.live.log;
       said.textContent = "";
       if (figure) await regatta.redraw(figure, body);
     } catch {
