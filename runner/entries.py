@@ -194,6 +194,29 @@ def merged(store: Store) -> list[Entered]:
     ]
 
 
+@dataclass(frozen=True)
+class Checked:
+    """The newest head of a pull request that brought results, and whether it was merged."""
+
+    entry: EntryRecord
+    merged: bool
+
+
+def checked(store: Store) -> list[Checked]:
+    """What every pull request that brought results has now, the newest check first. One that took
+    them back again has none."""
+    found = []
+    for repository in record.names(store, "entries"):
+        for pull in record.names(store, f"entries/{repository}"):
+            folder = f"entries/{repository}/{pull}"
+            done = record.read(store, f"{folder}/merged", Merged)
+            heads = record.numbered(store, folder, EntryRecord)
+            entry = next((x for x in heads if done and x.n == done.n), heads[-1] if heads else None)
+            if entry and entry.files:
+                found.append(Checked(entry, done is not None))
+    return sorted(found, key=lambda one: (one.entry.at, one.entry.pull), reverse=True)
+
+
 def standing(rows: Iterable[Entered], but: Iterable[str] = ()) -> dict[str, str]:
     """Whose W&B runs are on the board, the public one's included; those of files at the paths
     `but` are left out, as they are about to be replaced."""

@@ -108,7 +108,7 @@ def files(
 
     if key:
         yield from signed.files(store, facts, curves, key)
-    yield from public.files(this.pages, this.told)
+    yield from public.files(this.pages, this.told, store)
     yield from delphi.files(this.pages, this.told)
     for number, entry in enumerate(facts.entries):
         drawn = partial(curves, number)
