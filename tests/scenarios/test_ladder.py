@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from bot.site.pages import build
 from runner import charts
 from runner.analysis import preregistered, verdicts
 from runner.past import Past
 from runner.store import Store
 from tests.runner.test_ladder import DECLARED
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab, form_body
+from tests.site.test_pages import Page
 from tests.stub_trainer import StubRay
 
 STEPS = (16, 32, 64, 128)  # of the four rungs
@@ -106,7 +108,7 @@ def law() -> dict[str, float]:
 
 
 def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has_their_last_arm(
-    lab_of: Callable[[dict[str, float]], Lab],
+    lab_of: Callable[[dict[str, float]], Lab], tmp_path: Path
 ) -> None:
     lab = lab_of(law())
     issue = lab.preregister(form_body(predictions=PREDICTIONS))
@@ -134,6 +136,14 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     assert last.result is not None
     plan, climbed = last.execution.plan, last.execution.climbed
     assert verdicts.judge(plan, last.figures, climbed) == last.result.verdicts
+    assert {one.arm for one in climbed} == {f"{kind}{n}" for kind in "sn" for n in (1, 2, 3)}
+
+    build(Store(lab.root / "store"), tmp_path / "site")
+    page = tmp_path / "site" / "experiments" / f"{repository}-{issue}.html"
+    said = Page(page).text
+    assert "4 rungs, of which this is the first" in said
+    assert "a lower rung of the ladder; the highest one counts" in said
+    assert "✗ refuted the relative error of eval/bpb of n4" in said
 
 
 def test_who_changes_an_upper_rung_after_a_lower_one_ran_has_another_ladder_than_the_sealed_one(
