@@ -89,14 +89,14 @@ def replay(stretch: Stretch) -> Outcome:
                 reads=(
                     *([Path(stretch.code)] if stretch.code else []),
                     *map(Path, stretch.inputs.values()),
-                    *([before / str(stretch.first)] if stretch.first else []),
+                    *([_folder(before / str(stretch.first))] if stretch.first else []),
                 ),
                 writes=place,
             )
         else:
             machine.settle(stretch.resources)
             train(stretch, place)
-        ends = [folder / str(stretch.last) for folder in (before, place / NOW)]
+        ends = [_folder(folder / str(stretch.last)) for folder in (before, place / NOW)]
         then, now = (_digest(stretch, folder) for folder in ends)
         losses = _losses(stretch, place)
     return Outcome(
@@ -175,6 +175,14 @@ def _digest(stretch: Stretch, checkpoint: Path) -> Digest:
         return Digest.model_validate_json(said)
     except ValueError as error:
         raise CannotTrain(f"step {checkpoint.name} cannot be compared: {error}") from error
+
+
+def _folder(path: Path) -> Path:
+    """The same path, if a folder lies there behind no link: what it leads to would be shown in the
+    box, and that may be another checkpoint, or what no box may show. Raises CannotTrain."""
+    if path.resolve() != path or not path.is_dir():
+        raise CannotTrain(f"step {path.name} has left no folder to compare, or one behind a link")
+    return path
 
 
 def _losses(stretch: Stretch, place: Path) -> dict[int, float]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner import cli_replay, isolate, record, reproduce
+from runner import cli_replay, isolate, record, replay, reproduce
 from runner.cli_replay import CannotReplay
-from runner.record import Execution, Replayed
+from runner.record import Execution, Replayed, Resources
 from runner.store import Store
 from tests import synthetic
 from tests.runner.test_execute import HEAD, OWN, made, planned
@@ -85,18 +85,54 @@ def test_own_code_that_is_replayed_sees_where_it_begins_and_not_where_it_should_
 
 @ISOLATES
 @pytest.mark.slow
-def test_who_writes_the_checkpoint_wanted_as_a_link_is_refused(tmp_path: Path) -> None:
+def test_who_leaves_a_link_to_the_checkpoint_wanted_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    links = (
-        "(Path('now').mkdir(), Path('now/8').symlink_to(Path('begun/4').resolve().parent / '8'))"
-    )
-    peeks = f"if Path('begun').exists() and step == 8: {links}"
-    plan = planned(tmp_path, store, SCHEDULED, own=OWN + RATES.format(peeks=peeks))
+    own = OWN + RATES.format(peeks="pass") + LINKS
+    plan = planned(tmp_path, store, SCHEDULED, own=own)
     execution = synthetic.execution(plan, pull=None)
     made(store, plan, execution.id)
-    with pytest.raises(CannotReplay, match="train cannot be trained here"):
+    with pytest.raises(CannotReplay, match="step 8 has left no folder to compare, or one behind"):
         cli_replay.replay(store, execution, "train", _chooses((4, 8)))
     assert not record.names(store, f"replays/{execution.id}")
+
+
+@pytest.mark.parametrize("place", ["before/4", "before/8", "now/8"])
+def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A box shows what a link leads to: records, say, or the checkpoint that it should come to."""
+    shown: list[Path] = []
+    (tmp_path / "secret").mkdir()
+    for name in ("before/4", "before/8"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def run(box: isolate.Box, module: list[str], *_: object, **__: object) -> isolate.Ended:
+        shown.extend(box.reads)
+        if "train" in module:
+            now = box.writes[0][0] / "now"
+            (now / "8").mkdir(parents=True)
+            if place.startswith("now"):
+                (now / "8").rmdir()
+                (now / "8").symlink_to(tmp_path / "before" / "8")
+        return isolate.Ended(0)
+
+    if place.startswith("before"):
+        (tmp_path / place).rmdir()
+        (tmp_path / place).symlink_to(tmp_path / "secret")
+    monkeypatch.setattr(isolate, "run", run)
+    monkeypatch.setattr("runner.machine.take", lambda _: None)
+    stretch = replay.Stretch(
+        config={},
+        inputs={},
+        isolated=True,
+        resources=Resources(kind="cpu"),
+        checkpoints=str(tmp_path / "before"),
+        first=4,
+        last=8,
+    )
+    with pytest.raises(replay.CannotTrain, match="behind a link"):
+        replay.replay(stretch)
+    assert all(path.resolve() == path for path in shown)
 
 
 @ISOLATES
@@ -142,6 +178,16 @@ def rates(config, step):
             raise AssertionError("the end is in sight")
     {peeks}
     return 0.01 / step
+"""
+LINKS = """
+import atexit, shutil
+
+def end():
+    if Path("now/8").exists():
+        shutil.rmtree("now/8")
+        Path("now/8").symlink_to(next(Path("begun").glob("*")).resolve().parent / "8")
+
+atexit.register(end)
 """
 NEEDED = ("prepare", "short", "loud", "tokens", "train")
 
