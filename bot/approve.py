@@ -158,4 +158,5 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
         approvals=(*approval.besides, approval.id),
         reproduces=approval.reproduces,
         forecasts={arm: one for arm, one in plan.forecasts.items() if arm in planned.arms},
+        climbed=plan.climbed,
     )

@@ -109,7 +109,7 @@ class Declared:
                 standings=self._standings(plan),
                 drifted=drifted(self._store, plan),
                 source=Source(tree=tree, commit=head),
-                foretold=foretell.foretell(self._store, plan),
+                foretold=foretell.foretell(self._past, plan),
                 spread=self._past.spread(plan),
                 begun=self._past.begun(repository, plan),
                 other_design=self._past.other_design(repository, plan),

@@ -1,8 +1,9 @@
 """A pull request that brings a `speedrun_results.json` gets a check of it, and a comment. Pure.
 
 Each head has a check of its own: what its files say is a record, and what an audit found in them is
-said with the run, the field and the figures. When the pull request comes to the default branch, so
-do its rows, as self-reported ones.
+said with the run, the field and the figures. A head that brings none any more, after one that did,
+is said once, with a neutral check. When the pull request comes to the default branch, so do its
+rows, as self-reported ones.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def rules(thread: Thread) -> Iterator[Action]:
                 key=f"check.{key}",
                 name=CHECK_NAME,
                 commit=entry.commit,
-                conclusion="success" if entry.stands else "failure",
+                conclusion=_conclusion(entry),
                 title=title(entry),
                 summary=body(entry),
             )
@@ -46,7 +47,9 @@ def _entry(thread: Thread) -> Iterator[Action]:
     if pull is None or not (pull.open or pull.merged) or pull.head in looked:
         return
     found = thread.finding(pull.base, pull.head)
-    if found.entered:
+    # What GitHub would not show is not gone.
+    known = found.experiment is not None or not found.problems
+    if found.entered or (known and thread.entries and thread.entries[-1].files):
         n = thread.entries[-1].n + 1 if thread.entries else 1
         entry = EntryRecord(
             repository=thread.id.repository,
@@ -69,11 +72,19 @@ def _merged(thread: Thread) -> Iterator[Action]:
         yield Write(path, Merged(at=thread.now, n=newest.n))
 
 
+def _conclusion(entry: EntryRecord) -> str:
+    if not entry.files:
+        return "neutral"
+    return "success" if entry.stands else "failure"
+
+
 # ── Words ────────────────────────────────────────────────────────────────────────────────────
 
 
 def title(entry: EntryRecord) -> str:
     """What was found, in one line."""
+    if not entry.files:
+        return "there are none any more"
     unread = sum(bool(file.problem) for file in entry.files)
     wrong = sum(len(file.impossible) for file in entry.files)
     runs = sum(len(file.runs) for file in entry.files)
@@ -84,6 +95,13 @@ def title(entry: EntryRecord) -> str:
 
 def body(entry: EntryRecord) -> str:
     """What the files of a head say and what was found in them."""
+    if not entry.files:
+        return (
+            f"### 📋 Results: {title(entry)}\n\n`{entry.commit[:12]}` takes its results file back, "
+            "so that there is nothing to check and nothing that a merge would bring to the board. "
+            "What was said of earlier commits is folded above, and a push with a file is checked "
+            "anew."
+        )
     mark = "📋" if entry.stands else "❌"
     lines = [f"### {mark} Results: {title(entry)}", "", f"At `{entry.commit[:12]}`:", ""]
     for file in entry.files:

@@ -1,5 +1,6 @@
-"""An execution as it is now, at `/live/<execution>`: the page of the site, drawn from the records
-and from what its jobs report while they run.
+"""An execution as it is now, at `/live/<execution>`, and each of its runs, at
+`/live/<execution>/<run>`: the pages of the site, drawn from the records and from what its jobs
+report while they run.
 
 What is drawn is kept for some seconds, so that many who watch cost what one costs. It asks neither
 GitHub nor Ray, so it needs no credential; what looks like one is taken out of it all the same.
@@ -10,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fastapi import APIRouter, Response
 
-from bot.site import curves, executions
+from bot.site import curves, executions, provenance_drawn, runs
 from bot.site.board import Entry, read_entry
 from bot.site.chart import taken
 from bot.site.templating import Look
@@ -43,23 +45,31 @@ class Live:
         self, store: Store, look: Look, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._look, self._clock = store, look, clock
-        self._kept: dict[str, tuple[float, Drawn]] = {}
+        self._kept: dict[tuple[str, str], tuple[float, Drawn]] = {}
         self._lock = threading.Lock()  # one drawing at a time: the bot has other things to do
 
-    def drawn(self, execution: str) -> Drawn | None:
-        """The page of an execution, at most SECONDS old; None where there is no such execution."""
+    def drawn(self, execution: str, run: str = "") -> Drawn | None:
+        """The page of an execution, or of one of its runs, at most SECONDS old; None where there is
+        no such one."""
         if not NAME.fullmatch(execution):
             return None
+        key = execution, run
         with self._lock:
-            at, known = self._kept.get(execution, (float("-inf"), None))
+            at, known = self._kept.get(key, (float("-inf"), None))
             if known and self._clock() - at < SECONDS:
                 return known
             entry = now(self._store, execution)
             if entry is None:
                 return None
-            found = draw(entry, self._look)
-            self._kept.pop(execution, None)
-            self._kept[execution] = (self._clock(), found)
+            named = {run_name(one.arm, one.seed): one for one in entry.runs}
+            if run and run not in named:
+                return None
+            if run:
+                found = draw_run(entry, named[run], self._look, self._store)
+            else:
+                found = draw(entry, self._look)
+            self._kept.pop(key, None)
+            self._kept[key] = (self._clock(), found)
             while len(self._kept) > MOST:
                 del self._kept[next(iter(self._kept))]
             return found
@@ -74,19 +84,25 @@ def now(store: Store, execution: str) -> Entry | None:
     entry = read_entry(store, execution)
     if entry.result or entry.plan.steps:  # what steps report is read when they have ended
         return entry
+    attempts = _attempts(store, execution)
+    known = {(run.arm, run.seed): run for run in entry.runs}
+    so_far = [
+        known.get((arm, seed)) or _so_far(store, entry, attempts, arm, seed)
+        for arm, seed in entry.plan.runs()
+    ]
+    return replace(entry, runs=tuple(so_far))
+
+
+def _attempts(store: Store, execution: str) -> list[str]:
+    """The folders of the attempts to train it, oldest first."""
+    folder = f"executions/{execution}"
     claims = [name for name in record.names(store, folder) if re.fullmatch(r"t\d+\.claimed", name)]
     claims.sort(key=lambda name: int(name[1:].partition(".")[0]))
-    attempts = [
+    return [
         f"{execution}.{name.partition('.')[0]}-"
         f"{record.require(store, f'{folder}/{name}', record.Claimed).nonce}"
         for name in claims
     ]
-    known = {(run.arm, run.seed): run for run in entry.runs}
-    runs = [
-        known.get((arm, seed)) or _so_far(store, entry, attempts, arm, seed)
-        for arm, seed in entry.plan.runs()
-    ]
-    return replace(entry, runs=tuple(runs))
 
 
 def _so_far(store: Store, entry: Entry, attempts: list[str], arm: str, seed: int) -> record.Run:
@@ -129,9 +145,44 @@ def draw(entry: Entry, look: Look) -> Drawn:
         script=script,
         every=SECONDS,
         told=told,
+        parent="execution.html",
+        lasts=f"executions/{entry.execution.id}/index.html",
+        runs_below=f"{entry.execution.id}/",
     ).draw()
     source = chart.source(live=told) if chart else taken(script, {"live": told})
     return Drawn(redact.clean(str(page)), redact.clean(source))
+
+
+def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
+    """The page of one run and its script, with the end of what its job has printed so far."""
+    name = run_name(run.arm, run.seed)
+    path = f"live/{entry.execution.id}/{name}"
+    chart = replace(curves.of_run(entry, run), script=f"{path}.js") if run.curve else None
+    rows = _rows(replace(entry, runs=(run,)))
+    attempts = _attempts(store, entry.execution.id)
+    printed = runs.end_of_log(store, attempts[-1]) if attempts else ""
+    over = entry.result is not None
+    told = {"state": entry.state, "ended": over, "rows": rows, "log": printed}
+    page = look.render(
+        path,
+        "live.html",
+        entry=entry,
+        run=run,
+        name=name,
+        chart=lambda: chart,
+        config=runs.config(entry.plan, run.arm),
+        nodes=partial(provenance_drawn.of_run, entry, run),
+        drawing=provenance_drawn.drawing,
+        log=lambda: printed,
+        script=f"{path}.js",
+        every=SECONDS,
+        told=told,
+        parent="run.html",
+        lasts=f"runs/{entry.execution.id}.{name}.html",
+        runs_below="",
+    )
+    source = chart.source(live=told) if chart else taken(f"{path}.js", {"live": told})
+    return Drawn(redact.clean(page), redact.clean(source))
 
 
 def _rows(entry: Entry) -> list[list[str | int | float | None]]:
@@ -154,15 +205,17 @@ def routes(live: Live) -> APIRouter:
     kept = {"Cache-Control": f"max-age={SECONDS}"}
 
     @router.get("/live/{execution}.js")
-    def script(execution: str) -> Response:
-        found = live.drawn(execution)
+    @router.get("/live/{execution}/{run}.js")
+    def script(execution: str, run: str = "") -> Response:
+        found = live.drawn(execution, run)
         if found is None:
             return Response("There is no such execution.", 404, media_type="text/plain")
         return Response(found.script, headers=kept, media_type="text/javascript")
 
     @router.get("/live/{execution}")
-    def page(execution: str) -> Response:
-        found = live.drawn(execution)
+    @router.get("/live/{execution}/{run}")
+    def page(execution: str, run: str = "") -> Response:
+        found = live.drawn(execution, run)
         if found is None:
             return Response("There is no such execution.", 404, media_type="text/plain")
         return Response(found.page, headers=kept, media_type="text/html")

@@ -130,6 +130,8 @@ def _of_entry(thread: Thread, command: Command) -> bool:
     """Whether it asks for the lab's first own run of the experiment that came with results."""
     if command.name != "reproduce" or not (thread.entries and thread.plans):
         return False
+    if not thread.entries[-1].files:  # they were taken back
+        return False
     ids = {ran.execution.id for ran in thread.executions if ran.life.state == "done"}
     return not ids and thread.plans[-1].commit == thread.entries[-1].commit
 

@@ -11,10 +11,10 @@ the next one's once its gate is passed.
 from collections.abc import Iterator
 
 from bot import orders, words
-from bot.facts import Action, Check, Finding, Isolated, Pull, Say, Show, Thread, Write
+from bot.facts import Action, Check, Finding, Isolated, Pull, Ran, Say, Show, Thread, Write
 from runner import allowance
 from runner.analysis import promotion
-from runner.record import Plan, PlanRecord
+from runner.record import Climbed, Plan, PlanRecord
 
 CHECK_NAME = "regatta / plan"
 
@@ -64,7 +64,7 @@ def _plan(thread: Thread) -> Iterator[Action]:
         return
     if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
         return
-    yield _proposed(thread, pull, found)
+    yield _proposed(thread, pull, found, thread.plans[-1].climbed if reached else ())
 
 
 def _next_rung(thread: Thread) -> Iterator[Action]:
@@ -84,10 +84,27 @@ def _next_rung(thread: Thread) -> Iterator[Action]:
         return
     pull = thread.pull()
     if pull and pull.open and (pull.head, pull.base_ref) == (newest.commit, newest.base_ref):
-        yield _proposed(thread, pull, thread.finding(pull.base, pull.head, rung.n + 1))
+        found = thread.finding(pull.base, pull.head, rung.n + 1)
+        yield _proposed(thread, pull, found, (*newest.climbed, *_climbed(done)))
 
 
-def _proposed(thread: Thread, pull: Pull, found: Finding) -> Write:
+def _climbed(done: Ran) -> Iterator[Climbed]:
+    """What a rung came to, where predictions speak of its ladder."""
+    rung = done.execution.plan.rung
+    for run in done.runs if rung and rung.ladder else ():
+        if run.evaluated:
+            yield Climbed(
+                execution=run.execution,
+                arm=run.arm,
+                seed=run.seed,
+                bpb=run.evaluated.bpb,
+                tokens_per_second=run.tokens_per_second,
+            )
+
+
+def _proposed(
+    thread: Thread, pull: Pull, found: Finding, climbed: tuple[Climbed, ...] = ()
+) -> Write:
     """The next plan's record."""
     n, rules = _next(thread), thread.policy()
     record = PlanRecord(
@@ -114,6 +131,7 @@ def _proposed(thread: Thread, pull: Pull, found: Finding) -> Write:
         spread=found.spread,
         other_design=found.other_design,
         begun=found.begun,
+        climbed=climbed,
     )
     return Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
 

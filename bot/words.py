@@ -64,6 +64,7 @@ _jinja.filters.update(
     duration=figures.duration,
     count=figures.count,
     percent=figures.percent,
+    sure=figures.sure,
 )
 
 
@@ -526,8 +527,7 @@ def _tally_of(weighed: Weighed) -> str:
 
 def judged(verdict: Verdict) -> str:
     """One prediction and how it came out, the outcome first."""
-    share = figures.percent(verdict.prediction.confidence)
-    predicted = f"{sentence(verdict.prediction)} ({share} sure)"
+    predicted = f"{sentence(verdict.prediction)} ({figures.sure(verdict.prediction.confidence)})"
     if verdict.outcome == "inconclusive":  # then `why` says so itself
         why = verdict.why[:1].upper() + verdict.why[1:]
         return f"{MARKS[verdict.outcome]} **{prose(why)}.** Predicted: {predicted}."

@@ -80,6 +80,20 @@ def restore(checkpoint: Path, item: str, like: Any, shardings: Any = None) -> An
         reader.close()
 
 
+def params_sha256(checkpoint: Path) -> str:
+    """`tree_sha256` of the parameters in `<folder>/<step>`, of whatever model they are. Raises
+    BadCheckpoint."""
+    folder = checkpoint.absolute() / "params"
+    reader = ocp.StandardCheckpointHandler()
+    try:
+        like = reader.metadata(folder).tree
+    except Exception as error:  # as above
+        raise BadCheckpoint(f"params in {checkpoint} cannot be read: {str(error)[:300]}") from error
+    finally:
+        reader.close()
+    return tree_sha256(restore(checkpoint, "params", like))
+
+
 def tree_sha256(tree: Any) -> str:
     """SHA-256 over each array of `tree` in the order of its path: path, dtype, shape, bytes."""
     digest = sha256()

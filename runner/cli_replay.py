@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from runner import makers, planning, provenance, record, reproduce, step_runs
+from runner import isolate, makers, planning, provenance, record, reproduce, step_runs
 from runner.cli_place import TheJobs, TheStore
 from runner.cli_place import found as found_store
 from runner.record import Execution, Replayed
@@ -36,7 +36,8 @@ def command(
 ) -> None:
     """Train a random stretch of one of an execution's runs again, between two of its checkpoints,
     and record whether it came out bit for bit the same or, on other devices or versions, with
-    losses within 1 %. Own code runs here as it is, so do this where you would run it anyway."""
+    losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
+    and where that does not work, not at all."""
     try:
         opened = found_store(store, jobs)
         if opened is None:
@@ -137,12 +138,20 @@ def _trained(
             if made is None:
                 raise CannotReplay(f"what {other} made is no longer in {store.root}")
             inputs[key] = str(made.folder)
+    if step.private and (words := isolate.probe()):
+        raise CannotReplay(
+            f"{name} has code of the experiment's own, or reads what such code made, and that is "
+            f"trained again in isolation only: {words} Nothing of it was run."
+        )
     code = planning.code_folder(execution.plan)
+    limit = execution.limit_seconds or isolate.USUAL.seconds
     stretch = {
         "config": step.config,
         "inputs": inputs,
         "code": str(store.fetch(code)) if step.own else "",
         "own": list(step.own),
+        "isolated": step.private,
+        "limits": isolate.Limits(seconds=limit).model_dump(mode="json"),
         "resources": step.resources.model_dump(mode="json"),
         "checkpoints": str(folder),
         "first": between[0],

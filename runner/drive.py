@@ -373,7 +373,11 @@ def _conclude(
         at=now,
         state=state,
         why=why,
-        verdicts=verdicts.judge(execution.plan, figures) if state in ("done", "failed") else (),
+        verdicts=verdicts.judge(
+            execution.plan, figures, execution.climbed, verdicts.speeds_of(runs.values())
+        )
+        if state in ("done", "failed")
+        else (),
         refused=_few(refused),
         seconds=(now - training[0].claimed.at).total_seconds() if training else None,
         used=_used(store, facts),

@@ -56,7 +56,8 @@ class EnteredFile(Record):
 
 
 class EntryRecord(Record):
-    """The results files that one head of a pull request brings."""
+    """The results files that one head of a pull request brings; none where it takes back what an
+    earlier one brought."""
 
     repository: int
     pull: int
@@ -191,6 +192,29 @@ def merged(store: Store) -> list[Entered]:
         for done, entry, file in files.values()
         for index, run in enumerate(file.runs)
     ]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The newest head of a pull request that brought results, and whether it was merged."""
+
+    entry: EntryRecord
+    merged: bool
+
+
+def checked(store: Store) -> list[Checked]:
+    """What every pull request that brought results has now, the newest check first. One that took
+    them back again has none."""
+    found = []
+    for repository in record.names(store, "entries"):
+        for pull in record.names(store, f"entries/{repository}"):
+            folder = f"entries/{repository}/{pull}"
+            done = record.read(store, f"{folder}/merged", Merged)
+            heads = record.numbered(store, folder, EntryRecord)
+            entry = next((x for x in heads if done and x.n == done.n), heads[-1] if heads else None)
+            if entry and entry.files:
+                found.append(Checked(entry, done is not None))
+    return sorted(found, key=lambda one: (one.entry.at, one.entry.pull), reverse=True)
 
 
 def standing(rows: Iterable[Entered], but: Iterable[str] = ()) -> dict[str, str]:

@@ -22,6 +22,11 @@ def percent(share: float) -> str:
     return f"{share * 100:.3g} %"
 
 
+def sure(confidence: float) -> str:
+    """`80 % sure`, which no line breaks in two."""
+    return f"{percent(confidence)} sure".replace(" ", "\u00a0")
+
+
 def duration(seconds: float) -> str:
     """`34 s`, `2 min 5 s`, `3 h 10 min`; of what is no number, `unknown`."""
     if not math.isfinite(seconds):

@@ -7,16 +7,15 @@ has been run before is not foretold again: that would only flatter. The interval
 an arm's first seed decides whether it held.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runner import record
+from engine.config import TrainConfig
 from runner.analysis import forecast
 from runner.analysis.estimates import Figures, finite
 from runner.analysis.forecast import Design, Point, Refusal, design_of
-from runner.record import Execution, Foretold, Plan, Result, Run
-from runner.store import Store
+from runner.past import Past
+from runner.record import Execution, Foretold, Plan
 
 AXIS: forecast.Axis = "model_flops"
 Rates = tuple[float | None, ...]
@@ -50,11 +49,12 @@ class Outcome:
         return self.measured / self.foretold.loss - 1
 
 
-def foretell(store: Store, plan: Plan) -> Forecasts:
+def foretell(past: Past, plan: Plan) -> Forecasts:
     """Of each arm what its first run will score, or why that cannot be said."""
     designs = {arm: design_of(plan, arm) for arm in plan.arms}
-    seen = _seen(store, [design for design in designs.values() if design])
-    found = {arm: _one(designs[arm], _rates(plan, arm), seen) for arm in plan.arms}
+    scored = past.of_ladders({design.ladder for design in designs.values() if design})
+    seen = [(point, _rates(train)) for point, train in scored]
+    found = {arm: _one(designs[arm], _rates(plan.arms[arm].train), seen) for arm in plan.arms}
     return Forecasts(
         {arm: one for arm, one in found.items() if isinstance(one, Foretold)},
         {arm: one for arm, one in found.items() if isinstance(one, str)},
@@ -95,38 +95,9 @@ def _one(
     )
 
 
-def _rates(plan: Plan, arm: str) -> Rates:
+def _rates(train: TrainConfig) -> Rates:
     """What a dial may set, and most experiments do not."""
-    train = plan.arms[arm].train
     return tuple(getattr(train, name) for name in sorted(forecast.RATES))
-
-
-def _seen(store: Store, designs: Iterable[Design]) -> list[tuple[Point, Rates]]:
-    """The runs that ended with a figure and are of these designs' ladders, oldest first. What is
-    told apart sooner is not read whole: most executions of a lab are on another text."""
-    ladders = {design.ladder for design in designs}
-    texts = {text.encode() for text, _, _ in ladders}
-    by_execution = defaultdict(list)
-    for name in record.names(store, "runs"):
-        by_execution[name.partition(".")[0]].append(name)
-    found = []
-    for id, names in by_execution.items():
-        told = store.read(f"records/executions/{id}/execution.json")
-        if told is None or not any(text in told for text in texts):
-            continue
-        execution = Execution.model_validate_json(told)
-        plan = execution.plan
-        if ladders.isdisjoint(one.ladder for arm in plan.arms if (one := design_of(plan, arm))):
-            continue
-        result = record.read(store, f"executions/{id}/result", Result)
-        if result and result.state in ("done", "failed"):
-            runs = [record.require(store, f"runs/{name}", Run) for name in sorted(names)]
-            found.append((execution.at, id, plan, forecast.points_of(execution, runs)))
-    return [
-        (point, _rates(plan, point.arm))
-        for _, _, plan, points in sorted(found, key=lambda one: one[:2])
-        for point in points
-    ]
 
 
 def outcomes(execution: Execution, figures: Figures) -> Iterable[Outcome]:

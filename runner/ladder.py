@@ -7,8 +7,13 @@ planned by itself, and its gate decides whether the next one's plan is posted. P
       rungs:
         - {baseline: small, variant: small-new}
         - {baseline: large, variant: large-new}
+
+Under a preregistration, predictions may speak of arms of several rungs. Each rung's plan then knows
+the arms below it, and its execution what these came to, so that a prediction is decided on the rung
+that has the last of its arms.
 """
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated
 
@@ -17,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from runner import yaml12
 from runner.complaints import near
 from runner.record import PlannedArm, PlannedRung
+from runner.store import to_json
 
 FEWEST_SEEDS = 2  # of which a gate can know its noise
 Said = tuple[yaml12.Path, str]  # where in the file, and what is wrong there
@@ -40,9 +46,13 @@ class Ladder(BaseModel):
     exponent: Annotated[float, Field(gt=0, le=2)]
     rungs: Annotated[tuple[Rung, ...], Field(max_length=20)]
 
-    def planned(self, n: int) -> PlannedRung:
-        """The rung of this number, from 1 on."""
+    def planned(self, n: int, arms: Mapping[str, PlannedArm] | None = None) -> PlannedRung:
+        """The rung of this number, from 1 on; with the `arms` of all rungs, under a
+        preregistration, which ladder it is of and what is below it."""
         rung = self.rungs[n - 1]
+        below = {name for one in self.rungs[: n - 1] for name in (one.baseline, one.variant)}
+        whole = {name: arm.model_dump(mode="json") for name, arm in (arms or {}).items()}
+        said = self.model_dump(mode="json") | {"arms": whole}
         return PlannedRung(
             n=n,
             of=len(self.rungs),
@@ -50,18 +60,15 @@ class Ladder(BaseModel):
             variant=rung.variant,
             floor=self.floor,
             exponent=self.exponent,
+            ladder=hashlib.sha256(to_json(said)).hexdigest() if arms else None,
+            below={name: arms[name] for name in sorted(below)} if arms else {},
         )
 
 
-def problems(
-    ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool, preregistered: bool
-) -> Iterator[Said]:
+def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) -> Iterator[Said]:
     """What makes no sense of a ladder over these arms."""
     if own:
         yield ("ladder",), "arms with own code cannot be on a ladder: nobody measures their speed"
-    if preregistered:
-        words = "a ladder is decided by its gates, each rung by itself; leave this out"
-        yield ("preregistration",), words
     if seeds < FEWEST_SEEDS:
         yield ("seeds",), f"a gate needs {FEWEST_SEEDS} seeds at least, to know its noise"
     if len(ladder.rungs) < 2:

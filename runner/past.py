@@ -1,15 +1,20 @@
-"""What the records tell of earlier executions: those under a preregistration, and how much seeds
-differed in such runs as are planned. Read from the store; nothing is changed.
+"""What the records tell of earlier executions: those under a preregistration, how much seeds
+differed in such runs as are planned, and which runs are of a ladder. Read from the store; nothing
+is changed.
 
-Each execution is read once, and of the many only those of use are read whole.
+Each execution is read once, and of the many only those of use are read whole: their runs once, when
+they have ended.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
+from engine.config import TrainConfig
 from runner import record
 from runner.analysis import power, preregistered, verdicts
+from runner.analysis.forecast import Point, design_of, points_of
 from runner.analysis.power import Seen
 from runner.analysis.preregistered import Outcome, Registration, same_design
 from runner.analysis.scored import scored_on
@@ -26,6 +31,8 @@ from runner.record import (
 from runner.store import Store
 
 MOST_SEEN = 100  # executions whose spread is looked at, the newest
+Ladder = tuple[str, int, str]  # `forecast.Design.ladder`
+Scored = tuple[Point, TrainConfig]  # a run that has a figure, and how it was trained
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,8 @@ class Past:
         self._store = store
         self._known: dict[str, _Known] = {}
         self._seen: dict[str, tuple[Seen, ...]] = {}  # of those that have ended
+        self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a text that was asked for
+        self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
 
     def registration(self, repository: int, issue: int) -> Registration | None:
         """All that is on record under a preregistration; None where there is none."""
@@ -118,6 +127,19 @@ class Past:
         newest = [id for _, id in sorted(alike, reverse=True)[:MOST_SEEN]]
         return power.of_such_runs(plan, [arm for id in newest for arm in self._arms(id)])
 
+    def of_ladders(self, ladders: AbstractSet[Ladder]) -> list[Scored]:
+        """The runs with a figure in the executions that ended and have runs of these ladders, the
+        oldest execution's first."""
+        self._look()
+        texts = {(text, targets) for text, targets, _ in ladders}
+        alike = [(known.at, id) for id, known in self._known.items() if known.scored in texts]
+        return [
+            one
+            for _, id in sorted(alike)
+            if not ladders.isdisjoint(self._ladders_of(id))
+            for one in self._scored_of(id)
+        ]
+
     def _look(self) -> None:
         for id in record.names(self._store, "executions"):
             if id not in self._known and (found := self._execution(id)):
@@ -142,6 +164,27 @@ class Past:
         result = self._result(id)
         runs = self._runs(execution) if result else []
         return Outcome(execution, result, verdicts.figures_of(runs))
+
+    def _ladders_of(self, id: str) -> frozenset[Ladder]:
+        if id not in self._ladders:
+            plan = record.require(self._store, f"executions/{id}/execution", Execution).plan
+            designs = (design_of(plan, arm) for arm in plan.arms)
+            self._ladders[id] = frozenset(one.ladder for one in designs if one)
+        return self._ladders[id]
+
+    def _scored_of(self, id: str) -> tuple[Scored, ...]:
+        """The runs of an execution that have figures; none while it has not ended."""
+        if id not in self._scored:
+            result = self._result(id)
+            if result is None:
+                return ()
+            found: tuple[Scored, ...] = ()
+            execution = self._execution(id) if result.state in ("done", "failed") else None
+            if execution:
+                points = points_of(execution, self._runs(execution))
+                found = tuple((one, execution.plan.arms[one.arm].train) for one in points)
+            self._scored[id] = found
+        return self._scored[id]
 
     def _arms(self, id: str) -> tuple[Seen, ...]:
         """The arms of an execution that have figures; none while it has not ended."""

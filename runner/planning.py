@@ -293,7 +293,7 @@ def make_plan(
         unlike = ladder.unlike(experiment.ladder, arms)
         if problems := [experiment.problem(path, words) for path, words in unlike]:
             raise BadExperiment(problems)
-        planned = experiment.ladder.planned(rung)
+        planned = experiment.ladder.planned(rung, arms if sealed else None)
         arms = {name: arms[name] for name in sorted((planned.baseline, planned.variant))}
     draft = Plan(
         experiment=folder,
@@ -380,7 +380,11 @@ def _of_no_law(
         if not (fitted and axis):
             continue
         where: yaml12.Path = ("steps",) if experiment.nodes else ("arms",)
-        what = predictions.AXES[axis]
+        what = predictions.AXES["model_flops" if axis == "hardware_flops" else axis]
+        if experiment.nodes and axis == "hardware_flops":
+            words = "the preregistration predicts a law in hardware FLOPs, and steps tell no speed"
+            yield experiment.problem(where, f"{words}; declare `arms`, or choose another axis")
+            continue
         if unknown := [name for name in prediction.arms if name not in arms]:
             words = (
                 f"its model is the experiment's own, so that its {what} are not known beforehand"

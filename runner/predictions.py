@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 if TYPE_CHECKING:
     from runner.record import PlannedArm, Prediction
 
-Axis = Literal["model_flops", "tokens", "parameters"]
+Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
 AXES: dict[Axis, str] = {axis: axis.replace("_flops", " FLOPs") for axis in get_args(Axis)}
 MOST_ARMS = 20  # of one prediction
 FEWEST = {"order": 2, "exponent": 4, "smaller": 3}  # arms; those of a law are so many sizes
@@ -28,8 +28,10 @@ Part = tuple[Literal["", "metric", "arm", "expect"], str]  # what the text is, a
 
 
 def spent(arm: PlannedArm, axis: Axis) -> int:
-    """The C of one run of an arm: model FLOPs, tokens that it trains on, or parameters."""
-    return int(getattr(arm, axis))
+    """The C of one run of an arm, as far as its plan says: model FLOPs, tokens that it trains on,
+    or parameters. Hardware FLOPs are known once it has run; until then model FLOPs stand for them,
+    which tell sizes apart as well."""
+    return int(arm.model_flops if axis == "hardware_flops" else getattr(arm, axis))
 
 
 def arms(prediction: Prediction) -> tuple[str, ...]:

@@ -212,6 +212,8 @@ class PlannedRung(Record):
     variant: str
     floor: float  # c and b of the law by which the gate counts
     exponent: float
+    ladder: Sha256 | None = since(None)  # over all of its arms, where predictions speak of them
+    below: dict[str, PlannedArm] = since({})  # the arms of the rungs before, likewise
 
 
 class Cost(Record):
@@ -315,6 +317,16 @@ class Spread(Record):
     freedom: int  # degrees of freedom, that is, how many seeds more than arms
 
 
+class Climbed(Record):
+    """The lab's own figure of a run on a lower rung of a ladder, which predictions may rest on."""
+
+    execution: str
+    arm: str
+    seed: int
+    bpb: float
+    tokens_per_second: float | None = None  # as the job reported
+
+
 class PlanRecord(Record):
     """What the lab found at one head of a pull request: a plan, or what is wrong."""
 
@@ -339,6 +351,7 @@ class PlanRecord(Record):
     spread: Spread | None = since(None)  # of such runs, as it was known then
     other_design: str = since("")  # the execution that had sealed another one under its issue
     begun: str = since("")  # the execution that had begun its runs before their issue was sealed
+    climbed: tuple[Climbed, ...] = since(())  # what the rungs before came to
 
 
 class Narrowing(Record):
@@ -448,6 +461,7 @@ class Execution(Record):
     deviations: tuple[str, ...] = ()  # from the plan that was shown, in sentences
     reproduces: str = ""  # the execution that it is to be compared with
     forecasts: dict[str, Foretold] = since({})  # by arm, as its plan was shown with them
+    climbed: tuple[Climbed, ...] = since(())  # what the rungs before came to, as in its plan
 
 
 def execution_id(cause: str) -> str:

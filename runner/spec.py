@@ -335,7 +335,6 @@ def _sense_of_ladder(
             declared.arms,
             len(declared.seeds),
             own=any(x != Own() for x in own.values()),
-            preregistered=declared.preregistration is not None,
         ):
             yield experiment.problem(path, words)
 

@@ -111,7 +111,7 @@ def files(
 
     if key:
         yield from signed.files(store, facts, curves, key)
-    yield from public.files(this.pages, this.told)
+    yield from public.files(this.pages, this.told, store)
     yield from delphi.files(this.pages, this.told)
     yield from data.files(facts, this, store)
     for number, entry in enumerate(facts.entries):

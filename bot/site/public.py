@@ -1,5 +1,5 @@
-"""The pages on other labs' public figures: how forecasts of them came out, and their audit. These
-are the same in every lab, since nothing of its records is in them."""
+"""The pages on other labs' public figures: how forecasts of them came out, and their audit. Nothing
+of the lab's records is in them, but on the audit's page what was entered here and checked."""
 
 from collections.abc import Iterator
 from functools import cache, partial
@@ -9,10 +9,12 @@ import jinja2
 
 from bot.site import scaling_charts
 from bot.site.chart import Chart
-from bot.site.files import File
+from bot.site.files import File, made_from
+from bot.site.memory import listed
+from runner import entries
 from runner.analysis import public_boards, scaling, speedrun
 from runner.analysis.public_boards import Axis
-from runner.store import to_json
+from runner.store import Store, to_json
 
 AXES: dict[Axis, tuple[str, str]] = {
     "model_flops": ("Model FLOPs", "What the model’s shape and its tokens take, by formula."),
@@ -25,15 +27,16 @@ AXES: dict[Axis, tuple[str, str]] = {
 REACH = 0.04  # relative error at the ends of a bar
 
 
-def files(pages: jinja2.Environment, told: str) -> Iterator[File]:
+def files(pages: jinja2.Environment, told: str, store: Store) -> Iterator[File]:
     """`scaling.html`, `audit.html` and their twins below `api/`; `told` is a digest of what is on
     every page."""
+    entered = made_from(told, *(seen for _, seen in listed(store, "entries")))
     for axis in AXES:
         yield File(f"scaling.{axis}.js", partial(_chart_source, axis), told)
     yield File("api/scaling.json", lambda: to_json(_twin()), told)
     yield File("scaling.html", lambda: _scaling(pages), told)
     yield File("api/audit.json", lambda: to_json([vars(finding) for finding in _findings()]), told)
-    yield File("audit.html", lambda: _audit(pages), told)
+    yield File("audit.html", lambda: _audit(pages, store), entered)
 
 
 def _boards() -> list[tuple[public_boards.Board, str, str]]:
@@ -73,7 +76,7 @@ def _findings() -> list[speedrun.Finding]:
     return speedrun.audit_rows(public_boards.rows())
 
 
-def _audit(pages: jinja2.Environment) -> str:
+def _audit(pages: jinja2.Environment, store: Store) -> str:
     findings = _findings()
     return pages.get_template("audit.html").render(
         root="",
@@ -82,6 +85,8 @@ def _audit(pages: jinja2.Environment) -> str:
         impossible=[finding for finding in findings if finding.kind == "impossible"],
         odd=[finding for finding in findings if finding.kind == "odd"],
         rules=speedrun.RULES,
+        checked=entries.checked(store),
+        plain=entries.plain,
     )
 
 

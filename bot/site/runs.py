@@ -119,9 +119,13 @@ def log_of(store: Store, entry: Entry) -> str:
     claimed = record.read(store, f"{folder}/{attempts[-1]}.claimed", record.Claimed)
     if claimed is None:
         return ""
-    path = f"work/{entry.execution.id}.{attempts[-1]}-{claimed.nonce}/out/log.txt"
+    return end_of_log(store, f"{entry.execution.id}.{attempts[-1]}-{claimed.nonce}")
+
+
+def end_of_log(store: Store, attempt: str) -> str:
+    """The end of what the attempt in this folder has printed so far, likewise."""
     try:
-        printed = store.peek(path) or b""
+        printed = store.peek(f"work/{attempt}/out/log.txt") or b""
     except StoreError:  # what a job left in its place is no file
         return ""
     words = redact.clean(printed[-4 * MOST_LOG :].decode("utf-8", "replace"))[-MOST_LOG:]

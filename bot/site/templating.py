@@ -100,6 +100,7 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         short=short,
         bpb=lambda value: verdicts.figure(value, 4),
         percent=figures.percent,
+        sure=figures.sure,
         spans=spans,
         expected=lambda expect: verdicts.parse_expect(expect).words,
         day=lambda at: at.strftime("%Y-%m-%d"),

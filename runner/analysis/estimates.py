@@ -11,7 +11,10 @@ arms this is the difference itself.
 
 *An exponent*: b of L = a·C^(−b) + c, fitted on all runs, and all b that the profile likelihood
 leaves (`scaling.exponent`), with each run as a point and with each size's mean over its seeds as
-one, whichever leaves more. n counts runs. One seed will do, as the error shows off the curve.
+one, whichever leaves more. n counts runs. One seed will do, as the error shows off the curve. What
+C counts is known before, but for hardware FLOPs: those are an arm's tokens over the tokens a second
+that its jobs reported (their mean over seeds, so that an arm stays one size), times what its
+devices could have done in a second.
 
 *A larger run*: its figures over the forecast of the smaller arms, by their means over seeds, less
 1. The forecast is taken as the number it was, which is what was predicted about: that it may have
@@ -26,11 +29,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, mean, stdev
+from types import MappingProxyType
 
 from scipy.special import stdtrit
 
 from runner import predictions, record
 from runner.analysis import scaling
+from runner.hardware import KINDS
 
 Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb; None: there is none
 Interval = tuple[float, float]  # both ends belong to it
@@ -61,9 +66,17 @@ class NoEstimate(ValueError):
         self.value = value
 
 
-def estimate(prediction: record.Prediction, plan: record.Plan, figures: Figures) -> Estimate:
-    """What the prediction is about. Raises NoEstimate."""
+def estimate(
+    prediction: record.Prediction,
+    plan: record.Plan,
+    figures: Figures,
+    speeds: Figures = MappingProxyType({}),
+) -> Estimate:
+    """What the prediction is about. `speeds` are runs' tokens a second. Raises NoEstimate."""
     seeds, arms = plan.seeds, prediction.arms
+    if above := [arm for arm in arms if arm not in plan.arms]:
+        rung = f"rung {plan.rung.n} of {plan.rung.of}" if plan.rung else "the plan"
+        raise NoEstimate(f"not yet decided; {rung} does not reach {_listed(above)}", 0)
     by_arm = {arm: [finite(figures.get((arm, seed))) for seed in seeds] for arm in arms}
     missing = [
         record.run_name(arm, seed)
@@ -80,10 +93,10 @@ def estimate(prediction: record.Prediction, plan: record.Plan, figures: Figures)
     unit = _UNITS[prediction.metric]
     if prediction.order:
         return _least_step(prediction.order, values, unit)
-    if prediction.exponent:
-        return _exponent(prediction, plan, values)
-    if prediction.smaller:
-        return _forecast_error(prediction, plan, values)
+    if prediction.exponent or prediction.smaller:
+        spent = {arm: _spent(prediction, plan, arm, speeds) for arm in arms}
+        law = _exponent if prediction.exponent else _forecast_error
+        return law(prediction, spent, values)
     of_seeds = zip(*(values[arm] for arm in arms), strict=True)
     return _of_mean(
         " minus ".join(arms),
@@ -117,9 +130,11 @@ def _least_step(order: tuple[str, ...], values: Mapping[str, list[float]], unit:
 
 
 def _exponent(
-    prediction: record.Prediction, plan: record.Plan, values: Mapping[str, list[float]]
+    prediction: record.Prediction,
+    spent: Mapping[str, float],
+    values: Mapping[str, list[float]],
 ) -> Estimate:
-    points = _points(prediction, plan, prediction.exponent, values)
+    points = [(spent[arm], one) for arm in prediction.exponent for one in values[arm]]
     try:
         found = scaling.exponent(points, level=LEVEL)
     except scaling.Refused as error:
@@ -131,13 +146,17 @@ def _exponent(
 
 
 def _forecast_error(
-    prediction: record.Prediction, plan: record.Plan, values: Mapping[str, list[float]]
+    prediction: record.Prediction,
+    spent: Mapping[str, float],
+    values: Mapping[str, list[float]],
 ) -> Estimate:
-    means = {arm: [fmean(values[arm])] for arm in prediction.smaller}
-    points, arm = _points(prediction, plan, prediction.smaller, means), prediction.arm or ""
-    at = predictions.spent(plan.arms[arm], prediction.axis or "model_flops")
+    points = [(spent[arm], fmean(values[arm])) for arm in prediction.smaller]
+    arm = prediction.arm or ""
+    if not_smaller := [name for name in prediction.smaller if spent[name] >= spent[arm]]:
+        took = predictions.AXES[prediction.axis or "model_flops"]
+        raise NoEstimate(f"{not_smaller[0]} took as many {took} as {arm}", len(values[arm]))
     try:
-        forecast = scaling.forecast(points, at, level=LEVEL)
+        forecast = scaling.forecast(points, spent[arm], level=LEVEL)
     except scaling.Refused as error:
         raise NoEstimate(str(error), len(values[arm])) from error
     loss, unit = _rounded(forecast.loss), _UNITS[prediction.metric]
@@ -149,15 +168,18 @@ def _forecast_error(
     )
 
 
-def _points(
-    prediction: record.Prediction,
-    plan: record.Plan,
-    arms: tuple[str, ...],
-    values: Mapping[str, list[float]],
-) -> list[tuple[float, float]]:
-    """(C, figure) of each run of these arms."""
-    axis = prediction.axis or "model_flops"
-    return [(predictions.spent(plan.arms[arm], axis), one) for arm in arms for one in values[arm]]
+def _spent(prediction: record.Prediction, plan: record.Plan, arm: str, speeds: Figures) -> float:
+    """The C of one run of the arm. Raises NoEstimate where nobody measured it."""
+    planned, resources = plan.arms[arm], plan.resources
+    if prediction.axis != "hardware_flops":
+        return predictions.spent(planned, prediction.axis or "model_flops")
+    told = [finite(speeds.get((arm, seed))) for seed in plan.seeds]
+    if None in told or not all(told):
+        raise NoEstimate(f"no speed is known of {arm}, and so no hardware FLOPs", 0)
+    kind = KINDS.get(resources.kind)
+    # Which device it was is of no matter for a law: it moves all sizes alike.
+    a_second = resources.count * (kind.peak_flops if kind else 1.0)
+    return planned.tokens / fmean(one for one in told if one) * a_second
 
 
 # ── Means and their intervals ────────────────────────────────────────────────────────────────

@@ -142,9 +142,10 @@ def known(spread: Spread | None, seeds: int) -> str:
     smallest = smallest_difference(spread, seeds, between_arms=True)
     assert smallest is not None
     return (
-        f"With {seeds} seeds, a difference between two arms would show from {_digits(smallest)} "
-        f"on: its 95 % interval then leaves zero out {_share()}. Such runs differed by "
-        f"{_digits(spread.deviation)} between seeds (standard deviation, over {spread.arms} arms)."
+        f"With {seeds} seeds, the smallest difference between two arms that would show is "
+        f"{_digits(smallest)}: its 95 % interval leaves zero out {_share()}. That is by the "
+        f"lab's known spread for such runs, {_digits(spread.deviation)} between seeds (standard "
+        f"deviation, over {spread.arms} arms)."
     )
 
 

@@ -5,7 +5,9 @@ design: arms, seeds, steps, and what is averaged. (An approval that did not hold
 seals nothing, if nothing else was begun meanwhile: then nobody has seen a figure.) Of each design
 the first execution that was complete counts, and the sealed design's alone decides about the
 predictions. What came later is shown beside it: else one could run again, or otherwise, until the
-answer is the one that was hoped for. All of this follows from the records and is stored nowhere.
+answer is the one that was hoped for. A ladder is one design, all of its arms: each rung has a first
+complete execution, and of these the highest rung's counts, which knows what those below came to.
+All of this follows from the records and is stored nowhere.
 
 A run that was begun before the seal, under whatever plan, is no forecast's: who predicts what comes
 of it may have seen it. A prediction of which every run is one of these scores nothing, and where
@@ -29,6 +31,7 @@ from runner.figures import percent
 
 RUN_AGAIN = "run again"
 EXPLORATORY = "exploratory: another design than the sealed one"
+LOWER_RUNG = "a lower rung of the ladder; the highest one counts"
 OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
 KNOWN = "its runs had been begun before the seal"
 MOST_NAMED = 6  # runs without a figure
@@ -153,9 +156,15 @@ def review(registration: Registration) -> Review:
     sealed = next((one.execution for one in ordered if _seals(one, ordered)), None)
     predicted = registration.seal.predictions
     first = _first_complete(x for x in ordered if x.execution.plan.predictions == predicted)
+    others = {
+        one.execution.id
+        for one in ordered
+        if sealed is not None and not same_design(sealed.plan, one.execution.plan)
+    }
+    highest = max((rung for id, rung in first if id not in others), default=0)
     weighed = []
     for one in ordered:
-        other = sealed is not None and not same_design(sealed.plan, one.execution.plan)
+        other = one.execution.id in others
         why = [EXPLORATORY] if other else []
         seen = known(registration, one.execution.plan)
         if one.execution.plan.predictions != predicted:
@@ -164,8 +173,10 @@ def review(registration: Registration) -> Review:
             why.append(KNOWN)
         elif not one.complete:
             why.append(_incomplete(one))
-        elif one.execution.id not in first:
+        elif (one.execution.id, rung := _rung(one.execution)) not in first:
             why.append(RUN_AGAIN)
+        elif rung < highest and not other:
+            why.append(LOWER_RUNG)
         weighed.append(Weighed(one, ", ".join(why), other, seen))
     return Review(registration, sealed, tuple(weighed))
 
@@ -180,14 +191,20 @@ def _seals(one: Outcome, approved: list[Outcome]) -> bool:
     return any(x.execution.at <= then for x in begun)
 
 
-def _first_complete(outcomes: Iterable[Outcome]) -> set[str]:
-    """Of each design the execution that was complete before the others."""
+def _rung(execution: record.Execution) -> int:
+    return execution.plan.rung.n if execution.plan.rung else 0
+
+
+def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
+    """Of each design, on a ladder of each of its rungs, the execution that was complete before the
+    others, with its rung."""
     done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
     first: list[record.Execution] = []
     for _, execution in sorted(done, key=lambda pair: (pair[0], _when(pair[1]))):
-        if not any(same_design(execution.plan, before.plan) for before in first):
+        alike = (before for before in first if _rung(before) == _rung(execution))
+        if not any(same_design(execution.plan, before.plan) for before in alike):
             first.append(execution)
-    return {execution.id for execution in first}
+    return {(execution.id, _rung(execution)) for execution in first}
 
 
 def _incomplete(outcome: Outcome) -> str:
@@ -256,7 +273,10 @@ def known(registration: Registration, plan: record.Plan) -> frozenset[int]:
 
 
 def same_design(one: record.Plan, other: record.Plan) -> bool:
-    """Whether two plans are one design, whatever lab has computed their fingerprints."""
+    """Whether two plans are one design, whatever lab has computed their fingerprints. All rungs of
+    a ladder that predictions speak of are one."""
+    if one.rung and other.rung and one.rung.n != other.rung.n:
+        return one.rung.ladder == other.rung.ladder is not None and _rest(one) == _rest(other)
     return one.fingerprint == other.fingerprint or not design_diff(one, other)
 
 
@@ -369,7 +389,7 @@ def _begun(registration: Registration, weighed: Weighed) -> Deviation | None:
 
 
 def _design(sealed: record.Execution, execution: record.Execution) -> Deviation | None:
-    if execution.plan.fingerprint == sealed.plan.fingerprint:
+    if same_design(sealed.plan, execution.plan):
         return None
     found = design_diff(sealed.plan, execution.plan)
     if not found:

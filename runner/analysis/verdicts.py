@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Literal, cast
 
 from runner import record
@@ -134,15 +135,29 @@ def _shortest(number: float) -> str:
 # ── Judging ──────────────────────────────────────────────────────────────────────────────────
 
 
-def judge(plan: record.Plan, figures: Figures) -> tuple[record.Verdict, ...]:
-    """A verdict on each of the plan's predictions, in their order."""
-    return tuple(_verdict(prediction, plan, figures) for prediction in plan.predictions)
+def judge(
+    plan: record.Plan,
+    figures: Figures,
+    climbed: Iterable[record.Climbed] = (),
+    speeds: Figures = MappingProxyType({}),
+) -> tuple[record.Verdict, ...]:
+    """A verdict on each of the plan's predictions, in their order. `climbed`: on a ladder, what the
+    rungs below came to. `speeds`: the tokens a second of each run, which hardware FLOPs follow
+    from."""
+    if plan.rung and plan.rung.below:
+        plan = plan.model_copy(update={"arms": {**plan.rung.below, **plan.arms}})
+        below = [*climbed]
+        figures = {(one.arm, one.seed): one.bpb for one in below} | dict(figures)
+        speeds = {(one.arm, one.seed): one.tokens_per_second for one in below} | dict(speeds)
+    return tuple(_verdict(prediction, plan, figures, speeds) for prediction in plan.predictions)
 
 
-def _verdict(prediction: record.Prediction, plan: record.Plan, figures: Figures) -> record.Verdict:
+def _verdict(
+    prediction: record.Prediction, plan: record.Plan, figures: Figures, speeds: Figures
+) -> record.Verdict:
     expected = parse_expect(prediction.expect)
     try:
-        found = estimates.estimate(prediction, plan, figures)
+        found = estimates.estimate(prediction, plan, figures, speeds)
     except NoEstimate as error:
         return record.Verdict(
             prediction=prediction,
@@ -208,6 +223,11 @@ def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
     """What `judge` and `arm_summary` read: the lab's own figure of each run."""
     return {(run.arm, run.seed): run.evaluated.bpb if run.evaluated else None for run in runs}
+
+
+def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
+    """The tokens a second of each run, as its job reported them."""
+    return {(run.arm, run.seed): run.tokens_per_second for run in runs}
 
 
 # ── Figures in sentences ─────────────────────────────────────────────────────────────────────

@@ -235,6 +235,21 @@ def test_points_on_a_curve_leave_no_doubt_about_its_exponent():
     assert found.low <= found.b <= found.high
 
 
+def test_an_exponent_in_hardware_flops_is_that_of_what_the_devices_could_have_done():
+    """At half the speed for each size more, compute grows faster than tokens do."""
+    arms = ladder()
+    of_tokens = exponent("> 0", arms)
+    of_hardware = of_tokens.model_copy(update={"axis": "hardware_flops"})
+    slower = {(f"s{n + 1}", seed): 1e5 / 2**n for n in range(5) for seed in range(3)}
+    plan = synthetic.plan(arms=arms, predictions=[of_tokens, of_hardware])
+    one, other = judge(plan, along(arms, noise=0), speeds=slower)
+    assert one.estimate == pytest.approx(0.3, abs=1e-3)
+    assert other.estimate == pytest.approx(0.2, abs=1e-3), "8 times the compute for 4 times so many"
+    assert "over 5 sizes in hardware FLOPs" in other.why
+    (_, unknown) = judge(plan, along(arms, noise=0), speeds=slower | {("s3", 1): None})
+    assert unknown.why == "inconclusive: no speed is known of s3, and so no hardware FLOPs"
+
+
 # ── A larger run ─────────────────────────────────────────────────────────────────────────────
 
 

@@ -194,7 +194,7 @@ def test_the_examples_that_are_shown_are_sealed_as_they_stand() -> None:
         (["order: [a, b]", "arm: a"], "line 4: `arm` cannot stand beside `order`"),
         (["order: [a, b]", 'expect: "< 0"'], "line 4: `expect`: of an `order` it says by how much"),
         (["exponent: [a, b, c, d]", "axis: model_flop", "expect: < 1"], "line 4: `axis` must be "
-         "'model_flops', 'tokens' or 'parameters'; did you mean `model_flops`?"),
+         "'model_flops', 'hardware_flops', 'tokens' or 'parameters'; did you mean `model_flops`?"),
         (["exponent: [a, b, c, d]", "expect: < 1"], "line 1: `axis` is missing; say what C is"),
         (["exponent: [a, b, c, d]", "axis: tokens"], "line 1: `expect` is missing."),
         (["expect: < 1"], "line 1: `arm` is missing; name an `arm`, or the arms of an `order`"),

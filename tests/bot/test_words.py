@@ -581,3 +581,8 @@ def test_a_result_says_how_the_labs_forecast_came_out() -> None:
     body = everything("words")["result"]
     assert "The lab's forecast held (90 % intervals):\n\n| arm |" in body
     assert "| `fast` | 2.5000 (2.4000 to 2.6000) | 2.5000 (seed 0) | inside, +0.00 % |" in body
+
+
+def test_how_sure_somebody_is_stands_on_one_line() -> None:
+    planned = synthetic.plan(predictions=[synthetic.prediction()], preregistration=1)
+    assert "**< -0.05** — 80\u00a0%\u00a0sure" in words.plan(foretelling(plan=planned))

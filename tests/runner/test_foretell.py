@@ -1,11 +1,14 @@
 """What the lab foretells of a plan's arms, and what it will not say."""
 
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner import foretell
+from runner.past import Past
 from runner.record import Execution, Foretold, Plan, PlanRecord
 from runner.store import Store
 from tests import synthetic
@@ -18,10 +21,10 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def plan(*sizes: int, rate: float = 3e-3, **changes: object) -> Plan:
+def plan(*sizes: int, rate: float = 3e-3, **changes: Any) -> Plan:
     """A plan of arms `t0`, `t1`, …, of which each trains four times as long as the one before."""
     arms = {f"t{n}": synthetic.planned_arm(steps=16 * 4**n, rate=rate) for n in sizes}
-    return synthetic.plan(arms=arms, **changes)  # type: ignore[arg-type]
+    return synthetic.plan(arms=arms, **changes)
 
 
 def ran(store: Store, of: Plan, name: str = "1", state: str = "done") -> Execution:
@@ -35,7 +38,7 @@ def ran(store: Store, of: Plan, name: str = "1", state: str = "done") -> Executi
 
 def test_an_arm_that_continues_a_ladder_is_foretold_with_an_interval(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4))
-    found = foretell.foretell(store, plan(5))
+    found = foretell.foretell(Past(store), plan(5))
     told = found.forecasts["t5"]
     assert told.low < LAW[5] < told.high
     assert told.loss == pytest.approx(LAW[5], rel=0.01)
@@ -47,19 +50,51 @@ def test_an_arm_that_continues_a_ladder_is_foretold_with_an_interval(store: Stor
 def test_the_ladder_may_have_been_run_in_several_executions(store: Store) -> None:
     ran(store, plan(0, 1, 2))
     ran(store, plan(3, 4), "2")
-    assert foretell.foretell(store, plan(5)).forecasts["t5"].rungs == 5
+    assert foretell.foretell(Past(store), plan(5)).forecasts["t5"].rungs == 5
 
 
 def test_an_empty_lab_says_why_it_foretells_nothing(store: Store) -> None:
-    found = foretell.foretell(store, plan(0, 1))
+    found = foretell.foretell(Past(store), plan(0, 1))
     assert found.forecasts == {}
     assert set(found.without) == {"t0", "t1"}
     assert found.without["t0"].startswith("no run of the lab has a figure to begin with")
 
 
+def test_of_many_executions_a_plan_reads_what_it_needs_and_that_never_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(20):
+        ran(store, plan(n % 3, text="wiki" if n % 2 else "another"), f"{n + 10}")
+    ran(store, plan(0, 1, 2, 3, 4), "1")
+    goes_on = synthetic.execution(plan(6), "2")
+    synthetic.begin(store, goes_on, "t1.claimed")
+    read = Counter[str]()
+    whole = Store.read
+
+    def counted(self: Store, name: str) -> bytes | None:
+        read[name] += 1
+        return whole(self, name)
+
+    monkeypatch.setattr(Store, "read", counted)
+    past = Past(store)
+    assert foretell.foretell(past, plan(5)).forecasts["t5"].rungs == 5
+    assert len([name for name in read if name.endswith("/execution.json")]) == 22
+    assert len([name for name in read if name.startswith("records/runs/")]) == 15
+    assert len(read) == 22 + 15 + 2, "two are on the same text, and what goes on has no result"
+    assert max(read.values()) <= 3
+
+    read.clear()
+    assert foretell.foretell(past, plan(5)).forecasts["t5"].rungs == 5
+    assert dict(read) == {f"records/executions/{goes_on.id}/result.json": 1}
+    read.clear()
+    ran(store, plan(5), "3")
+    assert set(foretell.foretell(past, plan(5)).without) == {"t5"}, "it has been run meanwhile"
+    assert sum(read.values()) == 3 + 3 + 2, "what is new, and whether the other one has ended"
+
+
 def test_what_has_been_run_is_not_foretold_again(store: Store) -> None:
     execution = ran(store, plan(0, 1, 2, 3, 4))
-    found = foretell.foretell(store, plan(4, 5))
+    found = foretell.foretell(Past(store), plan(4, 5))
     assert set(found.forecasts) == {"t5"}
     assert found.without == {"t4": f"it has been run, as {execution.id}.t4.s0"}
 
@@ -68,10 +103,10 @@ def test_what_has_been_run_is_not_foretold_again(store: Store) -> None:
     "changes", [{"text": "another"}, {"eval_tokens": 8192}], ids=["text", "number of tokens"]
 )
 def test_runs_that_were_scored_on_something_else_tell_nothing(
-    store: Store, changes: dict[str, object]
+    store: Store, changes: dict[str, Any]
 ) -> None:
     ran(store, plan(0, 1, 2, 3, 4))
-    found = foretell.foretell(store, plan(5, **changes))
+    found = foretell.foretell(Past(store), plan(5, **changes))
     assert found.forecasts == {}
     assert "no run of the lab has a figure" in found.without["t5"]
 
@@ -79,25 +114,25 @@ def test_runs_that_were_scored_on_something_else_tell_nothing(
 def test_a_run_that_goes_on_or_was_cancelled_tells_nothing(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4), state="cancelled")
     synthetic.begin(store, synthetic.execution(plan(0, 1, 2, 3), "2"), "t1.claimed")
-    assert foretell.foretell(store, plan(5)).forecasts == {}
+    assert foretell.foretell(Past(store), plan(5)).forecasts == {}
 
 
 def test_runs_of_other_rates_do_not_hide_a_ladder(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4))
     ran(store, plan(1, 2, rate=3e-4), "2")
-    told = foretell.foretell(store, plan(5)).forecasts["t5"]
+    told = foretell.foretell(Past(store), plan(5)).forecasts["t5"]
     assert (told.rungs, told.runs) == (5, 15)
 
 
 def test_a_ladder_whose_rates_follow_its_size_is_taken_as_one(store: Store) -> None:
     for n in range(5):
         ran(store, plan(n, rate=3e-3 / 2**n), str(n))
-    assert foretell.foretell(store, plan(5, rate=3e-3 / 32)).forecasts["t5"].rungs == 5
+    assert foretell.foretell(Past(store), plan(5, rate=3e-3 / 32)).forecasts["t5"].rungs == 5
 
 
 def test_a_forecast_does_not_rest_on_what_is_larger(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4, 6))
-    assert foretell.foretell(store, plan(5)).forecasts["t5"].rungs == 5
+    assert foretell.foretell(Past(store), plan(5)).forecasts["t5"].rungs == 5
 
 
 def test_a_forecast_is_held_against_the_first_seed_of_its_arm() -> None:

@@ -3,18 +3,22 @@
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from runner import cli_replay, record, reproduce
+from runner import cli_replay, isolate, record, replay, reproduce
 from runner.cli_replay import CannotReplay
-from runner.record import Execution, Replayed
+from runner.record import Execution, Replayed, Resources
 from runner.store import Store
 from tests import synthetic
-from tests.runner.test_execute import made, planned
+from tests.runner.test_execute import HEAD, OWN, made, planned
 
 RECEIPT = {"jax": "0.10.2", "affinity": "0,1", "isolation": "bubblewrap 0.8.0"}
+ISOLATES = pytest.mark.skipif(
+    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+)
 CURVE = {5: 2.0, 6: 1.9}
 
 
@@ -49,6 +53,89 @@ def test_an_execution_without_steps_says_what_to_do_instead(tmp_path: Path) -> N
         cli_replay.replay(store, execution, "", random.Random(1))
 
 
+def test_own_code_is_replayed_in_isolation_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    execution = synthetic.execution(planned(tmp_path, store), pull=None)
+    monkeypatch.setattr(isolate, "probe", lambda: "bubblewrap does not work here (says the test).")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it was run"))
+    monkeypatch.setattr("runner.makers.find", lambda *_: SimpleNamespace(folder=tmp_path))
+    with pytest.raises(CannotReplay, match=r"own.*in isolation only: bubblewrap does not work .*"):
+        cli_replay._trained(store, execution, "train/fast", tmp_path, (0, 4))
+
+
+@ISOLATES
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("peeks", "how"),
+    [("", "bit for bit"), ("if list(Path('begun').glob('*')): step += 1", "differs")],
+)
+def test_own_code_that_is_replayed_sees_where_it_begins_and_not_where_it_should_come_to(
+    tmp_path: Path, peeks: str, how: str
+) -> None:
+    """It may find out that it is replayed, and can then only come out otherwise."""
+    store = Store(tmp_path / "store")
+    plan = planned(tmp_path, store, SCHEDULED, own=OWN + RATES.format(peeks=peeks or "pass"))
+    execution = synthetic.execution(plan, pull=None)
+    made(store, plan, execution.id)
+    told = cli_replay.replay(store, execution, "train", _chooses((4, 8)))
+    assert told.how == how, told.words
+
+
+@ISOLATES
+@pytest.mark.slow
+def test_who_leaves_a_link_to_the_checkpoint_wanted_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    own = OWN + RATES.format(peeks="pass") + LINKS
+    plan = planned(tmp_path, store, SCHEDULED, own=own)
+    execution = synthetic.execution(plan, pull=None)
+    made(store, plan, execution.id)
+    with pytest.raises(CannotReplay, match="step 8 has left no folder to compare, or one behind"):
+        cli_replay.replay(store, execution, "train", _chooses((4, 8)))
+    assert not record.names(store, f"replays/{execution.id}")
+
+
+@pytest.mark.parametrize("place", ["before/4", "before/8", "now/8"])
+def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A box shows what a link leads to: records, say, or the checkpoint that it should come to."""
+    shown: list[Path] = []
+    (tmp_path / "secret").mkdir()
+    for name in ("before/4", "before/8"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def run(box: isolate.Box, module: list[str], *_: object, **__: object) -> isolate.Ended:
+        shown.extend(box.reads)
+        if "train" in module:
+            now = box.writes[0][0] / "now"
+            (now / "8").mkdir(parents=True)
+            if place.startswith("now"):
+                (now / "8").rmdir()
+                (now / "8").symlink_to(tmp_path / "before" / "8")
+        return isolate.Ended(0)
+
+    if place.startswith("before"):
+        (tmp_path / place).rmdir()
+        (tmp_path / place).symlink_to(tmp_path / "secret")
+    monkeypatch.setattr(isolate, "run", run)
+    monkeypatch.setattr("runner.machine.take", lambda _: None)
+    stretch = replay.Stretch(
+        config={},
+        inputs={},
+        isolated=True,
+        resources=Resources(kind="cpu"),
+        checkpoints=str(tmp_path / "before"),
+        first=4,
+        last=8,
+    )
+    with pytest.raises(replay.CannotTrain, match="behind a link"):
+        replay.replay(stretch)
+    assert all(path.resolve() == path for path in shown)
+
+
+@ISOLATES
 @pytest.mark.long
 def test_a_stretch_between_two_checkpoints_comes_out_the_same_or_not(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
@@ -72,6 +159,36 @@ def test_a_stretch_between_two_checkpoints_comes_out_the_same_or_not(tmp_path: P
     assert [one.how in reproduce.GOOD for one in said] == [True, False]
 
 
+SCHEDULED = f"""{HEAD}steps:
+  tokens: {{do: tokenize, config: {{source: stdlib}}}}
+  train:
+    do: train
+    inputs: {{tokens: tokens}}
+    config:
+      own: {{schedule: "own:rates"}}
+      model: {{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}}
+      train: {{train_batch_size: 2, num_train_steps: 8, learning_rate: 0.01, checkpoint_every: 4}}
+"""
+RATES = """
+from pathlib import Path
+
+def rates(config, step):
+    for begun in Path("begun").glob("*"):
+        if list(begun.resolve().parent.glob("8")):
+            raise AssertionError("the end is in sight")
+    {peeks}
+    return 0.01 / step
+"""
+LINKS = """
+import atexit, shutil
+
+def end():
+    if Path("now/8").exists():
+        shutil.rmtree("now/8")
+        Path("now/8").symlink_to(next(Path("begun").glob("*")).resolve().parent / "8")
+
+atexit.register(end)
+"""
 NEEDED = ("prepare", "short", "loud", "tokens", "train")
 
 

@@ -90,6 +90,30 @@ def test_a_file_that_cannot_be_read_is_told_and_strangers_words_are_no_markup(la
     assert [conclusion for _, conclusion in checks(lab)] == ["failure"] * 3
 
 
+def test_results_that_are_taken_back_end_with_a_neutral_check_that_says_so(lab: Lab) -> None:
+    pull = enter(lab, results(CLEAN | {"training_time": 100.0}))
+    lab.clock.advance(5)
+    lab.sandbox.commit("ada", "entry", {PATH: None, "notes.md": b"Later."}, "Not yet")
+    lab.settle()
+    head = lab.sandbox.world.git.resolve("entry")
+    assert [conclusion for _, conclusion in checks(lab)] == ["failure", "neutral"]
+    assert checks(lab)[1][0] == head
+    first, last = lab.comments(pull)
+    assert first.startswith("<details>")
+    assert f"`{head[:12]}` takes its results file back" in last
+    lab.clock.advance(5)
+    lab.sandbox.commit("ada", "entry", {"notes.md": b"Still later."}, "Notes")
+    lab.settle()
+    assert len(checks(lab)) == len(lab.comments(pull)) == 2, "said once"
+    push(lab, results(CLEAN))
+    assert [conclusion for _, conclusion in checks(lab)][-1] == "success"
+    lab.sandbox.commit("ada", "entry", {PATH: None}, "Never")
+    lab.settle()
+    lab.sandbox.merge("grace", pull)
+    lab.settle()
+    assert rows(lab) == []
+
+
 def test_a_merge_brings_rows_and_a_wandb_run_on_the_board_is_not_entered_again(lab: Lab) -> None:
     pull = enter(lab, results(CLEAN))
     other = enter(lab, results(CLEAN), "speedrun_results.json", branch="copy")

@@ -166,8 +166,8 @@ def test_an_issue_a_plan_an_approval_and_the_verdict_where_the_question_was_aske
         # Ada preregisters; the bot says what it understood and seals it.
         issue = lab.preregister()
         sealed = lab.last(issue)
-        assert "`eval/bpb` of `fast` minus `slow` is **< -0.05** — 80 % sure" in sealed
-        assert "`eval/bpb` of `fast` is **1 ± 0.2** — 60 % sure" in sealed
+        assert "`eval/bpb` of `fast` minus `slow` is **< -0.05** — 80\u00a0%\u00a0sure" in sealed
+        assert "`eval/bpb` of `fast` is **1 ± 0.2** — 60\u00a0%\u00a0sure" in sealed
         assert "A tenfold warmer learning rate learns more in 16 steps." in sealed
         seal = lab.records("preregistrations")["700001/1/1.json"]
         assert seal["author"]["login"] == "ada"

@@ -91,8 +91,8 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
     (record,) = lab.records(f"plans/700001/{pull}").values()
     assert record["spread"] == pytest.approx({"deviation": 0.02, "arms": 3, "freedom": 6})
     plan = lab.last(pull)
-    assert "With 3 seeds, a difference between two arms would show from 0.092 on" in plan
-    assert "Such runs differed by 0.020 between seeds" in plan
+    assert "With 3 seeds, the smallest difference between two arms that would show is 0.092" in plan
+    assert "spread for such runs, 0.020 between seeds" in plan
     assert "Prediction 1: it asks for less than can be seen (0.050)" in plan
     assert "⚠️ Prediction 2: it asks for less than can be seen: where the true difference is" in plan
 

@@ -150,3 +150,38 @@ def test_what_was_merged_though_it_cannot_be_stops_no_page(store: Store, tmp_pat
     text = Page(tmp_path / "site" / "entries.html").text
     assert text.count("self-reported") >= len(odd)
     assert "cannot be: training_time is -1.0" in text
+
+
+def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
+    store: Store, tmp_path: Path
+) -> None:
+    build(store, tmp_path / "site")
+    page = tmp_path / "site" / "audit.html"
+    assert "Entered in this lab Nothing yet." in Page(page).text
+    merge(store, CLEAN)
+    faulty = entries.examined(
+        entries.plain(f"{EVIL}.json"), results(CLEAN | {"training_time": 100.0}), {}
+    )
+    broken = entries.examined("c/speedrun_results.json", b"{", {})
+    for n, files in enumerate([(faulty, broken), ()], 3):
+        entry = EntryRecord(
+            repository=synthetic.REPOSITORY,
+            pull=n,
+            n=1,
+            commit=f"{n:040x}",
+            at=synthetic.START,
+            files=files,
+        )
+        record.write(store, f"entries/{synthetic.REPOSITORY}/{n}/1", entry)
+    build(store, tmp_path / "site")
+    said = Page(page).text
+    assert "Of 2 pull requests the newest check" in said
+    assert "#2 2026-03-01 1 nothing merged, self-reported" in said
+    assert "run 1: its chips could do 7.344e+17 FLOPs in its time" in said
+    assert "c/speedrun_results.json cannot be taken" in said
+    assert "#4" not in said, "it was taken back"
+    assert "<script>alert" not in page.read_text()
+
+
+def results(*runs: Any) -> bytes:
+    return json.dumps({"runs": [{"run_info": run} for run in runs]}).encode()

@@ -134,3 +134,31 @@ def test_strangers_words_on_a_live_page_are_words(store, client, tmp_path):
     synthetic.begin(store, synthetic.execution(synthetic.plan(title=EVIL)))
     page, _ = read(client, tmp_path)
     assert EVIL in page.text
+
+
+def test_each_run_has_a_page_of_its_own_with_what_its_job_prints(store, client, tmp_path):
+    synthetic.begin(store, synthetic.execution(synthetic.plan()), "t1.claimed", "t1.started")
+    report(store, "fast.s1", 1, 2, 3)
+    store.path(f"work/{NAME}.t1-{'a' * 16}/out/log.txt").write_text("compiling\nstep 3\n")
+    page, _ = read(client, tmp_path)
+    assert f"{NAME}/fast.s1" in page.links
+    answer = client.get(f"/live/{NAME}/fast.s1")
+    assert answer.status_code == 200
+    (tmp_path / "run.html").write_text(answer.text)
+    page = Page(tmp_path / "run.html")
+    assert "fast, seed 1" in page.text
+    assert "fast.s1 3 16 4.7 9,000" in page.text
+    assert "slow" not in page.text
+    assert "What its jobs report, read again every 5 seconds" in page.text
+    assert "compiling step 3" in page.text
+    assert "../../live.js" in page.links
+    path = f"live/{NAME}/fast.s1.js"
+    script = client.get(f"/{path}").text
+    assert script.startswith(f'regatta.take("{path}",')
+    body = json.loads(script[len(f'regatta.take("{path}",') : -len(");\n")])
+    assert body["live"]["rows"] == [["fast.s1", 3, 16, 4.7, 9000]]
+    assert body["live"]["log"] == "compiling\nstep 3"
+    assert "spec" in body
+    slow = client.get(f"/live/{NAME}/slow.s0")
+    assert "No curve was reported." in slow.text
+    assert client.get(f"/live/{NAME}/none.s0").status_code == 404

@@ -10,7 +10,12 @@
       const name = document.createElement("code");
       head.scope = "row";
       name.textContent = row[0];
-      head.append(name);
+      if (now.dataset.runs) {
+        const link = document.createElement("a");
+        link.href = now.dataset.runs + row[0];
+        link.append(name);
+        head.append(link);
+      } else head.append(name);
       line.append(head, ...row.slice(1).map((value) => {
         const cell = document.createElement("td");
         cell.className = "n";
@@ -31,6 +36,8 @@
         return location.reload();
       }
       fill(body.live.rows);
+      const log = document.querySelector("pre.log");
+      if (log && "log" in body.live) log.textContent = body.live.log;
       said.textContent = "";
       if (figure) await regatta.redraw(figure, body);
     } catch {
