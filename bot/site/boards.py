@@ -13,6 +13,8 @@ from bot.site.drawn import Axis, Drawing, Mark
 from bot.site.files import File, made_from
 from bot.site.frontier import Front
 from bot.site.frontier_chart import COSTS, frontier_spec
+from bot.site.preview import Line as Pictured
+from bot.site.preview import Preview, many, spread
 from bot.site.rows import SHOWN, Rows
 from bot.site.templating import Look
 from runner.record import run_name
@@ -146,6 +148,25 @@ class Board:
         return sum(row.mean < best.mean and frontier.is_certain(row) for row in self.group.rows)
 
     @cached_property
+    def preview(self) -> Preview:
+        """Its best rows with their spread, ties as ties."""
+        rows = self.group.rows
+        lines = [
+            Pictured(f"{_place(row)} {row.arm}", str(row.summary), bar=bar)
+            for row, bar in spread(rows)
+        ]
+        told = f"{many(len(rows), 'row')}, each with its spread over seeds"
+        record = f"; the record is {self.broken[0].row.summary}" if self.broken else ""
+        return Preview(
+            self.path.removesuffix(".html"),
+            "Leaderboard",
+            self.title,
+            f"{told}{record}; lower is better.",
+            tuple(lines),
+            foot=f"{told}; = cannot be told apart; lower is better",
+        )
+
+    @cached_property
     def rows(self) -> Rows:
         """Its table."""
         names = {"whisker": whisker}
@@ -159,6 +180,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
         made = made_from(look.told, facts.told)
         yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board), made)
         yield from board.rows.files(look.pages, made)
+        yield board.preview.file(look)
         yield _page(board.path, board, boards, facts, look)
     yield _page("leaderboards.html", boards[0] if boards else None, boards, facts, look)
 
@@ -169,6 +191,7 @@ def _page(path: str, board: Board | None, boards: list[Board], facts: Lab, look:
         "board.html",
         made_from(look.told, facts.told),
         board=board,
+        preview=board.preview if board else None,
         boards=boards,
         shown=SHOWN,
         chart=(lambda: board.chart) if board else None,
@@ -255,6 +278,10 @@ def _drawing(lines: Sequence[Line], front: Sequence[Line]) -> Drawing:
             Mark(edge, "steps", 1),
         ],
     )
+
+
+def _place(row: Row) -> str:
+    return "–" if row.rank is None else f"{'=' if row.shared else ''}{row.rank}"
 
 
 def whisker(row: Row) -> str:
