@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from statistics import fmean
+from typing import Literal
 
 from bot.site import memory
 from bot.site.files import made_from
@@ -24,6 +25,7 @@ from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
 from runner.hardware import KINDS
+from runner.planning import UTILISATION
 from runner.store import Store
 
 
@@ -86,12 +88,19 @@ class Entry:
         return verdicts.figures_of(self.runs)
 
     @property
+    def tier(self) -> tracks.Tier:
+        """Who vouches for its figures."""
+        if self.execution.origin:
+            return "reproduced"
+        same = [replay.how in reproduce.GOOD for replay in self.replays]
+        return "replayed" if same and all(same) else "self-reported"
+
+    @property
     def competing(self) -> list[tracks.Row]:
         """Its rows on the track that it enters."""
         if self.result is None:
             return []
-        same = [replay.how in reproduce.GOOD for replay in self.replays]
-        return entered.rows(self.execution, self.result, replayed=bool(same) and all(same))
+        return entered.rows(self.execution, self.result, replayed=self.tier == "replayed")
 
     @property
     def has_figures(self) -> bool:
@@ -126,6 +135,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """Hardware FLOPs of one run, or between which figures they are estimated to be."""
+
+    low: float
+    high: float
+    how: Literal["measured", "reported", "estimated"]
+
+
+@dataclass(frozen=True)
 class Row:
     """One arm of an execution on the board."""
 
@@ -154,21 +172,29 @@ class Row:
         return self.entry.result.at if self.entry.result else self.entry.execution.at
 
     @cached_property
+    def spent(self) -> Spent:
+        """What its devices could have done while one of its runs trained. What was measured from
+        outside counts, else the speed that the lab's training code reported; else it is only an
+        estimate."""
+        plan, entered = self.entry.plan, self.entry.result.entered if self.entry.result else ()
+        measured = [run.hardware_flops for run in entered if run.arm == self.arm]
+        if measured and None not in measured:
+            whole = fmean(value for value in measured if value is not None)
+            return Spent(whole, whole, "measured")
+        kind = KINDS.get(plan.resources.kind)
+        mine = [run.tokens_per_second for run in self.entry.runs if run.arm == self.arm]
+        speeds = [speed for speed in mine if speed]
+        if kind and speeds:
+            peak = plan.resources.count * kind.peak_flops
+            whole = self.planned.tokens / fmean(speeds) * peak
+            return Spent(whole, whole, "reported")
+        good, poor = (self.planned.model_flops / share for share in UTILISATION)
+        return Spent(good, poor, "estimated")
+
+    @property
     def hardware_flops(self) -> float | None:
-        """What its devices could have done while one of its runs trained, from the speed that jobs
-        reported; None where they reported none."""
-        plan = self.entry.plan
-        kind, speeds = (
-            KINDS.get(plan.resources.kind),
-            [
-                run.tokens_per_second
-                for run in self.entry.runs
-                if run.arm == self.arm and run.tokens_per_second
-            ],
-        )
-        if kind is None or not speeds:
-            return None
-        return self.planned.tokens / fmean(speeds) * plan.resources.count * kind.peak_flops
+        """The figure of `spent`; None where it is only an estimate."""
+        return None if self.spent.how == "estimated" else self.spent.low
 
     @property
     def planned(self) -> record.PlannedArm:
