@@ -160,7 +160,7 @@ def keys(line: Line) -> dict[str, Any]:
     return {
         "place": line.place,
         "value": line.ranked.value,
-        "mean": _rounded(scored.mean if scored else _mean(row.figures)),
+        "mean": _rounded(scored.mean if scored else None),
         "low": _rounded(low),
         "high": _rounded(high),
         "seeds": len(row.figures),
