@@ -107,9 +107,14 @@ class Entry:
         """Whether at least one run was scored."""
         return any(figure is not None for figure in self.figures.values())
 
+    @cached_property
+    def summaries(self) -> dict[str, ArmSummary]:
+        """Mean and spread of each arm over its seeds."""
+        return {arm: verdicts.arm_summary(self.plan, self.figures, arm) for arm in self.plan.arms}
+
     def summary(self, arm: str) -> ArmSummary:
         """Mean and spread of an arm over its seeds."""
-        return verdicts.arm_summary(self.plan, self.figures, arm)
+        return self.summaries[arm]
 
     @property
     def gate(self) -> promotion.Gate | None:

@@ -190,9 +190,13 @@ class Board:
         return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def boards_of(facts: Lab) -> list[Board]:
+    """Every board, the one with most rows first."""
+    return [Board(group, facts) for group in facts.groups]
+
+
+def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
     """Each board's page and scripts; the first one is `leaderboards.html` too."""
-    boards = [Board(group, facts) for group in facts.groups]
     for board in boards:
         made = made_from(look.told, facts.told)
         yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board), made)

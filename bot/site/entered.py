@@ -125,16 +125,19 @@ def keys(row: Row) -> dict[str, Any]:
 def rows(entered: Sequence[Entered], lab: Iterable[Entry]) -> list[Row]:
     """The rows, newest first. All are audited again, now that they stand beside each other."""
     findings = speedrun.audit({one.name: one.run for one in entered})
-    ran: dict[tuple[int, int, str], list[Ours]] = {}
+    ran: dict[tuple[int, int, str], list[Ours]] = {
+        (one.repository, one.pull, one.commit): [] for one in entered
+    }
     for entry in lab:
         if (origin := entry.execution.origin) and entry.state == "done":
             key = (origin.repository, origin.pull, origin.commit)
-            ran.setdefault(key, []).extend(_ours(entry))
+            if key in ran:
+                ran[key].extend(_ours(entry))
     return [
         Row(
             one,
             tuple(finding for finding in findings if finding.entry == one.name),
-            tuple(ran.get((one.repository, one.pull, one.commit), ())),
+            tuple(ran[one.repository, one.pull, one.commit]),
         )
         for one in reversed(entered)
     ]

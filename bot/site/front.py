@@ -16,9 +16,8 @@ FEW = 5  # of each kind
 BEST = 5  # rows of each board
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
     """`index.html` and its picture."""
-    boards = [Board(group, facts) for group in facts.groups]
     preview = pictured(facts, boards)
     yield preview.file(look)
     yield look.page(
