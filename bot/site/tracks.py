@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from bot.site import frontier, frontier_chart
 from bot.site.board import Lab
@@ -83,6 +83,7 @@ class Competition:
 
     track: Track
     ranked: Sequence[Ranked]
+    entered: Sequence[Row]  # on all tracks
 
     @property
     def id(self) -> str:
@@ -111,6 +112,20 @@ class Competition:
             )
             for at, one in enumerate(self.ranked)
         ]
+
+    @property
+    def otherwise(self) -> str:
+        """Whether who leads would change if the lab's own models, too, were counted in the other
+        kind of FLOPs; empty where neither is what decides."""
+        if self.track.kind not in ("target", "scaling") or not self.lines:
+            return ""
+        other: Literal["model", "hardware"] = "hardware" if self.track.cost == "model" else "model"
+        told = self.track.model_copy(update={"cost": other})
+        leads = [one.row.title for one in self.ranked if one.rank == 1]
+        would = [one.row.title for one in tracks.rank(told, self.entered) if one.rank == 1]
+        if not would or set(would) == set(leads):
+            return f"Counted in {other} FLOPs, the same would lead." if would else ""
+        return f"Counted in {other} FLOPs, {' and '.join(would)} would lead."
 
     @cached_property
     def rows(self) -> Rows:
@@ -200,7 +215,8 @@ def _source(one: Competition) -> str:
 def competitions(rows: Iterable[Row]) -> list[Competition]:
     """Every track with its rows; those with rows first."""
     every = list(rows)
-    found = [Competition(track, tracks.rank(track, every)) for track in tracks.known().values()]
+    known = tracks.known().values()
+    found = [Competition(track, tracks.rank(track, every), every) for track in known]
     return sorted(found, key=lambda one: not one.ranked)
 
 

@@ -52,6 +52,17 @@ def test_what_own_code_says_of_its_model_flops_buys_no_place(store: Store) -> No
     assert page.value(COST, mine.ranked).endswith(" hardware")
 
 
+def test_a_track_says_whether_the_other_kind_of_flops_would_change_who_leads(store: Store) -> None:
+    synthetic.compete(store, COST, "short", [2.05, 2.06], tokens=10**5, hardware_flops=9e13)
+    synthetic.compete(store, COST, "quick", [2.05, 2.06], tokens=10**6, hardware_flops=1e13)
+    first = page.competitions(read_lab(store).competing)[0]
+    assert first.ranked[0].row.title.endswith(": short")
+    assert first.otherwise.endswith(f"hardware FLOPs, A run for {COST.name}: quick would lead.")
+    synthetic.compete(store, COST, "both", [2.05, 2.06], tokens=10**4, hardware_flops=1e12)
+    first = page.competitions(read_lab(store).competing)[0]
+    assert first.otherwise == "Counted in hardware FLOPs, the same would lead."
+
+
 def test_a_row_that_is_void_is_on_no_frontier_and_sorts_behind(store: Store) -> None:
     synthetic.compete(store, BUDGET, "honest", [2.05, 2.06])
     synthetic.compete(store, BUDGET, "seer", [0.9, 0.9], own=True, void="it looked ahead")
