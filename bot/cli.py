@@ -86,7 +86,7 @@ def build(
         typer.Option(
             envvar="REGATTA_SITE",
             help="Where people will reach the site. Preview images are only found by their whole "
-            "address, so without it the pages name none.",
+            "address, so without it none are drawn.",
         ),
     ] = "",
 ) -> None:

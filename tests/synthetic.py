@@ -293,38 +293,44 @@ def compete(
 ) -> record.Execution:
     """Record an execution with one arm, `name`, that enters a track with these figures, one a seed;
     with `own`, the code that trained it was the experiment's."""
-    of = plan(arms={name: planned_arm()}, seeds=range(len(values)), title=f"A run for {track.name}")
+    arm = planned_arm()
+    of = plan(arms={name: arm}, seeds=range(len(values)), title=f"A run for {track.name}")
     assert of.data
     data = of.data.model_copy(
         update={"source": track.data.source, "validation_sha256": track.data.validation_sha256}
     )
     entry = record.Speedrun(track=track.name, author=record.Author(name=author))
-    evaluation = EvalConfig(tokens=track.data.eval_tokens)
-    of = of.model_copy(update={"data": data, "speedrun": entry, "eval": evaluation})
+    told = {"data": data, "speedrun": entry, "eval": EvalConfig(tokens=track.data.eval_tokens)}
+    of = of.model_copy(update=told | ({"arms": {}} if own else {}))  # own code is in no arm
     begun = execution(of, f"{track.name} {name}", pull=500, at=START + timedelta(hours=hours))
-    runs = finish(store, begun, {(name, seed): value for seed, value in enumerate(values)})
+    finish(store, begun, {(name, seed): value for seed, value in enumerate(values)})
     path = f"executions/{begun.id}/result"
     result = record.require(store, path, record.Result)
     entered = [
         record.EnteredRun(
             arm=name,
-            seed=each.seed,
+            seed=seed,
             own=own,
             own_model=False,
             isolated=True,
-            evaluated=each.evaluated,
+            evaluated=record.Evaluated(
+                bpb=value,
+                loss=value * 0.693,
+                targets=track.data.eval_tokens,
+                params_sha256=sha(f"{begun.id} {seed}"),
+            ),
             void=void,
             resources=of.resources,
             tokens=tokens,
-            parameters=of.arms[name].parameters,
-            model_flops=of.arms[name].model_flops * tokens // of.arms[name].tokens,
-            seconds=seconds * (1 + 0.01 * each.seed),
-            hardware_flops=hardware_flops * (1 + 0.01 * each.seed),
+            parameters=arm.parameters,
+            model_flops=arm.model_flops * tokens // arm.tokens,
+            seconds=seconds * (1 + 0.01 * seed),
+            hardware_flops=hardware_flops * (1 + 0.01 * seed),
         )
-        for each in runs
+        for seed, value in enumerate(values)
     ]
-    told = result.model_copy(update={"entered": tuple(entered)})
-    store.path(f"records/{path}.json").write_bytes(told.canonical())
+    ended = result.model_copy(update={"entered": tuple(entered)})
+    store.path(f"records/{path}.json").write_bytes(ended.canonical())
     return begun
 
 

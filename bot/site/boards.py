@@ -201,7 +201,7 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
         made = made_from(look.told, facts.told)
         yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board), made)
         yield from board.rows.files(look.pages, made)
-        yield board.preview.file(look)
+        yield from board.preview.files(look)
         yield _page(board.path, board, boards, facts, look)
     yield _page("leaderboards.html", boards[0] if boards else None, boards, facts, look)
 

@@ -88,7 +88,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
     """The page of each, and its picture."""
     for one in experiments(facts):
         preview = pictured(one)
-        yield preview.file(look)
+        yield from preview.files(look)
         yield look.page(
             one.path,
             "experiment.html",

@@ -19,7 +19,7 @@ BEST = 5  # rows of each board
 def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
     """`index.html` and its picture."""
     preview = pictured(facts, boards)
-    yield preview.file(look)
+    yield from preview.files(look)
     yield look.page(
         "index.html",
         "index.html",

@@ -65,8 +65,8 @@ def build(
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests and do not link them. `live`: the pages are served by the bot, which
     shows at `/live/` what runs now. `address`: where people reach the site; a preview image is only
-    found by its whole address, so without it the pages name none. Who builds often gives the same
-    memory of `out` each time. Raises SiteError where `out` holds something that is no site, or an
+    found by its whole address, so without it none are drawn. Who builds often gives the same memory
+    of `out` each time. Raises SiteError where `out` holds something that is no site, or an
     address is none.
     """
     out = out.resolve()

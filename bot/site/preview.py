@@ -1,12 +1,13 @@
 """The pictures that other places show beside a link to a page: 1,200 × 630 pixels, as PNG. Pure.
 
-The pages say what is in theirs. Most of what drawing one costs is its letters, a tenth of a
+The pages say what is in theirs. One is only found by its whole address, so there are none where the
+site's is not known. Most of what drawing one costs is its letters, a tenth of a
 millisecond each, so a picture says little: the question, and how it came out. It is drawn again
 exactly when that has changed.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
@@ -67,11 +68,13 @@ class Preview:
         """Where the picture lies."""
         return f"previews/{self.page}.png"
 
-    def file(self, look: Look) -> File:
-        """The picture."""
+    def files(self, look: Look) -> Iterator[File]:
+        """The picture; none where the site's address is not known, since no page could name it."""
+        if not look.pages.globals["address"]:
+            return
         lab = str(look.pages.globals["lab"])
         made = hashlib.sha256(f"{_edition()} {lab!r} {self!r}".encode("utf-8", "replace"))
-        return File(self.path, partial(draw, self, look), made.hexdigest())
+        yield File(self.path, partial(draw, self, look), made.hexdigest())
 
 
 @cache

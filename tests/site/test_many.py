@@ -87,14 +87,12 @@ def test_a_memory_that_cannot_be_read_is_written_anew(store, tmp_path, spoiled):
     assert (tmp_path / "site" / NAME).read_bytes() == kept
 
 
-def test_an_upgrade_reads_and_draws_all_but_pictures_again(store, tmp_path, monkeypatch):
+def test_an_upgrade_reads_and_draws_everything_again(store, tmp_path, monkeypatch):
     _, first = built(store, tmp_path / "site")
     monkeypatch.setattr(files, "edition", lambda: "another")
     monkeypatch.setattr("bot.site.memory.edition", lambda: "another")
     memory, drawn = built(store, tmp_path / "site")
-    # What a picture follows from is its own template and what it says.
-    pages = tuple(path for path in first if not path.startswith("previews/"))
-    assert (memory.read, drawn) == (EXECUTIONS, pages)
+    assert (memory.read, drawn) == (EXECUTIONS, first)
 
 
 def test_every_file_of_the_labs_code_is_in_the_edition(tmp_path, monkeypatch):

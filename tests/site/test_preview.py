@@ -62,8 +62,8 @@ def test_front_boards_and_experiments_have_a_picture_and_no_other_page_has(
         assert told["og:description"]
 
 
-def test_without_an_address_a_page_names_no_picture(store: Store, tmp_path: Path) -> None:
-    build(store, tmp_path / "site")
+def test_without_an_address_no_picture_is_drawn_or_named(store: Store, tmp_path: Path) -> None:
+    assert pictures(build(store, tmp_path / "site")) == []
     told = metadata(tmp_path / "site" / "index.html")
     assert "og:image" not in told
     assert (told["og:title"], told["twitter:card"]) == ("What the lab has found", "summary")
@@ -81,20 +81,20 @@ def test_the_feed_links_to_where_the_site_is(store: Store, tmp_path: Path) -> No
 def test_a_picture_is_drawn_again_only_when_what_it_says_has_changed(
     store: Store, tmp_path: Path
 ) -> None:
-    first = pictures(build(store, tmp_path / "site"))
-    assert pictures(build(store, tmp_path / "site")) == []
+    first = pictures(build(store, tmp_path / "site", address=ADDRESS))
+    assert pictures(build(store, tmp_path / "site", address=ADDRESS)) == []
     other = synthetic.plan(title="Another", text="wiki").model_copy(
         update={"experiment": "experiments/another"}
     )
     synthetic.finish(store, synthetic.execution(other, "2", pull=3), synthetic.PLAIN)
-    again = pictures(build(store, tmp_path / "site"))
+    again = pictures(build(store, tmp_path / "site", address=ADDRESS))
     assert set(again) & set(first) == {"previews/index.png"}  # it counts runs and names records
     assert len(again) == 3
     # The pages follow where the site moves to, and the pictures stay.
-    assert pictures(build(store, tmp_path / "site", address=ADDRESS)) == []
+    assert pictures(build(store, tmp_path / "site", address="https://elsewhere.example.org")) == []
 
 
-def test_a_refuted_prediction_is_shown_as_a_confirmed_one_is(store: Store, tmp_path: Path) -> None:
+def test_a_page_tells_others_how_its_predictions_came_out(store: Store, tmp_path: Path) -> None:
     build(store, tmp_path / "site")
     (page,) = (tmp_path / "site" / "experiments").glob("*.html")
     assert metadata(page)["og:description"].endswith("is < -0.05: confirmed.")
@@ -121,6 +121,6 @@ def test_a_title_is_broken_into_lines_and_cut_where_there_is_no_room(
 def test_what_strangers_write_stays_words(store: Store, tmp_path: Path) -> None:
     evil = '</text><script>alert(1)</script>"\0 {{ 7 * 7 }} 漢字'
     synthetic.preregister(store, 9, title=evil)
-    build(store, tmp_path / "site", lab=evil)
+    build(store, tmp_path / "site", lab=evil, address=ADDRESS)
     told = metadata(tmp_path / "site" / "experiments" / "7-9.html")
     assert told["og:title"] == evil
