@@ -84,7 +84,7 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         signs=signs,
         marks=MARKS,
         places=PLACES,
-        foretold=delphi.read() is not None,
+        foretold=bool(delphi.sealed_ones()),
         parts=predictions.parts,
         thread=thread,
         host=host,
