@@ -44,7 +44,7 @@ def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
         for verdict in entry.result.verdicts
     )
     records = [
-        Line(f"Record: {board.title.lower()}", str(board.broken[0].row.summary))
+        Line(f"Record on {board.group.data.source}", f"{board.broken[0].row.summary} bits per byte")
         for board in boards[:2]
         if board.broken
     ]

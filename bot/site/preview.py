@@ -92,6 +92,7 @@ def draw(preview: Preview, look: Look) -> bytes:
         one=preview,
         title=wrapped(preview.title, TITLE, WIDTH - 2 * EDGE, LINES),
         cut=cut,
+        width=width,
         edge=EDGE,
     )
     return vl_convert.svg_to_png(svg)
