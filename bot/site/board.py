@@ -13,19 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from statistics import fmean
-from typing import Literal
 
 from bot.site import memory
 from bot.site.files import made_from
 from bot.site.memory import Facts, Memory
+from bot.site.spent import Spent, spent
 from runner import foretell, record, reproduce
 from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
-from runner.hardware import KINDS
-from runner.planning import UTILISATION
 from runner.store import Store
 
 
@@ -140,15 +137,6 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Hardware FLOPs of one run, or between which figures they are estimated to be."""
-
-    low: float
-    high: float
-    how: Literal["measured", "reported", "estimated"]
-
-
-@dataclass(frozen=True)
 class Row:
     """One arm of an execution on the board."""
 
@@ -178,23 +166,10 @@ class Row:
 
     @cached_property
     def spent(self) -> Spent:
-        """What its devices could have done while one of its runs trained. What was measured from
-        outside counts, else the speed that the lab's training code reported; else it is only an
-        estimate."""
-        plan, entered = self.entry.plan, self.entry.result.entered if self.entry.result else ()
-        measured = [run.hardware_flops for run in entered if run.arm == self.arm]
-        if measured and None not in measured:
-            whole = fmean(value for value in measured if value is not None)
-            return Spent(whole, whole, "measured")
-        kind = KINDS.get(plan.resources.kind)
-        mine = [run.tokens_per_second for run in self.entry.runs if run.arm == self.arm]
-        speeds = [speed for speed in mine if speed]
-        if kind and speeds:
-            peak = plan.resources.count * kind.peak_flops
-            whole = self.planned.tokens / fmean(speeds) * peak
-            return Spent(whole, whole, "reported")
-        good, poor = (self.planned.model_flops / share for share in UTILISATION)
-        return Spent(good, poor, "estimated")
+        """Hardware FLOPs of one of its runs, and how they are known."""
+        entry = self.entry
+        entered = entry.result.entered if entry.result else ()
+        return spent(entry.plan, self.arm, entry.runs, entered)
 
     @property
     def hardware_flops(self) -> float | None:

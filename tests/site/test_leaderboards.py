@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from bot.site import board, boards, frontier, rows
+from bot.site import boards, frontier, rows
 from bot.site.board import read_lab
 from bot.site.pages import build
+from bot.site.spent import Spent
 from runner import record
 from runner.store import Store
 from tests import synthetic
@@ -176,12 +177,12 @@ def test_hardware_flops_are_the_measured_ones_then_the_reported_then_a_range(sto
     (row,) = board_of(store).group.rows
     assert row.spent.how == "reported"  # by the lab's own training code
     measured = entered(row, 3e13, 5e13)
-    assert measured.spent == board.Spent(4e13, 4e13, "measured")
+    assert measured.spent == Spent(4e13, 4e13, "measured")
     assert entered(row, 3e13, None).spent.how == "reported"
     silent = tuple(run.model_copy(update={"tokens_per_second": None}) for run in row.entry.runs)
     guessed = replace(row, entry=replace(row.entry, runs=silent))
     flops = row.planned.model_flops
-    assert guessed.spent == board.Spent(flops / 0.5, flops / 0.2, "estimated")
+    assert guessed.spent == Spent(flops / 0.5, flops / 0.2, "estimated")
     # What is only estimated is on no frontier.
     assert (measured.hardware_flops, guessed.hardware_flops) == (4e13, None)
     build(store, tmp_path / "site")
