@@ -81,6 +81,14 @@ def build(
     key: Annotated[
         Path | None, typer.Option(help="The lab's signing key (`regatta key new`).")
     ] = None,
+    address: Annotated[
+        str,
+        typer.Option(
+            envvar="REGATTA_SITE",
+            help="Where people will reach the site. Preview images are only found by their whole "
+            "address, so without it none are drawn.",
+        ),
+    ] = "",
 ) -> None:
     """Draw the leaderboard and its pages from the records."""
     from bot.site import pages
@@ -90,8 +98,8 @@ def build(
     try:
         opened = Store(store, jobs=jobs, make=False)
         signs = signing.read_key(key) if key else None
-        pages.build(opened, out, lab=lab, repository_url=repository_url, key=signs)
-    except (StoreError, signing.BadKey) as error:
+        pages.build(opened, out, lab=lab, repository_url=repository_url, key=signs, address=address)
+    except (StoreError, pages.SiteError, signing.BadKey) as error:
         _stop(str(error))
     print(out / "index.html")
 

@@ -84,6 +84,7 @@ def create_app(settings: Settings) -> FastAPI:
                 key=settings.key,
                 live=True,
                 remembered=remembered,
+                address=settings.site,
             )
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
@@ -129,7 +130,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(webhook.routes(gate))
     state = operate.Loop(loop.is_alive, lambda: reconciler.came_around, lambda: reconciler.leads)
     app.include_router(operate.routes(store, state))
-    shown = look(github.name, host, bool(settings.key), live=True)
+    shown = look(github.name, host, bool(settings.key), live=True, address=settings.site)
     app.include_router(live.routes(live.Live(store, shown)))
     app.mount("/", StaticFiles(directory=pages, html=True))
     return app

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from engine import flops
 from engine.config import EvalConfig, ModelConfig, TrainConfig
 from runner import record
-from runner.analysis import verdicts
+from runner.analysis import tracks, verdicts
 from runner.store import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -275,3 +275,77 @@ def create_at_once(self: Store, name: str, data: bytes, *, lasting: bool = True)
     if not target.exists():
         target.write_bytes(data)
     return True
+
+
+def compete(
+    store: Store,
+    track: tracks.Track,
+    name: str,
+    values: Sequence[float],
+    *,
+    hardware_flops: float = 4e13,
+    seconds: float = 200.0,
+    own: bool = False,
+    void: str = "",
+    author: str = "Ada",
+    tokens: int = 65_536,
+    hours: int = 0,
+) -> record.Execution:
+    """Record an execution with one arm, `name`, that enters a track with these figures, one a seed;
+    with `own`, the code that trained it was the experiment's."""
+    arm = planned_arm()
+    of = plan(arms={name: arm}, seeds=range(len(values)), title=f"A run for {track.name}")
+    assert of.data
+    data = of.data.model_copy(
+        update={"source": track.data.source, "validation_sha256": track.data.validation_sha256}
+    )
+    entry = record.Speedrun(track=track.name, author=record.Author(name=author))
+    told = {"data": data, "speedrun": entry, "eval": EvalConfig(tokens=track.data.eval_tokens)}
+    of = of.model_copy(update=told | ({"arms": {}} if own else {}))  # own code is in no arm
+    begun = execution(of, f"{track.name} {name}", pull=500, at=START + timedelta(hours=hours))
+    finish(store, begun, {(name, seed): value for seed, value in enumerate(values)})
+    path = f"executions/{begun.id}/result"
+    result = record.require(store, path, record.Result)
+    entered = [
+        record.EnteredRun(
+            arm=name,
+            seed=seed,
+            own=own,
+            own_model=False,
+            isolated=True,
+            evaluated=record.Evaluated(
+                bpb=value,
+                loss=value * 0.693,
+                targets=track.data.eval_tokens,
+                params_sha256=sha(f"{begun.id} {seed}"),
+            ),
+            void=void,
+            resources=of.resources,
+            tokens=tokens,
+            parameters=arm.parameters,
+            model_flops=arm.model_flops * tokens // arm.tokens,
+            seconds=seconds * (1 + 0.01 * seed),
+            hardware_flops=hardware_flops * (1 + 0.01 * seed),
+        )
+        for seed, value in enumerate(values)
+    ]
+    ended = result.model_copy(update={"entered": tuple(entered)})
+    store.path(f"records/{path}.json").write_bytes(ended.canonical())
+    return begun
+
+
+def speedruns(store: Store) -> None:
+    """Rows on the lab's tracks: a tie, a row of an own model, one that is void, one on no rank."""
+    cost, budget = tracks.known()["small-cost"], tracks.known()["small-budget"]
+    compete(store, cost, "plain", [2.05, 2.06, 2.04], tokens=400_000, hours=1)
+    compete(store, cost, "quick", [2.09, 2.08, 2.07], hardware_flops=2e13, hours=2)
+    compete(store, cost, "twin", [2.07, 2.09, 2.08], hardware_flops=2e13, hours=3, author="Bo")
+    compete(store, cost, "mine", [1.95, 1.96], own=True, hardware_flops=9e13, hours=4, author="Cy")
+    compete(store, cost, "slow", [2.4, 2.41], hardware_flops=1e13, hours=5)
+    compete(store, cost, "seer", [0.9], own=True, void="it looked ahead", hours=6, author="Cy")
+    for n in range(60):
+        values = [2.0 + 0.01 * n + 0.004 * seed for seed in range(1 + n % 3)]
+        who = ("Ada", "Bo", "Cy")[n % 3]
+        compete(
+            store, budget, f"try-{n}", values, hours=n, author=who, hardware_flops=5e13 - 5e11 * n
+        )

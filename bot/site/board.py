@@ -13,17 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from statistics import fmean
 
 from bot.site import memory
 from bot.site.files import made_from
 from bot.site.memory import Facts, Memory
+from bot.site.spent import Spent, spent
 from runner import foretell, record
 from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
-from runner.hardware import KINDS
 from runner.store import Store
 
 
@@ -84,6 +83,10 @@ class Entry:
     def figures(self) -> dict[tuple[str, int], float | None]:
         """The lab's own figure of each run."""
         return verdicts.figures_of(self.runs)
+
+    def tier(self, arm: str) -> tracks.Tier:
+        """Who vouches for an arm's figures."""
+        return entered.tier(self.execution, self.replays, arm)
 
     @property
     def competing(self) -> list[tracks.Row]:
@@ -158,21 +161,16 @@ class Row:
         return self.entry.result.at if self.entry.result else self.entry.execution.at
 
     @cached_property
+    def spent(self) -> Spent:
+        """Hardware FLOPs of one of its runs, and how they are known."""
+        entry = self.entry
+        entered = entry.result.entered if entry.result else ()
+        return spent(entry.plan, self.arm, entry.runs, entered)
+
+    @property
     def hardware_flops(self) -> float | None:
-        """What its devices could have done while one of its runs trained, from the speed that jobs
-        reported; None where they reported none."""
-        plan = self.entry.plan
-        kind, speeds = (
-            KINDS.get(plan.resources.kind),
-            [
-                run.tokens_per_second
-                for run in self.entry.runs
-                if run.arm == self.arm and run.tokens_per_second
-            ],
-        )
-        if kind is None or not speeds:
-            return None
-        return self.planned.tokens / fmean(speeds) * plan.resources.count * kind.peak_flops
+        """The figure of `spent`; None where it is only an estimate."""
+        return None if self.spent.how == "estimated" else self.spent.low
 
     @property
     def planned(self) -> record.PlannedArm:

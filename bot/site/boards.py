@@ -1,25 +1,44 @@
 """The leaderboards: a page for each text, whose rows can be sorted, filtered and compared."""
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from bot.site import frontier
+from bot.site import frontier, frontier_chart
 from bot.site.board import Entry, Group, Lab, Row
 from bot.site.chart import Chart, rounded
-from bot.site.drawn import Axis, Drawing, Mark
 from bot.site.files import File, made_from
 from bot.site.frontier import Front
-from bot.site.frontier_chart import COSTS, frontier_spec
+from bot.site.frontier_chart import Point
+from bot.site.preview import Line as Pictured
+from bot.site.preview import Preview, many, spread
 from bot.site.rows import SHOWN, Rows
 from bot.site.templating import Look
 from runner.record import run_name
 
 TIERS = {
     "reproduced": "the lab ran it, from an approved commit",
+    "replayed": "a random stretch of its training came out the same once more",
     "self-reported": "somebody ran it elsewhere",
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Something that a run spends."""
+
+    title: str
+    of: Callable[[Row], float | None]
+
+
+COSTS: Mapping[str, Cost] = {
+    "flops": Cost("Model FLOPs", lambda row: row.planned.model_flops),
+    "hardware_flops": Cost("Hardware FLOPs", lambda row: row.hardware_flops),
+    "tokens": Cost("Tokens", lambda row: row.planned.tokens),
+    "parameters": Cost("Parameters", lambda row: row.planned.parameters),
 }
 
 
@@ -36,7 +55,7 @@ class Line:
     @property
     def tier(self) -> str:
         """Who vouches for its figures."""
-        return "reproduced" if self.row.entry.execution.origin else "self-reported"
+        return self.row.entry.tier(self.row.arm)
 
     @property
     def author(self) -> str:
@@ -70,7 +89,7 @@ def keys(line: Line) -> dict[str, Any]:
         "parameters": row.planned.parameters,
         "tokens": row.planned.tokens,
         "flops": row.planned.model_flops,
-        "hardware_flops": rounded(row.hardware_flops) if row.hardware_flops else None,
+        "hardware_flops": rounded(math.sqrt(row.spent.low * row.spent.high)),
         "tier": line.tier,
         "author": line.author,
         "hardware": line.hardware,
@@ -146,6 +165,25 @@ class Board:
         return sum(row.mean < best.mean and frontier.is_certain(row) for row in self.group.rows)
 
     @cached_property
+    def preview(self) -> Preview:
+        """Its best rows with their spread, ties as ties."""
+        rows = self.group.rows
+        lines = [
+            Pictured(f"{_place(row)} {row.arm}", str(row.summary), bar=bar)
+            for row, bar in spread(rows)
+        ]
+        told = f"{many(len(rows), 'row')}, each with its spread over seeds"
+        record = f"; the record is {self.broken[0].row.summary}" if self.broken else ""
+        return Preview(
+            self.path.removesuffix(".html"),
+            "Leaderboard",
+            self.title,
+            f"{told}{record}; lower is better.",
+            tuple(lines),
+            foot=f"{told}; = cannot be told apart; lower is better",
+        )
+
+    @cached_property
     def rows(self) -> Rows:
         """Its table."""
         names = {"whisker": whisker}
@@ -163,6 +201,7 @@ def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
         made = made_from(look.told, facts.told)
         yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board), made)
         yield from board.rows.files(look.pages, made)
+        yield from board.preview.files(look)
         yield _page(board.path, board, boards, facts, look)
     yield _page("leaderboards.html", boards[0] if boards else None, boards, facts, look)
 
@@ -173,6 +212,7 @@ def _page(path: str, board: Board | None, boards: list[Board], facts: Lab, look:
         "board.html",
         made_from(look.told, facts.told),
         board=board,
+        preview=board.preview if board else None,
         boards=boards,
         shown=SHOWN,
         chart=(lambda: board.chart) if board else None,
@@ -190,75 +230,30 @@ def _chart_source(board: Board) -> str:
 
 def chart(board: Board) -> Chart:
     """What each row costs against how good it is, and the frontier."""
-    lines = board.lines
-    columns: dict[str, list[Any]] = {
-        "arm": [line.row.arm for line in lines],
-        "experiment": [line.row.entry.plan.title for line in lines],
-        "mean": [rounded(line.row.mean) for line in lines],
-        "low": [rounded(line.row.band[0]) for line in lines],
-        "high": [rounded(line.row.band[1]) for line in lines],
-        "tier": [line.tier for line in lines],
-        "seeds": [line.row.summary.n for line in lines],
-    }
-    on = [line for line in lines if "on" in line.fronts.values()]
-    edge: dict[str, list[Any]] = {"mean": [rounded(line.row.mean) for line in on]}
-    for name, cost in COSTS.items():
-        values = [cost.of(line.row) for line in lines]
-        columns[name] = [None if value is None else rounded(value) for value in values]
-        edge[name] = [
-            rounded(cost.of(line.row) or 0) if line.fronts[name] == "on" else None for line in on
-        ]
-        if on:  # what costs more than the best row buys nothing so far
-            edge[name].append(max((x for x in columns[name] if x is not None), default=None))
-    if on:
-        edge["mean"].append(min(edge["mean"]))
-    front = [line for line in on if line.fronts["flops"] == "on"]
-    words = "; ".join(
-        f"{line.row.arm} {line.row.mean:.3f} at {line.row.planned.model_flops:.2e}"
-        for line in sorted(front, key=lambda line: line.row.planned.model_flops)[:12]
-    )
-    return Chart(
+    points = [
+        Point(
+            line.row.arm,
+            line.row.entry.plan.title,
+            line.row.mean,
+            line.row.band,
+            line.tier,
+            line.row.summary.n,
+            {name: cost.of(line.row) for name, cost in COSTS.items()},
+            line.fronts,
+        )
+        for line in board.lines
+    ]
+    return frontier_chart.chart(
+        points,
+        {name: cost.title for name, cost in COSTS.items()},
         name="frontier",
-        title="What quality costs",
-        words="Bits per byte of each row over the model FLOPs of one run, with the spread over "
-        f"seeds. On the Pareto frontier: {words or 'no row, since none has two seeds'}.",
-        spec=frontier_spec(),
-        data={"rows": columns, "frontier": edge},
         script=f"boards/{board.id}.chart.js",
-        table="rows",
-        columns={
-            "arm": "Arm",
-            "experiment": "Experiment",
-            "flops": "Model FLOPs",
-            "hardware_flops": "Hardware FLOPs",
-            "mean": "Bits per byte",
-            "low": "Mean − spread",
-            "high": "Mean + spread",
-        },
-        drawing=_drawing(lines, front),
-        choices={"x": {name: cost.title for name, cost in COSTS.items()}},
-        logs=("x", "y"),
-        logged=("x",),
-        note="The line is the frontier: no row that costs as little has a better mean. Costs are "
-        "those of one run; hardware FLOPs follow from the speed that jobs reported. Hollow: one "
-        "seed, or runs missing.",
+        note=", and hardware FLOPs that are only estimated are not in it",
     )
 
 
-def _drawing(lines: Sequence[Line], front: Sequence[Line]) -> Drawing:
-    # A picture of thousands of rows is mostly one cloud; its best thousand tell as much.
-    points = [(line.row.planned.model_flops, line.row) for line in lines[:1000]]
-    edge = sorted((line.row.planned.model_flops, line.row.mean) for line in front)
-    edge += [(max(cost for cost, _ in points), edge[-1][1])] if edge else []
-    return Drawing(
-        Axis("Model FLOPs", log=True),
-        Axis("Bits per byte"),
-        [
-            Mark([(cost, *row.band) for cost, row in points], "whiskers", 6, faint=True),
-            Mark([(cost, row.mean) for cost, row in points], "dots", 0),
-            Mark(edge, "steps", 1),
-        ],
-    )
+def _place(row: Row) -> str:
+    return "–" if row.rank is None else f"{'=' if row.shared else ''}{row.rank}"
 
 
 def whisker(row: Row) -> str:

@@ -8,19 +8,22 @@ the same commit, has an arm of as many parameters, and of as many tokens and the
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from math import isfinite
 from statistics import fmean
 from typing import Any
 
 from bot.site.board import Entry, Lab
 from bot.site.files import File, made_from
 from bot.site.memory import listed
+from bot.site.rows import CHUNK, Rows
 from bot.site.templating import Look
 from runner import entries
 from runner.analysis import entered as judged
-from runner.analysis import speedrun
+from runner.analysis import estimates, speedrun
 from runner.analysis.speedrun import Finding
 from runner.analysis.tracks import Tier
+from runner.analysis.verdicts import ArmSummary
 from runner.entries import Entered
 from runner.store import Store, to_json
 
@@ -34,6 +37,7 @@ class Ours:
     parameters: int | None
     tokens: int  # of one run
     bpb: float  # mean over its seeds
+    summary: ArmSummary
 
     @property
     def page(self) -> str:
@@ -78,16 +82,52 @@ def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
     """`entries.html` and its twin."""
     made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
 
+    entered = entries.merged(store)
+
     @cache
     def found() -> list[Row]:
-        return rows(entries.merged(store), facts.entries)
+        return rows(entered, facts.entries)
+
+    @cache
+    def table() -> Rows:
+        return Rows("entries", "entries", found(), keys, "entry_row.html", {"plain": entries.plain})
+
+    def script(n: int) -> bytes | str:
+        return list(table().files(look.pages))[n].draw()
 
     def page() -> str:
-        told = {"rows": found(), "plain": entries.plain, "rules": speedrun.RULES}
+        told = {"rows": table(), "plain": entries.plain, "rules": speedrun.RULES}
         return look.render("entries.html", "entries.html", **told)
 
     yield File("api/entries.json", lambda: to_json([_twin(row) for row in found()]), made)
+    for n in range(-(-len(entered) // CHUNK)):
+        yield File(f"entries.{n}.js", partial(script, n), made)
     yield File("entries.html", page, made)
+
+
+def keys(row: Row) -> dict[str, Any]:
+    """What a row is sorted and filtered by."""
+    one, run = row.entered, row.entered.run
+    kinds = {finding.kind for finding in row.findings}
+    ours = row.same or next(iter(row.ours), None)
+    author, words = run.author, (one.path, f"#{one.pull}", run.description)
+    counted = {
+        "bpb": run.bpb,
+        "ours": ours.bpb if ours else None,
+        "parameters": run.model_size,
+        "tokens": run.total_tokens,
+        "flops": run.model_flops,
+        "hardware_flops": run.training_hardware_flops,
+        "seconds": run.training_time,
+    }
+    return {
+        "newest": -one.at.timestamp(),
+        **{name: value if value and isfinite(value) else None for name, value in counted.items()},
+        "tier": row.tier,
+        "author": entries.plain(author.name),
+        "found": "impossible" if "impossible" in kinds else "odd" if kinds else "nothing",
+        "text": entries.plain(" ".join((*words, author.name, author.affiliation)).lower()),
+    }
 
 
 def rows(entered: Sequence[Entered], lab: Iterable[Entry]) -> list[Row]:
@@ -119,11 +159,13 @@ def _ours(entry: Entry) -> Iterator[Ours]:
         runs = [run for run in competed if run.arm == arm]
         figures = [run.evaluated.bpb for run in runs if run.evaluated and not judged.void(run)]
         if len(figures) == len(runs):
-            yield Ours(name, arm, runs[0].parameters, runs[0].tokens, fmean(figures))
+            spread = estimates.deviation(figures)
+            summary = ArmSummary(fmean(figures), spread, len(figures), len(figures))
+            yield Ours(name, arm, runs[0].parameters, runs[0].tokens, fmean(figures), summary)
     for arm, planned in entry.plan.arms.items() if not competed else ():
-        mean = entry.summary(arm).mean
-        if mean is not None:
-            yield Ours(name, arm, planned.parameters, planned.tokens, mean)
+        summary = entry.summary(arm)
+        if summary.mean is not None:
+            yield Ours(name, arm, planned.parameters, planned.tokens, summary.mean, summary)
 
 
 def _twin(row: Row) -> dict[str, Any]:
@@ -145,5 +187,7 @@ def _twin(row: Row) -> dict[str, Any]:
         "findings": [
             {"rule": one.rule, "kind": one.kind, "words": one.words} for one in row.findings
         ],
-        "ours": [vars(ours) | {"page": ours.page} for ours in row.ours],
+        "ours": [
+            vars(ours) | {"summary": vars(ours.summary), "page": ours.page} for ours in row.ours
+        ],
     }

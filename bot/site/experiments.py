@@ -8,15 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bot.site.board import Entry, Lab
+from bot.site.board import Entry, Lab, Row
 from bot.site.executions import knobs, strip
 from bot.site.files import File, made_from
+from bot.site.preview import Bar, Line, Preview, many, spread
 from bot.site.templating import Look
 from runner import record
+from runner.analysis import verdicts
 from runner.analysis.preregistered import Review
 from runner.analysis.scored import scored_on
 
 SHOWN = 50  # executions on a page, newest first
+JUDGED = 2  # verdicts on a picture
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,16 @@ def experiments(facts: Lab) -> list[Experiment]:
 
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
-    """The page of each."""
+    """The page of each, and its picture."""
     for one in experiments(facts):
+        preview = pictured(one)
+        yield from preview.files(look)
         yield look.page(
             one.path,
             "experiment.html",
             made_from(look.told, *_told(one, facts)),
             one=one,
+            preview=preview,
             repository=facts.repositories.get(one.seal.repository) if one.seal else None,
             strip=strip,
             knobs=knobs,
@@ -111,3 +117,44 @@ def _told(one: Experiment, facts: Lab) -> Iterator[record.Record | str]:
             yield entry.result
         yield repr(entry.figures)
         yield repr([(run.arm, run.seed, run.state, run.why) for run in entry.runs])
+
+
+# ── Its picture ──────────────────────────────────────────────────────────────────────────────
+
+
+def pictured(one: Experiment) -> Preview:
+    """Its verdicts with their intervals; without any, its arms, or what it waits for."""
+    page, entry = one.path.removesuffix(".html"), one.main
+    foot = f"sealed {one.seal.at:%Y-%m-%d}" if one.seal else "not preregistered"
+    if entry is None:
+        foot += ", waits for a pull request"
+        return Preview(page, "Question", one.title, f"A sealed question: {foot}.", foot=foot)
+    foot += f", {many(len(entry.runs), 'run')}" if entry.runs else ""
+    found = entry.result.verdicts if entry.result else ()
+    if found:
+        if (more := len(found) - JUDGED) > 0:
+            foot += f", {many(more, 'more verdict')}"
+        if one.seal and one.why_not(entry):
+            foot += ": these verdicts do not count"
+        said = [f"{verdict.prediction.sentence}: {verdict.outcome}" for verdict in found]
+        lines = tuple(_judged(verdict) for verdict in found[:JUDGED])
+        return Preview(page, "Experiment", one.title, f"{'; '.join(said)}.", lines, foot=foot)
+    summaries = ((arm, entry.summary(arm)) for arm in entry.plan.arms)
+    rows = [Row(entry, arm, summary) for arm, summary in summaries if summary.mean is not None]
+    rows.sort(key=lambda row: row.mean)
+    lines = tuple(Line(row.arm, str(row.summary), bar=bar) for row, bar in spread(rows))
+    ended = entry.state == "done" and not entry.plan.predictions
+    state = "nothing was predicted" if ended else entry.state
+    told = [state, *(f"{line.words} {line.figure} bits per byte" for line in lines)]
+    foot += f", {state}"
+    return Preview(page, "Experiment", one.title, f"{'; '.join(told)}.", lines, foot=foot)
+
+
+def _judged(verdict: record.Verdict) -> Line:
+    figure, bar, where = "", None, strip(verdict)
+    if where and verdict.estimate is not None and verdict.interval:
+        low, high = (verdicts.figure(end, 3) for end in verdict.interval)
+        figure = f"{verdicts.figure(verdict.estimate, 3)} [{low}, {high}]"
+        bar = Bar(where["at"], where["from"], where["to"], (where["set_from"], where["set_to"]))
+    words = verdict.prediction.sentence.removeprefix("eval/bpb of ")
+    return Line(words, figure, verdict.outcome, bar)

@@ -1,32 +1,62 @@
 """The front page: what runs now, what was found, which records were broken, what is wished for, and
 how to take part."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from bot.site.board import Entry, Lab
 from bot.site.boards import Board
 from bot.site.files import File, made_from
 from bot.site.frontier import Broken
-from bot.site.templating import Look
+from bot.site.preview import Line, Preview, many
+from bot.site.templating import MARKS, Look
 
 FEW = 5  # of each kind
 BEST = 5  # rows of each board
 
 
-def page(boards: Sequence[Board], facts: Lab, look: Look) -> File:
-    """`index.html`."""
-    return look.page(
+def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
+    """`index.html` and its picture."""
+    preview = pictured(facts, boards)
+    yield from preview.files(look)
+    yield look.page(
         "index.html",
         "index.html",
         made_from(look.told, facts.told),
         facts=facts,
+        preview=preview,
         boards=boards,
         few=FEW,
         best=BEST,
         judged=judged(facts),
         records=records(boards)[:FEW],
         chart=(lambda: boards[0].chart) if boards else None,
+    )
+
+
+def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
+    """How many predictions came out how, and the records of the largest boards."""
+    outcomes: Counter[str] = Counter(
+        verdict.outcome
+        for entry in facts.entries
+        if entry.result and entry.result.verdicts and not facts.why_not(entry)
+        for verdict in entry.result.verdicts
+    )
+    records = [
+        Line(f"Record on {board.group.data.source}", f"{board.broken[0].row.summary} bits per byte")
+        for board in boards[:2]
+        if board.broken
+    ]
+    ran = sum(len(entry.runs) for entry in facts.entries)
+    return Preview(
+        "index",
+        "",
+        "What the lab has found",
+        "Predictions are sealed before anything runs and judged by rule afterwards.",
+        tuple(records),
+        tuple((name, outcomes[name]) for name in MARKS if outcomes[name]),
+        f"{many(len(facts.entries), 'execution')}, {many(ran, 'run')}",
     )
 
 

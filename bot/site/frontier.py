@@ -8,13 +8,33 @@ beat nor are counted.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from bot.site.board import Row
+from runner.analysis.verdicts import ArmSummary
 
 # `on`: no row that costs as little has a better mean. `tied`: some has, but none is better beyond
 # both spreads.
 Front = Literal["on", "tied", ""]
+
+
+class Banded(Protocol):
+    """A row of any board: bits per byte over its seeds."""
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Mean ± spread."""
+
+    @property
+    def summary(self) -> ArmSummary:
+        """How many seeds there are, and how far apart."""
+
+
+Some = TypeVar("Some", bound=Banded)
 
 
 @dataclass(frozen=True)
@@ -25,12 +45,12 @@ class Broken:
     before: Row | None  # the record until then
 
 
-def is_certain(row: Row) -> bool:
+def is_certain(row: Banded) -> bool:
     """Whether the row has a band: two seeds or more, and none is missing."""
     return row.summary.spread is not None and row.summary.n == row.summary.of
 
 
-def fronts(rows: Sequence[Row], cost: Callable[[Row], float | None]) -> list[Front]:
+def fronts(rows: Sequence[Some], cost: Callable[[Some], float | None]) -> list[Front]:
     """Where each row stands on the Pareto frontier of cost and quality, in the order of `rows`."""
     found: list[Front] = [""] * len(rows)
     priced = [(price, at) for at, row in enumerate(rows) if (price := cost(row)) is not None]

@@ -1,38 +1,108 @@
-"""The chart of cost against quality, in Vega-Lite, and what counts as cost."""
+"""The chart of cost against quality, with the frontier: of a board, and of a track."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import altair as alt
 
-from bot.site.board import Row
+from bot.site.chart import Chart, rounded
 from bot.site.curves import plain
+from bot.site.drawn import Axis, Drawing, Mark
+from bot.site.frontier import Front
 
 QUALITY = "Bits per byte, lower is better"
+DRAWN = 1000  # a picture of thousands of rows is mostly one cloud; the best tell as much
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Something that a run spends."""
+class Point:
+    """A row on the chart."""
 
-    title: str
-    of: Callable[[Row], float | None]
+    arm: str
+    experiment: str
+    mean: float  # bits per byte
+    band: tuple[float, float]  # mean ± spread
+    tier: str
+    seeds: int
+    costs: Mapping[str, float | None]
+    fronts: Mapping[str, Front]  # by cost
 
 
-COSTS: Mapping[str, Cost] = {
-    "flops": Cost("Model FLOPs", lambda row: row.planned.model_flops),
-    "hardware_flops": Cost("Hardware FLOPs", lambda row: row.hardware_flops),
-    "tokens": Cost("Tokens", lambda row: row.planned.tokens),
-    "parameters": Cost("Parameters", lambda row: row.planned.parameters),
-}
+def chart(
+    points: Sequence[Point], costs: Mapping[str, str], *, name: str, script: str, note: str
+) -> Chart:
+    """What each row costs against how good it is. `costs` are titles by name; the first is shown
+    until somebody chooses another."""
+    first, title = next(iter(costs.items()))
+    columns: dict[str, list[Any]] = {
+        "arm": [one.arm for one in points],
+        "experiment": [one.experiment for one in points],
+        "mean": [rounded(one.mean) for one in points],
+        "low": [rounded(one.band[0]) for one in points],
+        "high": [rounded(one.band[1]) for one in points],
+        "tier": [one.tier for one in points],
+        "seeds": [one.seeds for one in points],
+    }
+    on = [one for one in points if "on" in one.fronts.values()]
+    edge: dict[str, list[Any]] = {"mean": [rounded(one.mean) for one in on]}
+    for cost in costs:
+        columns[cost] = [_rounded(one.costs[cost]) for one in points]
+        edge[cost] = [_rounded(one.costs[cost]) if one.fronts[cost] == "on" else None for one in on]
+        if on:  # what costs more than the best row buys nothing so far
+            edge[cost].append(max((x for x in columns[cost] if x is not None), default=None))
+    if on:
+        edge["mean"].append(min(edge["mean"]))
+    front = [(one.costs[first] or 0.0, one) for one in on if one.fronts[first] == "on"]
+    front.sort(key=lambda pair: pair[0])
+    words = "; ".join(f"{one.arm} {one.mean:.3f} at {cost:.2e}" for cost, one in front[:12])
+    return Chart(
+        name=name,
+        title="What quality costs",
+        words=f"Bits per byte of each row over {title[0].lower()}{title[1:]} of one run, with the "
+        "spread over seeds. On the Pareto frontier: "
+        f"{words or 'no row, since none has two seeds'}.",
+        spec=frontier_spec(first, title),
+        data={"rows": columns, "frontier": edge},
+        script=script,
+        table="rows",
+        columns={"arm": "Row", "experiment": "Of", "tier": "Tier", "seeds": "Seeds"}
+        | dict(costs)
+        | {"mean": "Bits per byte", "low": "Mean − spread", "high": "Mean + spread"},
+        drawing=_drawing(points, first, title, [(cost, one.mean) for cost, one in front]),
+        choices={"x": costs},
+        logs=("x", "y"),
+        logged=("x",),
+        note="The line is the frontier: no row that costs as little has a better mean. "
+        f"Costs are those of one run{note}. Hollow: one seed, or runs missing.",
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else rounded(value)
+
+
+def _drawing(
+    points: Sequence[Point], cost: str, title: str, front: Sequence[tuple[float, float]]
+) -> Drawing:
+    shown = [(x, one) for one in points[:DRAWN] if (x := one.costs[cost]) is not None]
+    edge = [*front, (max(x for x, _ in shown), front[-1][1])] if front else []
+    return Drawing(
+        Axis(title, log=True),
+        Axis("Bits per byte"),
+        [
+            Mark([(x, *one.band) for x, one in shown], "whiskers", 6, faint=True),
+            Mark([(x, one.mean) for x, one in shown], "dots", 0),
+            Mark(edge, "steps", 1),
+        ],
+    )
 
 
 @cache
-def frontier_spec() -> Mapping[str, Any]:
-    """Rows with their spread, and the frontier as steps."""
-    x = alt.X("flops:Q").title(COSTS["flops"].title).scale(type="log", nice=False, padding=12)
+def frontier_spec(cost: str, title: str) -> Mapping[str, Any]:
+    """Rows with their spread, and the frontier as steps, in Vega-Lite."""
+    x = alt.X(f"{cost}:Q").title(title).scale(type="log", nice=False, padding=12)
     x = x.axis(format=".0e", tickCount=6, labelOverlap=True)
     y = alt.Y("mean:Q").title(QUALITY).scale(zero=False, padding=10)
     rows = alt.Chart(alt.NamedData("rows"))
@@ -52,7 +122,7 @@ def frontier_spec() -> Mapping[str, Any]:
             alt.Tooltip("mean:Q", format=".4f", title="bits per byte"),
             alt.Tooltip("low:Q", format=".4f", title="mean − spread"),
             alt.Tooltip("high:Q", format=".4f", title="mean + spread"),
-            alt.Tooltip("flops:Q", format=".2e", title="model FLOPs"),
+            alt.Tooltip(f"{cost}:Q", format=".2e", title=title),
             "seeds:Q",
         ],
     )

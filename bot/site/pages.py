@@ -60,26 +60,29 @@ def build(
     key: Key | None = None,
     live: bool = False,
     remembered: Memory | None = None,
+    address: str = "",
 ) -> SiteSummary:
     """Bring the folder `out` to hold the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests and do not link them. `live`: the pages are served by the bot, which
-    shows at `/live/` what runs now. Who builds often gives the same memory of `out` each time.
-    Raises SiteError where `out` holds something that is no site.
+    shows at `/live/` what runs now. `address`: where people reach the site; a preview image is only
+    found by its whole address, so without it none are drawn. Who builds often gives the same memory
+    of `out` each time. Raises SiteError where `out` holds something that is no site, or an
+    address is none.
     """
     out = out.resolve()
-    _check(out, repository_url)
+    _check(out, repository_url, address or None)
     remembered = remembered or Memory(out)
     facts = read_lab(store, remembered)
     key = signing.in_force(store, key)
-    drawn = put(files(facts, store, lab, repository_url, key, live), out)
+    drawn = put(files(facts, store, lab, repository_url, key, live, address), out)
     remembered.keep()
     rows = sum(len(group.rows) for group in facts.groups)
     return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
 
 
-def _check(out: Path, repository_url: str | None) -> None:
+def _check(out: Path, *urls: str | None) -> None:
     if out.exists() and not out.is_dir():
         raise SiteError(f"{out} is a file; name a folder for the site.")
     if out.is_dir() and not is_site(out):
@@ -87,8 +90,9 @@ def _check(out: Path, repository_url: str | None) -> None:
             f"{out} holds something that is no site of this lab, and building would replace it; "
             "name a folder that is empty or does not exist."
         )
-    if repository_url is not None and urlsplit(repository_url).scheme not in ("http", "https"):
-        raise SiteError(f"{repository_url!r} is no web address; write https://….")
+    for url in urls:
+        if url is not None and urlsplit(url).scheme not in ("http", "https"):
+            raise SiteError(f"{url!r} is no web address; write https://….")
 
 
 def files(
@@ -98,9 +102,10 @@ def files(
     repository_url: str | None,
     key: Key | None,
     live: bool = False,
+    address: str = "",
 ) -> Iterator[File]:
     """Every file of the site, what is linked to before what links to it."""
-    this = look(lab, repository_url, bool(key), live)
+    this = look(lab, repository_url, bool(key), live, address)
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
@@ -127,4 +132,4 @@ def files(
     ranked = boards.boards_of(facts)
     yield from boards.files(ranked, facts, this)
     yield from feed.files(ranked, facts, this)
-    yield front.page(ranked, facts, this)
+    yield from front.files(ranked, facts, this)

@@ -47,12 +47,15 @@ class Look:
         return self.pages.get_template(template).render(root="../" * path.count("/"), **facts)
 
 
-def look(lab: str, repository_url: str | None, signs: bool, live: bool = False) -> Look:
+def look(
+    lab: str, repository_url: str | None, signs: bool, live: bool = False, address: str = ""
+) -> Look:
     """The look of this lab's pages; `signs`: whether there are signed files; `live`: whether the
-    server that has the pages shows what runs now."""
-    told = made_from(lab, repository_url or "", str(signs), str(live))
+    server that has the pages shows what runs now; `address`: of the site, where it is known."""
+    address = address.rstrip("/")
+    told = made_from(lab, repository_url or "", str(signs), str(live), address)
     pages = environment(lab, repository_url, signs)
-    pages.globals["live"] = live
+    pages.globals |= {"live": live, "address": address}
     return Look(pages, told)
 
 

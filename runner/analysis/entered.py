@@ -67,28 +67,34 @@ def run_of(name: str, step: PlannedStep) -> tuple[str, int]:
     return ",".join(filter(None, parts)) or step_name, int(step.config["seed"])
 
 
-def rows(execution: Execution, result: Result, replays: Iterable[Replayed] = ()) -> list[Row]:
-    """The rows of an execution that has ended, one for each arm. An arm is replayed where a stretch
-    of one of its runs was, and each came to the same."""
+def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
+    """Who has seen an arm's figures come about. It is replayed where a stretch of one of its runs
+    was, and each came to the same."""
+    if execution.origin:
+        return "reproduced"
+    same = [
+        replay.how in reproduce.GOOD
+        for replay in replays
+        if (step := execution.plan.steps.get(replay.run)) and run_of(replay.run, step)[0] == arm
+    ]
+    return "replayed" if same and all(same) else "self-reported"
+
+
+def rows(execution: Execution, result: Result, replays: Sequence[Replayed] = ()) -> list[Row]:
+    """The rows of an execution that has ended, one for each arm."""
     entered = execution.plan.speedrun
     if entered is None:
         return []
     arms: dict[str, list[EnteredRun]] = {}
     for run in result.entered:
         arms.setdefault(run.arm, []).append(run)
-    same: dict[str, bool] = {}
-    for replay in replays:
-        if step := execution.plan.steps.get(replay.run):
-            arm, _ = run_of(replay.run, step)
-            same[arm] = same.get(arm, True) and replay.how in reproduce.GOOD
-
-    def tier(arm: str) -> Tier:
-        if execution.origin:
-            return "reproduced"
-        return "replayed" if same.get(arm) else "self-reported"
-
     return [
-        _row(execution, result.at, tier(arm), sorted(runs, key=lambda run: run.seed))
+        _row(
+            execution,
+            result.at,
+            tier(execution, replays, arm),
+            sorted(runs, key=lambda run: run.seed),
+        )
         for arm, runs in arms.items()
     ]
 

@@ -19,6 +19,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from bot.site.pages import build
 from runner.store import Store
 from tests import synthetic
+from tests.analysis.test_speedrun import CLEAN
+from tests.site.test_entered import merge
 
 BELOW = "labs/ours"  # a site need not lie at the root of its host
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -67,6 +69,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         state="failed",
         why="three attempts were lost",
     )
+    synthetic.speedruns(store)
+    for n in range(6):
+        told = {
+            "author": CLEAN["author"] | {"name": ("Ada", "Bo")[n % 2]},
+            "eval/paloma/c4_en/bpb": 1.2 + 0.01 * n,
+            "wandb_run_link": None,
+        } | ({"training_time": -1.0} if n == 4 else {})
+        merge(store, CLEAN | told, pull=600 + n, path=f"experiments/e{n}/speedrun_results.json")
     out = folder / "www" / BELOW
     build(store, out, lab="Test lab", repository_url="https://github.com")
     return out

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from bot.site import boards, frontier, rows
 from bot.site.board import read_lab
 from bot.site.pages import build
+from bot.site.spent import Spent
+from runner import record
 from runner.store import Store
 from tests import synthetic
 
@@ -141,3 +144,50 @@ def test_a_board_on_which_every_row_has_one_seed_has_no_frontier(store, tmp_path
     assert "no row, since none has two seeds" in page
     assert "The record is" not in page
     assert 'title="one seed, or runs missing">–</span>' in page
+
+
+def entered(row, *hardware_flops):
+    """A row whose runs competed, with what was measured of them from outside."""
+    result = row.entry.result.model_copy(
+        update={
+            "entered": tuple(
+                record.EnteredRun(
+                    arm=row.arm,
+                    seed=seed,
+                    own=False,
+                    own_model=False,
+                    isolated=True,
+                    evaluated=None,
+                    resources=record.Resources(kind="cpu"),
+                    tokens=1,
+                    parameters=1,
+                    model_flops=1,
+                    seconds=1.0,
+                    hardware_flops=value,
+                )
+                for seed, value in enumerate(hardware_flops)
+            )
+        }
+    )
+    return replace(row, entry=replace(row.entry, result=result))
+
+
+def test_hardware_flops_are_the_measured_ones_then_the_reported_then_a_range(store, tmp_path):
+    finish(store, "one", [2.0, 2.02])
+    (row,) = board_of(store).group.rows
+    assert row.spent.how == "reported"  # by the lab's own training code
+    measured = entered(row, 3e13, 5e13)
+    assert measured.spent == Spent(4e13, 4e13, "measured")
+    assert entered(row, 3e13, None).spent.how == "reported"
+    silent = tuple(run.model_copy(update={"tokens_per_second": None}) for run in row.entry.runs)
+    guessed = replace(row, entry=replace(row.entry, runs=silent))
+    flops = row.planned.model_flops
+    assert guessed.spent == Spent(flops / 0.5, flops / 0.2, "estimated")
+    # What is only estimated is on no frontier.
+    assert (measured.hardware_flops, guessed.hardware_flops) == (4e13, None)
+    build(store, tmp_path / "site")
+    assert "from the speed that the lab’s training code reported" in (
+        tmp_path / "site" / "leaderboards.html"
+    ).read_text(encoding="utf-8")
+    told = json.loads((tmp_path / "site" / "api" / "leaderboard.json").read_bytes())
+    assert told["groups"][0]["rows"][0]["hardware_flops"]["how"] == "reported"

@@ -52,7 +52,9 @@
     };
     const fill = (rows) => {
       if (rows.length && "low" in rows[0]) { // the scale on which spreads are drawn
-        const low = Math.min(...rows.map((row) => row.low)), high = Math.max(...rows.map((row) => row.high));
+        const known = rows.filter((row) => row.low !== null);
+        const low = known.length ? Math.min(...known.map((row) => row.low)) : 0;
+        const high = known.length ? Math.max(...known.map((row) => row.high)) : 1;
         table.style.setProperty("--from", low);
         table.style.setProperty("--to", high > low ? high : low + 1);
       }
