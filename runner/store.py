@@ -100,7 +100,8 @@ class Store:
 
     def create(self, name: str, data: bytes, *, lasting: bool = True) -> bool:
         """Create the file `name` whole, or not at all. False if it was there already. If not
-        `lasting`, it may be gone after a power cut, and its folder with it, which is quicker.
+        `lasting`, which is quicker, a power cut may cut it off or take it, and the two folders
+        around it, in which nothing else may lie that is to last.
 
         Raises StoreError where it may not have been created; doing it again is safe.
         """
