@@ -123,7 +123,7 @@ def make_graph_plan(
         files = _own_code(steps, folder, compiled)
     except closure.BadCode as error:
         raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
-    trained = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    trained = _arms(experiment)
     draft = Plan(
         experiment=called or folder.as_posix(),
         title=experiment.title,
@@ -430,6 +430,18 @@ def fingerprint(plan: Plan) -> str:
     for name, step in plan.steps.items():  # which is JSON as it stands, and most of a plan
         bound["steps"][name]["config"] = step.config
     return hashlib.sha256(to_json(bound)).hexdigest()
+
+
+def _arms(experiment: Experiment) -> dict[str, PlannedArm]:
+    """What each step trains. Those that differ in the seed only share one."""
+    alike: dict[tuple[int, int], PlannedArm] = {}
+    found = {}
+    for name, (model, train) in sorted(experiment.arms.items()):
+        both = id(model), id(train)
+        if both not in alike:
+            alike[both] = _arm(model, train)
+        found[name] = alike[both]
+    return found
 
 
 def _arm(model: ModelConfig, train: TrainConfig) -> PlannedArm:
