@@ -205,19 +205,18 @@ def _shape(node: Any, imports: list[ast.Import | ast.ImportFrom], names: set[str
         return [_shape(one, imports, names) for one in node]
     if not isinstance(node, ast.AST):
         return repr(node)
-    kind = type(node)
-    if kind is ast.Name:
+    if isinstance(node, ast.Name):
         names.add(node.id)
-    elif kind is ast.Attribute:
+    elif isinstance(node, ast.Attribute):
         names.add(node.attr)
-    elif kind is ast.Import or kind is ast.ImportFrom:
+    elif isinstance(node, ast.Import | ast.ImportFrom):
         imports.append(node)
-    shape: list[Any] = [kind.__name__]
-    for field in kind._fields:
+    shape: list[Any] = [type(node).__name__]
+    for field in node._fields:
         value = getattr(node, field, None)
         if value is None or value == [] or field in WITHOUT:
             continue
-        if field == "body" and kind in DOCUMENTED and _begins_with_words(value):
+        if field == "body" and isinstance(node, DOCUMENTED) and _begins_with_words(value):
             value = value[1:] or [ast.Pass()]
         shape.append([field, _shape(value, imports, names)])
     return shape

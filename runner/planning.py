@@ -110,12 +110,12 @@ def make_graph_plan(
                 store=store,
             )
         decisive = _decisive(node, config)
-        own = {
+        itself = {
             "config": config,
             "inputs": inputs,
             "fingerprint": graph.fingerprint(node.function, decisive, inputs, digest),
         }
-        steps[name] = first[alike].model_copy(update=own)
+        steps[name] = first[alike].model_copy(update=itself)
     if problems:
         raise BadExperiment(problems)
     compiled = Path(experiment.file).name == spec.LOCK_NAME
