@@ -52,6 +52,7 @@ bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(BENCH)/python -m tests.bench.steps --snakemake .venv-snake/bin/snakemake
 	$(BENCH)/python -m tests.bench.tokenizing
 	$(BIN)/python -m tests.bench.bot
+	$(BIN)/python -m tests.bench.site
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
 	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
 

@@ -16,6 +16,7 @@ from bot import live, logs, operate, sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
+from bot.site.memory import Memory
 from bot.site.pages import build
 from bot.site.templating import look
 from runner import redact, signing, upload
@@ -70,10 +71,19 @@ def create_app(settings: Settings) -> FastAPI:
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
     host = github.url.removesuffix(f"/{github.name}")
+    remembered = Memory(pages)
 
     def rebuild() -> None:
         try:
-            build(store, pages, lab=github.name, repository_url=host, key=settings.key, live=True)
+            build(
+                store,
+                pages,
+                lab=github.name,
+                repository_url=host,
+                key=settings.key,
+                live=True,
+                remembered=remembered,
+            )
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")
 

@@ -224,7 +224,8 @@ class Disk:
                 for name in names:
                     name = f"{inner}/{name}" if inner else name
                     with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-                        found = self.path(name).lstat()
+                        # Of a path as text: it is asked of every file that a lab has.
+                        found = os.lstat(f"{self.place}/{name}")
                         if not stat.S_ISDIR(found.st_mode):
                             yield Entry(name, found.st_size, found.st_mtime)
                         elif deep:

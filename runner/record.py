@@ -653,12 +653,12 @@ def write(store: Store, path: str, record: Record) -> bool:
 def read(store: Store, path: str, kind: type[R]) -> R | None:
     """The record at `records/<path>.json`, or None. Raises StoreError for one of another form."""
     data = store.read(f"records/{path}.json")
-    return None if data is None else _parse(store, path, kind, data)
+    return None if data is None else parse(store, path, kind, data)
 
 
 def require(store: Store, path: str, kind: type[R]) -> R:
     """Like `read`, for what must be there."""
-    return _parse(store, path, kind, store.require(f"records/{path}.json"))
+    return parse(store, path, kind, store.require(f"records/{path}.json"))
 
 
 def names(store: Store, folder: str) -> list[str]:
@@ -674,7 +674,8 @@ def numbered(store: Store, folder: str, kind: type[R]) -> list[R]:
     ]
 
 
-def _parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
+def parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
+    """The record that `records/<path>.json` holds as `data`. Raises StoreError."""
     try:
         return kind.model_validate_json(data)
     except ValueError as error:

@@ -265,3 +265,13 @@ def board(store: Store, executions: int, *, seed: int = 0) -> None:
                 [level + rng.gauss(0, 0.03) for _ in range(3)],
             ),
         )
+
+
+def create_at_once(self: Store, name: str, data: bytes, *, lasting: bool = True) -> bool:
+    """Like `Store.create`, without waiting for the disk: a lab has thousands of records."""
+    del lasting
+    target = self.path(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        target.write_bytes(data)
+    return True

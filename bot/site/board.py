@@ -9,12 +9,15 @@ are missing may be the bad ones: neither has a rank.
 import hashlib
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from statistics import fmean
 
+from bot.site import memory
+from bot.site.files import made_from
+from bot.site.memory import Facts, Memory
 from runner import foretell, record, reproduce
 from runner.analysis import entered, preregistered, promotion, tracks, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
@@ -37,6 +40,8 @@ class Entry:
     approval: record.Approval | None = None
     ends: dict[str, record.Ended] = field(default_factory=dict)  # by attempt
     replays: tuple[record.Replayed, ...] = ()
+    told: str = ""  # a digest of all of this
+    curved: bool = False  # whether a run has a curve, which may be not in memory
 
     @property
     def plan(self) -> record.Plan:
@@ -93,9 +98,14 @@ class Entry:
         """Whether at least one run was scored."""
         return any(figure is not None for figure in self.figures.values())
 
+    @cached_property
+    def summaries(self) -> dict[str, ArmSummary]:
+        """Mean and spread of each arm over its seeds."""
+        return {arm: verdicts.arm_summary(self.plan, self.figures, arm) for arm in self.plan.arms}
+
     def summary(self, arm: str) -> ArmSummary:
         """Mean and spread of an arm over its seeds."""
-        return verdicts.arm_summary(self.plan, self.figures, arm)
+        return self.summaries[arm]
 
     @property
     def gate(self) -> promotion.Gate | None:
@@ -148,7 +158,7 @@ class Row:
         """When its figures were known."""
         return self.entry.result.at if self.entry.result else self.entry.execution.at
 
-    @property
+    @cached_property
     def hardware_flops(self) -> float | None:
         """What its devices could have done while one of its runs trained, from the speed that jobs
         reported; None where they reported none."""
@@ -214,6 +224,13 @@ class Lab:
         review = self.review(entry)
         return review.of(entry.execution.id).why_not if review else ""
 
+    @cached_property
+    def told(self) -> str:
+        """A digest of all of this."""
+        states = (f"{entry.execution.id} {entry.state} {entry.told}" for entry in self.entries)
+        wished = (seal.digest() for seal in self.wishlist)
+        return made_from("\n".join(states), "\n".join(wished))
+
     @property
     def running(self) -> list[Entry]:
         """Executions that have no result yet."""
@@ -248,9 +265,16 @@ def reviews(entries: Iterable[Entry]) -> dict[tuple[int, int], Review]:
 # ── From records to facts ────────────────────────────────────────────────────────────────────
 
 
-def read_lab(store: Store) -> Lab:
-    """The lab as its records tell it."""
-    every = (read_entry(store, name) for name in record.names(store, "executions"))
+def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
+    """The lab as its records tell it. With a memory, runs come without their curves."""
+    seals = {
+        (int(repository), int(issue)): seal
+        for repository in record.names(store, "preregistrations")
+        for issue in record.names(store, f"preregistrations/{repository}")
+        if (seal := _seal(store, int(repository), int(issue)))
+    }
+    facts = remembered.facts(store) if remembered else memory.every(store)
+    every = [_entry(one, seals) for one in facts]
     entries = sorted(
         every, key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True
     )
@@ -260,18 +284,12 @@ def read_lab(store: Store) -> Lab:
         for entry in entries
         if entry.execution.origin
     }
-    seals = [
-        seal
-        for repository in record.names(store, "preregistrations")
-        for issue in record.names(store, f"preregistrations/{repository}")
-        if (seal := _seal(store, int(repository), int(issue)))
-    ]
     return Lab(
         entries=tuple(entries),
         groups=groups(entries),
         wishlist=tuple(
             sorted(
-                (seal for seal in seals if (seal.repository, seal.issue) not in asked),
+                (seal for seal, _ in seals.values() if (seal.repository, seal.issue) not in asked),
                 key=lambda seal: (seal.at, seal.issue),
                 reverse=True,
             )
@@ -281,51 +299,58 @@ def read_lab(store: Store) -> Lab:
     )
 
 
+Seals = Mapping[tuple[int, int], tuple[record.Preregistration, tuple[record.Edit, ...]]]
+
+
 def read_entry(store: Store, name: str) -> Entry:
-    """The execution of this name, as its records tell it."""
-    folder = f"executions/{name}"
-    execution = record.require(store, f"{folder}/execution", record.Execution)
-    events = record.names(store, folder)
-    result = record.read(store, f"{folder}/result", record.Result)
-    runs = [
-        record.read(store, f"runs/{name}.{record.run_name(arm, seed)}", record.Run)
-        for arm, seed in execution.plan.runs()
-    ]
-    origin, issue = execution.origin, execution.plan.preregistration
+    """The execution of this name, as its records tell it, with the curves of its runs."""
+    facts = memory.read(store, name, record.names(store, f"executions/{name}"))
+    origin, issue = facts.execution.origin, facts.execution.plan.preregistration
     seal = _seal(store, origin.repository, issue) if origin and issue else None
-    approval = None
-    if origin:
-        command = origin.approval.rpartition("/")[2]
-        path = f"approvals/{origin.repository}/{origin.pull}/{command}"
-        approval = record.read(store, path, record.Approval)
+    return _entry(facts, {(origin.repository, issue): seal} if origin and issue and seal else {})
+
+
+def whole(store: Store, entry: Entry) -> Entry:
+    """An entry with the curves of its runs, out of the records."""
+    events = record.names(store, f"executions/{entry.execution.id}")
+    return replace(entry, runs=memory.read(store, entry.execution.id, events).runs)
+
+
+def _entry(facts: Facts, seals: Seals) -> Entry:
+    execution = facts.execution
+    origin, issue = execution.origin, execution.plan.preregistration
+    seal, edited = None, tuple[record.Edit, ...]()
+    if origin and issue:
+        seal, edited = seals.get((origin.repository, issue), (seal, edited))
     return Entry(
         execution=execution,
-        state=result.state if result else _state(events),
-        result=result,
-        runs=tuple(run for run in runs if run),
+        state=facts.result.state if facts.result else _state(facts.events),
+        result=facts.result,
+        runs=facts.runs,
         seal=seal,
-        edited=_edits(store, seal) if seal else (),
-        approval=approval,
-        ends={
-            event.partition(".")[0]: record.require(store, f"{folder}/{event}", record.Ended)
-            # `t` before `e`, each in the order of its number.
-            for event in sorted(events, key=lambda event: (event.startswith("e"), event))
-            if event.endswith(".ended")
-        },
-        replays=tuple(record.numbered(store, f"replays/{name}", record.Replayed)),
+        edited=edited,
+        approval=facts.approval,
+        ends=facts.ends,
+        replays=facts.replays,
+        told=made_from(facts.told, *([seal, *edited] if seal else [])),
+        curved=facts.curved,
     )
 
 
-def _state(events: list[str]) -> record.State:
+def _state(events: Sequence[str]) -> record.State:
     """The state of an execution that has no result, as far as records alone tell it."""
     if any(event.startswith("e") and event.endswith(".claimed") for event in events):
         return "evaluating"
     return "running" if any(event.endswith(".started") for event in events) else "queued"
 
 
-def _seal(store: Store, repository: int, issue: int) -> record.Preregistration | None:
+def _seal(
+    store: Store, repository: int, issue: int
+) -> tuple[record.Preregistration, tuple[record.Edit, ...]] | None:
+    """A preregistration and the edits of its issue."""
     path = f"preregistrations/{repository}/{issue}/1"
-    return record.read(store, path, record.Preregistration)
+    seal = record.read(store, path, record.Preregistration)
+    return (seal, _edits(store, seal)) if seal else None
 
 
 def _edits(store: Store, seal: record.Preregistration) -> tuple[record.Edit, ...]:

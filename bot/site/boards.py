@@ -10,7 +10,7 @@ from bot.site import frontier
 from bot.site.board import Entry, Group, Lab, Row
 from bot.site.chart import Chart, rounded
 from bot.site.drawn import Axis, Drawing, Mark
-from bot.site.files import File
+from bot.site.files import File, made_from
 from bot.site.frontier import Front
 from bot.site.frontier_chart import COSTS, frontier_spec
 from bot.site.rows import SHOWN, Rows
@@ -132,6 +132,11 @@ class Board:
         """Its records, newest first."""
         return frontier.broken(self.group.rows)
 
+    @cached_property
+    def chart(self) -> Chart:
+        """What quality costs on it."""
+        return chart(self)
+
     @property
     def below(self) -> int:
         """How many rows that count have a lower mean than the record, which they did not break."""
@@ -147,12 +152,17 @@ class Board:
         return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def boards_of(facts: Lab) -> list[Board]:
+    """Every board, the one with most rows first."""
+    return [Board(group, facts) for group in facts.groups]
+
+
+def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:
     """Each board's page and scripts; the first one is `leaderboards.html` too."""
-    boards = [Board(group, facts) for group in facts.groups]
     for board in boards:
-        yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board))
-        yield from board.rows.files(look.pages)
+        made = made_from(look.told, facts.told)
+        yield File(f"boards/{board.id}.chart.js", partial(_chart_source, board), made)
+        yield from board.rows.files(look.pages, made)
         yield _page(board.path, board, boards, facts, look)
     yield _page("leaderboards.html", boards[0] if boards else None, boards, facts, look)
 
@@ -161,10 +171,11 @@ def _page(path: str, board: Board | None, boards: list[Board], facts: Lab, look:
     return look.page(
         path,
         "board.html",
+        made_from(look.told, facts.told),
         board=board,
         boards=boards,
         shown=SHOWN,
-        chart=partial(chart, board) if board else None,
+        chart=(lambda: board.chart) if board else None,
         whisker=whisker,
         scale=scale,
         costs=COSTS,
@@ -174,7 +185,7 @@ def _page(path: str, board: Board | None, boards: list[Board], facts: Lab, look:
 
 
 def _chart_source(board: Board) -> str:
-    return chart(board).source()
+    return board.chart.source()
 
 
 def chart(board: Board) -> Chart:

@@ -7,13 +7,14 @@ the same commit, has an arm of as many parameters whose figure is the same withi
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import Any
 
-import jinja2
-
-from bot.site.board import Entry
-from bot.site.files import File
+from bot.site.board import Entry, Lab
+from bot.site.files import File, made_from
+from bot.site.memory import listed
+from bot.site.templating import Look
 from runner import entries
 from runner.analysis import speedrun
 from runner.analysis.speedrun import Finding
@@ -65,30 +66,38 @@ class Row:
         return "reproduced" if self.same else "self-reported"
 
 
-def files(store: Store, lab: Iterable[Entry], pages: jinja2.Environment) -> Iterator[File]:
+def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
     """`entries.html` and its twin."""
-    found = rows(entries.merged(store), lab)
-    yield File("api/entries.json", lambda: to_json([_twin(row) for row in found]))
-    page = pages.get_template("entries.html")
-    yield File(
-        "entries.html",
-        lambda: page.render(root="", rows=found, plain=entries.plain, rules=speedrun.RULES),
-    )
+    made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
+
+    @cache
+    def found() -> list[Row]:
+        return rows(entries.merged(store), facts.entries)
+
+    def page() -> str:
+        told = {"rows": found(), "plain": entries.plain, "rules": speedrun.RULES}
+        return look.render("entries.html", "entries.html", **told)
+
+    yield File("api/entries.json", lambda: to_json([_twin(row) for row in found()]), made)
+    yield File("entries.html", page, made)
 
 
 def rows(entered: Sequence[Entered], lab: Iterable[Entry]) -> list[Row]:
     """The rows, newest first. All are audited again, now that they stand beside each other."""
     findings = speedrun.audit({one.name: one.run for one in entered})
-    ran: dict[tuple[int, int, str], list[Ours]] = {}
+    ran: dict[tuple[int, int, str], list[Ours]] = {
+        (one.repository, one.pull, one.commit): [] for one in entered
+    }
     for entry in lab:
         if (origin := entry.execution.origin) and entry.state == "done":
             key = (origin.repository, origin.pull, origin.commit)
-            ran.setdefault(key, []).extend(_ours(entry))
+            if key in ran:
+                ran[key].extend(_ours(entry))
     return [
         Row(
             one,
             tuple(finding for finding in findings if finding.entry == one.name),
-            tuple(ran.get((one.repository, one.pull, one.commit), ())),
+            tuple(ran[one.repository, one.pull, one.commit]),
         )
         for one in reversed(entered)
     ]

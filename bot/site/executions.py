@@ -1,12 +1,12 @@
 """The page of an execution: verdicts, arms, curves, design, receipt."""
 
 import math
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bot.site import curves
 from bot.site.board import Entry
+from bot.site.chart import Chart
 from bot.site.files import File, made_from
 from bot.site.templating import Look
 from runner import record
@@ -15,21 +15,25 @@ from runner.analysis.preregistered import Review
 from runner.analysis.scored import scored_on
 
 
-def files(entry: Entry, review: Review | None, look: Look) -> Iterator[File]:
-    """The page and the figures of its chart."""
+def files(
+    entry: Entry, whole: Callable[[], Entry], review: Review | None, look: Look
+) -> Iterator[File]:
+    """The page and the figures of its chart; `whole` is the entry with its curves."""
     path = f"executions/{entry.execution.id}/index.html"
-    curve = any(run.curve for run in entry.runs)
-    chart = partial(curves.of_execution, entry)  # drawn for each file, and never kept
-    if curve:
+
+    def chart() -> Chart:  # drawn for each file, and never kept
+        return curves.of_execution(whole())
+
+    if entry.curved:
         script = f"executions/{entry.execution.id}/loss.js"
-        yield File(script, lambda: chart().source(), made_from(entry.plan, *entry.runs))
+        yield File(script, lambda: chart().source(), made_from(entry.told))
     yield look.page(
         path,
         "execution.html",
-        made_from(look.told, entry.state, review.told if review else "", *entry.records),
+        made_from(look.told, entry.state, review.told if review else "", entry.told),
         entry=entry,
         review=review,
-        chart=chart if curve else None,
+        chart=chart if entry.curved else None,
         strip=strip,
         knobs=knobs,
         scored_on=scored_on,

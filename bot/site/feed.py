@@ -3,13 +3,13 @@ from the records."""
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bot.site.board import Lab
 from bot.site.boards import Board
-from bot.site.files import File
+from bot.site.files import File, made_from
 from bot.site.front import records
 from bot.site.templating import Look
 from runner.analysis import verdicts
@@ -38,15 +38,19 @@ class News:
         return f"urn:uuid:{uuid.uuid5(NAMESPACE, self.name)}"
 
 
-def files(facts: Lab, look: Look) -> Iterator[File]:
+def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
     """`feed.xml` and `badge.svg`."""
-    told = news(facts)
+    told, made = news(boards, facts), made_from(look.told, facts.told)
     updated = told[0].at if told else NEVER
-    yield look.page("feed.xml", "feed.xml", news=told, updated=updated, own=_id(look), fit=fit)
-    yield look.page("badge.svg", "badge.svg", words=badge(facts), width=width, fit=fit)
+    yield look.page(
+        "feed.xml", "feed.xml", made, news=told, updated=updated, own=_id(look), fit=fit
+    )
+    yield look.page(
+        "badge.svg", "badge.svg", made, words=badge(boards, facts), width=width, fit=fit
+    )
 
 
-def news(facts: Lab) -> list[News]:
+def news(boards: Sequence[Board], facts: Lab) -> list[News]:
     """Executions that ended and records that were broken, newest first."""
     found = []
     for entry in facts.entries:
@@ -70,7 +74,7 @@ def news(facts: Lab) -> list[News]:
                     f"executions/{entry.execution.id}/index.html",
                 )
             )
-    for one, board in records([Board(group, facts) for group in facts.groups]):
+    for one, board in records(boards):
         row, text = one.row, board.group.data.source
         found.append(
             News(
@@ -87,7 +91,7 @@ def news(facts: Lab) -> list[News]:
     return found[:SHOWN]
 
 
-def badge(facts: Lab) -> str:
+def badge(boards: Sequence[Board], facts: Lab) -> str:
     """How many verdicts count, and the record of the board with most rows."""
     counted = sum(
         len(entry.result.verdicts)
@@ -95,7 +99,7 @@ def badge(facts: Lab) -> str:
         if entry.result and entry.result.verdicts and not facts.why_not(entry)
     )
     words = f"{counted:,} {'verdict' if counted == 1 else 'verdicts'}"
-    if facts.groups and (broken := Board(facts.groups[0], facts).broken):
+    if boards and (broken := boards[0].broken):
         words += f" · best {verdicts.figure(broken[0].row.mean, 3)} bpb"
     return words
 

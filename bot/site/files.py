@@ -9,6 +9,7 @@ written. A build that dies leaves such a mixture, and the next one finishes it.
 import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from runner.closure import ROOMS
 from runner.record import Record
 
 MADE_FROM = ".made-from.json"  # path: what the file there was made from
 LOCK = ".lock"
+LIBRARIES = ("altair", "jinja2", "numpy", "scipy", "vl-convert-python")  # that pages come from
 NEW = ".new"  # how a file ends that is being written
 
 
@@ -35,7 +38,7 @@ class File:
 
 def made_from(*parts: Record | bytes | str) -> str:
     """A digest of everything that a file follows from, the code that draws it included."""
-    digest = hashlib.sha256(_edition().encode())
+    digest = hashlib.sha256(edition().encode())
     for part in parts:
         data = part.canonical() if isinstance(part, Record) else part
         data = data.encode() if isinstance(data, str) else data
@@ -44,15 +47,17 @@ def made_from(*parts: Record | bytes | str) -> str:
 
 
 @cache
-def _edition() -> str:
-    """A digest of the code and templates that draw pages, and of what draws charts."""
-    from runner import charts
-
-    here = Path(__file__).parent
-    paths = [path for path in sorted(here.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
-    digest = hashlib.sha256(version("vl-convert-python").encode())
-    for path in (*paths, Path(charts.__file__)):
-        digest.update(path.read_bytes())
+def edition() -> str:
+    """A digest of what pages come from besides records: every file of the lab's packages, since a
+    figure or a sentence may come from any of them, and the libraries that draw."""
+    top = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for library in LIBRARIES:
+        digest.update(f"{library} {version(library)}\n".encode())
+    for path in sorted(path for room in ROOMS for path in (top / room).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{path.relative_to(top).as_posix()}\0{found}\n".encode())
     return digest.hexdigest()
 
 
@@ -62,22 +67,38 @@ def put(files: Iterable[File], out: Path) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         wanted = {file.path: file for file in files}
-        was = _read(out)
-        drawn = [path for path, file in wanted.items() if not _stands(out, file, was)]
+        was, there = _read(out), _below(out)
+        drawn = [
+            path
+            for path, file in wanted.items()
+            if file.made_from is None or was.get(path) != file.made_from or path not in there
+        ]
         redrawn = set(drawn)
         # A build that dies while it draws must not leave word of what it has replaced.
-        _note(out, {path: made for path, made in was.items() if path not in redrawn})
+        if stale := redrawn & was.keys():
+            _note(out, {path: made for path, made in was.items() if path not in stale})
         for path in drawn:
-            _write(out / path, wanted[path].draw())
+            write(out / path, wanted[path].draw())
         for path in was.keys() - wanted.keys():
             _remove(out, path)
-        _note(out, {path: file.made_from for path, file in wanted.items()})
+        now = {path: file.made_from for path, file in wanted.items()}
+        if stale or now != was:
+            _note(out, now)
     return drawn
 
 
-def _stands(out: Path, file: File, was: dict[str, str | None]) -> bool:
-    known = file.made_from is not None and was.get(file.path) == file.made_from
-    return known and (out / file.path).is_file()
+def _below(out: Path) -> set[str]:
+    """The files in a folder and all below it."""
+    found, folders = set(), [""]
+    for folder in folders:  # which grows while we walk it
+        with os.scandir(out / folder) as entries:
+            for entry in entries:
+                name = f"{folder}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{name}/")
+                elif entry.is_file():
+                    found.add(name)
+    return found
 
 
 def is_site(out: Path) -> bool:
@@ -101,10 +122,11 @@ def _read(out: Path) -> dict[str, str | None]:
 
 
 def _note(out: Path, known: dict[str, str | None]) -> None:
-    _write(out / MADE_FROM, json.dumps(known, indent=0, sort_keys=True))
+    write(out / MADE_FROM, json.dumps(known, indent=0, sort_keys=True))
 
 
-def _write(target: Path, content: bytes | str) -> None:
+def write(target: Path, content: bytes | str) -> None:
+    """Put a file into its place in one step."""
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(target.name + NEW)
     new.write_bytes(content.encode() if isinstance(content, str) else content)

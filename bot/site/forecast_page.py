@@ -11,7 +11,7 @@ from bot.site.board import Lab
 from bot.site.chart import Chart, rounded
 from bot.site.curves import plain
 from bot.site.drawn import Axis, Drawing, Mark
-from bot.site.files import File
+from bot.site.files import File, made_from
 from bot.site.rows import Rows
 from bot.site.templating import Look
 from runner.analysis.calibration import Bin, Calibration
@@ -21,17 +21,19 @@ from runner.store import to_json
 def files(facts: Lab, look: Look) -> Iterator[File]:
     """`forecasts.html` and `api/forecasts.json`."""
     told, of_the_lab = forecasts.forecasts(facts.entries), forecasts.foretold(facts.entries)
-    yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)))
-    yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]))
+    made = made_from(look.told, facts.told)
+    yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)), made)
+    yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]), made)
     rows = Rows("forecasts", "predictions", told, keys, "forecast_row.html", {})
-    yield from rows.files(look.pages)
+    yield from rows.files(look.pages, made)
     everybody = forecasts.of_the_lab(told)
     chart = partial(reliability_chart, everybody)
     if everybody.bins:
-        yield File("forecasts.reliability.js", lambda: chart().source())
+        yield File("forecasts.reliability.js", lambda: chart().source(), made)
     yield look.page(
         "forecasts.html",
         "forecasts.html",
+        made,
         rows=rows,
         chart=chart,
         told=told,

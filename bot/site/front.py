@@ -2,12 +2,11 @@
 how to take part."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import islice
 
 from bot.site.board import Entry, Lab
-from bot.site.boards import Board, chart
-from bot.site.files import File
+from bot.site.boards import Board
+from bot.site.files import File, made_from
 from bot.site.frontier import Broken
 from bot.site.templating import Look
 
@@ -15,19 +14,19 @@ FEW = 5  # of each kind
 BEST = 5  # rows of each board
 
 
-def page(facts: Lab, look: Look) -> File:
+def page(boards: Sequence[Board], facts: Lab, look: Look) -> File:
     """`index.html`."""
-    boards = [Board(group, facts) for group in facts.groups]
     return look.page(
         "index.html",
         "index.html",
+        made_from(look.told, facts.told),
         facts=facts,
         boards=boards,
         few=FEW,
         best=BEST,
         judged=judged(facts),
         records=records(boards)[:FEW],
-        chart=partial(chart, boards[0]) if boards else None,
+        chart=(lambda: boards[0].chart) if boards else None,
     )
 
 

@@ -7,6 +7,7 @@ file:// and below any path.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,8 +26,9 @@ from bot.site import (
     signed,
     tracks,
 )
-from bot.site.board import Lab, read_lab
+from bot.site.board import Entry, Lab, read_lab, whole
 from bot.site.files import File, is_site, made_from, put
+from bot.site.memory import Memory
 from bot.site.templating import HERE, look
 from bot.site.twins import leaderboard
 from runner.signing import Key
@@ -55,18 +57,21 @@ def build(
     repository_url: str | None = None,
     key: Key | None = None,
     live: bool = False,
+    remembered: Memory | None = None,
 ) -> SiteSummary:
     """Bring the folder `out` to hold the whole site, with signed files if there is a `key`.
 
     `repository_url` is the host's web address (https://github.com); without it the pages name
     issues and pull requests and do not link them. `live`: the pages are served by the bot, which
-    shows at `/live/` what runs now. Raises SiteError where `out` holds something
-    that is no site.
+    shows at `/live/` what runs now. Who builds often gives the same memory of `out` each time.
+    Raises SiteError where `out` holds something that is no site.
     """
     out = out.resolve()
     _check(out, repository_url)
-    facts = read_lab(store)
+    remembered = remembered or Memory(out)
+    facts = read_lab(store, remembered)
     drawn = put(files(facts, store, lab, repository_url, key, live), out)
+    remembered.keep()
     rows = sum(len(group.rows) for group in facts.groups)
     return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
 
@@ -96,19 +101,26 @@ def files(
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
+
+    @lru_cache(maxsize=1)  # the files of an execution are drawn one after the other
+    def curves(number: int) -> Entry:
+        return whole(store, facts.entries[number])
+
     if key:
-        yield from signed.files(store, facts, key)
+        yield from signed.files(store, facts, curves, key)
     yield from public.files(this.pages, this.told)
     yield from delphi.files(this.pages, this.told)
-    for entry in facts.entries:
-        yield from runs.files(entry, this, store)
-        yield from executions.files(entry, facts.review(entry), this)
+    for number, entry in enumerate(facts.entries):
+        drawn = partial(curves, number)
+        yield from runs.files(entry, drawn, this, store)
+        yield from executions.files(entry, drawn, facts.review(entry), this)
     yield from experiments.files(facts, this)
     yield from runs.comparison(facts, this)
     yield from forecast_page.files(facts, this)
-    yield from tracks.files(facts, this.pages)
-    yield from entered.files(store, facts.entries, this.pages)
-    yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)))
-    yield from boards.files(facts, this)
-    yield from feed.files(facts, this)
-    yield front.page(facts, this)
+    yield from tracks.files(facts, this)
+    yield from entered.files(store, facts, this)
+    yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
+    ranked = boards.boards_of(facts)
+    yield from boards.files(ranked, facts, this)
+    yield from feed.files(ranked, facts, this)
+    yield front.page(ranked, facts, this)

@@ -6,7 +6,7 @@ are sorted and filtered by, and `static/rows.js` loads these when somebody asks 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jinja2
@@ -45,21 +45,27 @@ class Rows:
         """Where the scripts lie."""
         return [f"{self.name}.{n}.js" for n in range(-(-len(self.lines) // CHUNK))]
 
+    @cached_property
+    def keyed(self) -> list[Mapping[str, Any]]:
+        """The keys of each row."""
+        return [self.keys(line) for line in self.lines]
+
     def choices(self, key: str) -> list[str]:
         """What the rows can be filtered by."""
-        return sorted({str(self.keys(line)[key]) for line in self.lines})
+        return sorted({str(keys[key]) for keys in self.keyed})
 
-    def files(self, pages: jinja2.Environment) -> Iterator[File]:
-        """The scripts."""
+    def files(self, pages: jinja2.Environment, made: str | None = None) -> Iterator[File]:
+        """The scripts; `made` as of a `File`."""
         for n, path in enumerate(self.chunks):
-            yield File(path, partial(self._chunk, n, path, pages))
+            yield File(path, partial(self._chunk, n, path, pages), made)
 
     def _chunk(self, n: int, path: str, pages: jinja2.Environment) -> str:
         # A table may stand on pages of different folders, so the script fills in the root.
         module: Any = pages.get_template(self.template).make_module(
             {"root": "{root}", **self.names}
         )
-        lines = self.lines[n * CHUNK : (n + 1) * CHUNK]
-        rows = [[str(module.row(line)), *self.keys(line).values()] for line in lines]
-        keys = list(self.keys(lines[0])) if lines else []
+        part = slice(n * CHUNK, (n + 1) * CHUNK)
+        both = zip(self.lines[part], self.keyed[part], strict=True)
+        rows = [[str(module.row(line)), *keys.values()] for line, keys in both]
+        keys = list(self.keyed[0]) if rows else []
         return taken(path, {"keys": keys, "rows": rows})

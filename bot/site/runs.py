@@ -4,7 +4,7 @@ A run's figures are one script file beside its page. The comparison loads those 
 link names, so that nothing is written twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,33 +22,30 @@ MOST_LOG = 6_000  # bytes of a log's end
 NAMES = "compare.names.js"
 
 
-def files(entry: Entry, look: Look, store: Store) -> Iterator[File]:
-    """For each run its page and the script with its figures."""
-    # What a page tells of its execution, which all runs share.
-    shared = made_from(
-        look.told, *(one for one in entry.records if not isinstance(one, record.Run))
+def files(entry: Entry, whole: Callable[[], Entry], look: Look, store: Store) -> Iterator[File]:
+    """For each run its page and the script with its figures; `whole` is the entry with its
+    curves."""
+    made = made_from(look.told, entry.told)
+    for at, name in enumerate(entry.names):
+        yield File(f"runs/{name}.js", partial(_script, whole, at), made)
+        yield File(f"runs/{name}.html", partial(_page, whole, at, look, store), made)
+
+
+def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
+    entry = whole()
+    run, name = entry.runs[at], entry.names[at]
+    return look.render(
+        f"runs/{name}.html",
+        "run.html",
+        entry=entry,
+        run=run,
+        name=name,
+        chart=partial(curves.of_run, entry, run),
+        config=config(entry.plan, run.arm),
+        nodes=partial(provenance_drawn.of_run, entry, run),
+        drawing=provenance_drawn.drawing,
+        log=partial(log_of, store, entry),
     )
-    for run in entry.runs:
-        name = f"{run.execution}.{run_name(run.arm, run.seed)}"
-        chart = partial(curves.of_run, entry, run)
-        yield File(
-            f"runs/{name}.js",
-            partial(_script, entry, run),
-            made_from(shared, run),
-        )
-        yield look.page(
-            f"runs/{name}.html",
-            "run.html",
-            made_from(shared, run),
-            entry=entry,
-            run=run,
-            name=name,
-            chart=chart,
-            config=config(entry.plan, run.arm),
-            nodes=partial(provenance_drawn.of_run, entry, run),
-            drawing=provenance_drawn.drawing,
-            log=partial(log_of, store, entry),
-        )
 
 
 def comparison(facts: Lab, look: Look) -> Iterator[File]:
@@ -59,11 +56,13 @@ def comparison(facts: Lab, look: Look) -> Iterator[File]:
         for entry in facts.entries
         for run in entry.runs
     ]
-    yield File(NAMES, lambda: taken(NAMES, {"names": names}))
+    yield File(NAMES, lambda: taken(NAMES, {"names": names}), facts.told)
     yield look.page("compare.html", "compare.html", look.told, chart=curves.of_many)
 
 
-def _script(entry: Entry, run: record.Run) -> str:
+def _script(whole: Callable[[], Entry], at: int) -> str:
+    entry = whole()
+    run = entry.runs[at]
     chart: Chart = curves.of_run(entry, run)
     planned = entry.plan.arms[run.arm]
     told = {

@@ -4,6 +4,7 @@ stands on every page. Strangers' words are escaped."""
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -39,10 +40,11 @@ class Look:
 
     def page(self, path: str, template: str, made: str | None = None, **facts: Any) -> File:
         """A page at `path` below the site's folder; `made` as of a `File`."""
-        root = "../" * path.count("/")
-        return File(
-            path, lambda: self.pages.get_template(template).render(root=root, **facts), made
-        )
+        return File(path, lambda: self.render(path, template, **facts), made)
+
+    def render(self, path: str, template: str, **facts: Any) -> str:
+        """A page that lies at `path`."""
+        return self.pages.get_template(template).render(root="../" * path.count("/"), **facts)
 
 
 def look(lab: str, repository_url: str | None, signs: bool, live: bool = False) -> Look:
@@ -54,6 +56,7 @@ def look(lab: str, repository_url: str | None, signs: bool, live: bool = False) 
     return Look(pages, told)
 
 
+@cache
 def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Environment:
     """The templates, with figures as people read them. Strangers' words are escaped."""
     pages = jinja2.Environment(

@@ -4,24 +4,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-import jinja2
-
 from bot.site.board import Lab
-from bot.site.files import File
+from bot.site.files import File, made_from
+from bot.site.templating import Look
 from runner import figures
 from runner.analysis import tracks
 from runner.analysis.tracks import Ranked, Row, Track
 from runner.store import to_json
 
 
-def files(facts: Lab, pages: jinja2.Environment, more: Iterable[Row] = ()) -> Iterator[File]:
-    """`speedrun.html` and its twin. `more` are rows of no execution of the lab's."""
-    found = boards([*facts.competing, *more])
-    yield File("api/speedrun.json", lambda: to_json(_twin(found)))
-    page = pages.get_template("speedrun.html")
-    yield File(
-        "speedrun.html",
-        lambda: page.render(root="", boards=found, value=value, tiers=tracks.TIERS),
+def files(facts: Lab, look: Look) -> Iterator[File]:
+    """`speedrun.html` and its twin."""
+    found, made = boards(facts.competing), made_from(look.told, facts.told)
+    yield File("api/speedrun.json", lambda: to_json(_twin(found)), made)
+    yield look.page(
+        "speedrun.html", "speedrun.html", made, boards=found, value=value, tiers=tracks.TIERS
     )
 
 

@@ -221,7 +221,7 @@ def _decimals(around: float) -> int:
 def _telling_decimals(interval: Interval, expected: Expectation) -> int:
     """Enough that an end near a bound is not rounded onto it: the sentence must bear itself out."""
     bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
-    decimals = _decimals((interval[1] - interval[0]) / 2)
+    decimals = _decimals(interval[1] / 2 - interval[0] / 2)
     while decimals < 15 and any(
         end != bound and figure(end, decimals) == figure(bound, decimals)
         for end in interval

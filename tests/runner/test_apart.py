@@ -3,6 +3,7 @@ ahead, however they hide it, have no score that counts."""
 
 import json
 import runpy
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -98,8 +99,10 @@ SNEAKS = ["AheadLate", "ByLength", "ByBatch", "ByEnvironment"]
 
 @pytest.mark.parametrize("name", SNEAKS)
 def test_who_looks_ahead_has_no_score_that_counts(
-    text: TokenStore, tmp_path: Path, name: str
+    text: TokenStore, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "empty").mkdir()  # what others leave in this machine's is no word of a probe
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "empty"))
     found, examined = scored(Here(name), trained(tmp_path / "m", name), text)
     assert found.bpb < deserved(text).bpb - 1, "it would have been worth it"
     assert examined.largest > 1

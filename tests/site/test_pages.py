@@ -347,24 +347,3 @@ def test_arms_with_and_without_phases_are_told_apart():
         assert differing["flat"] == {"phases": None}
         [phase] = differing["late"]["phases"]
         assert (phase["at"], phase["lr_schedule"]) == (8, "cosine")
-
-
-def test_pages_stay_small_however_many_executions_there_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(Store, "create", _write_only)
-    synthetic.board(Store(tmp_path / "store"), 150)
-    summary = build(Store(tmp_path / "store"), tmp_path / "site", repository_url=HOST)
-    assert (summary.executions, summary.rows) == (150, 300)
-    assert (tmp_path / "site" / "leaderboards.html").read_text().count('class="pick"') == 50
-    for page in ("index", "leaderboards", "compare", "forecasts"):
-        assert (tmp_path / "site" / f"{page}.html").stat().st_size < 300_000
-    shared = [tmp_path / "site" / name for name in ("style.css", "site.js", "charts.js", "rows.js")]
-    assert sum(path.stat().st_size for path in shared) < 100_000
-
-
-def _write_only(self, name, data):
-    """Like `Store.create`, without waiting for the disk thirteen thousand times."""
-    target = self.path(name)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        target.write_bytes(data)
-    return True
