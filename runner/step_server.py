@@ -136,7 +136,15 @@ def serve() -> None:
             _make(job)
         _, status = os.waitpid(fork, 0)
         guard.end_descendants(signal.SIGKILL)
+        _bury()
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _bury() -> None:
+    """Take leave of the dead whom the step has left, who would be looked at after each step."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _end(*, patiently: bool) -> None:

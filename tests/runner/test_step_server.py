@@ -42,6 +42,10 @@ def leave_and_die(config, inputs, out):
     (out / "left.txt").write_text(str(left.pid))
     os.kill(os.getpid(), signal.SIGKILL)
 
+def leave_the_dead(config, inputs, out):
+    dead = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+
 def end_server(config, inputs, out):
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)
@@ -103,6 +107,13 @@ def test_whom_a_killed_step_has_started_is_gone_before_the_next_one_begins(
     left = int((tmp_path / "1/left.txt").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(left, 0)
+
+
+def test_nobody_is_left_unburied(server: StepServer, tmp_path: Path) -> None:
+    assert server.make(job(tmp_path, "leave_the_dead", 1)) == 0
+    assert server._server
+    here = server._server.process.pid
+    assert not Path(f"/proc/{here}/task/{here}/children").read_text()
 
 
 def test_a_step_that_fails_leaves_its_reason(server: StepServer, tmp_path: Path) -> None:
