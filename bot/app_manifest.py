@@ -9,7 +9,7 @@ from typing import Any
 # Permission → level and what it is for. `read` is enough where nothing is ever written.
 PERMISSIONS: dict[str, tuple[str, str]] = {
     "metadata": ("read", "who somebody is here: roles are asked for when they matter"),
-    "contents": ("write", "reads declarations at a commit, keeps pictures outside every branch"),
+    "contents": ("write", "reads declarations, keeps pictures, copies records to a branch"),
     "issues": ("write", "comments, reactions, and the one label of an experiment"),
     "pull_requests": ("write", "reads heads, reviews and commits; comments on pull requests"),
     "checks": ("write", "the plan's check and one for each execution, with their buttons"),

@@ -17,6 +17,7 @@ from bot.deployment import (
     TheIsolation,
     TheRay,
     TheRayToken,
+    TheRecordsBranch,
     TheRepository,
     TheTrust,
 )
@@ -41,6 +42,7 @@ def command(
     bot: TheBot = "",
     isolation: TheIsolation = None,
     trust_approved_code: TheTrust = False,
+    records_branch: TheRecordsBranch = True,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
     """Look at a deployment from where it runs. Exit codes: 0 all is well, 1 something is not."""
@@ -63,6 +65,7 @@ def command(
         actions=actions,
         bot="" if actions else bot,
         isolation=isolation or ("trusted" if trust_approved_code else ""),
+        records_branch=records_branch,
     )
     found = {check.name: check.run() for check in doctor.checks(looked_at)}
     if as_json:

@@ -16,6 +16,7 @@ from bot.deployment import (
     TheIsolation,
     TheRay,
     TheRayToken,
+    TheRecordsBranch,
     TheRepository,
     TheTrust,
 )
@@ -38,6 +39,7 @@ def command(
     cluster: TheCluster = None,
     isolation: TheIsolation = None,
     trust_approved_code: TheTrust = False,
+    records_branch: TheRecordsBranch = True,
     minutes: Annotated[
         float, typer.Option(help="Work for so long at most; the next invocation goes on.")
     ] = 5.0,
@@ -77,6 +79,7 @@ def command(
             isolation=deployment.isolation(isolation, trust_approved_code),
             sweep_every=sweep.EVERY,
             ray=ray,
+            records_branch=records_branch,
         )
         ended = handle.work(reconciler, may_take=minutes * 60)
     except (

@@ -17,6 +17,7 @@ from bot.deployment import (
     TheIsolation,
     TheRay,
     TheRayToken,
+    TheRecordsBranch,
     TheRepository,
     TheTrust,
 )
@@ -40,6 +41,7 @@ def command(
     cluster: TheCluster = None,
     isolation: TheIsolation = None,
     trust_approved_code: TheTrust = False,
+    records_branch: TheRecordsBranch = True,
     key: Annotated[
         Path | None,
         typer.Option(
@@ -87,6 +89,7 @@ def command(
                 seconds_between_writes=seconds_between_writes,
                 cluster=described,
                 isolation=deployment.isolation(isolation, trust_approved_code),
+                records_branch=records_branch,
                 key=signing.read_key(key) if key else None,
                 host=host,
                 port=port,

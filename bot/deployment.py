@@ -78,6 +78,14 @@ TheCluster = Annotated[
         "Without it, everything starts when it is approved and Ray queues it.",
     ),
 ]
+TheRecordsBranch = Annotated[
+    bool,
+    typer.Option(
+        "--records-branch/--no-records-branch",
+        envvar="REGATTA_RECORDS_BRANCH",
+        help="Copy the records of what has ended to the branch regatta-records.",
+    ),
+]
 GITHUB = "https://api.github.com"
 
 log = logging.getLogger("regatta.deployment")

@@ -11,11 +11,12 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 
-from bot import deployment
+from bot import deployment, witness
 from runner import isolate
 from runner.cluster import BadCluster, load
 from runner.launch import LOOK
@@ -23,6 +24,7 @@ from runner.store import NoStore, Store, StoreError
 
 SHORTEST_SECRET = 24  # characters
 LEAST_FREE = 2 << 30  # bytes of a store's disk
+LATE = timedelta(hours=1)  # after the end, for records that are not on their branch
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Deployment:
     actions: bool = False
     bot: str = ""  # the login that the bot is said to have
     isolation: str = ""  # what is said to run own code on Ray's machines
+    records_branch: bool = True
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=LOOK, trust_env=False))
     probe: Callable[[], str] = isolate.probe  # why own code cannot be isolated here
 
@@ -88,6 +91,7 @@ def checks(of: Deployment) -> list[Check]:
         Check("secret files", lambda: secret_files(of)),
         Check("store", lambda: store(of)),
         Check("jobs' store", lambda: jobs_store(of)) if of.jobs else None,
+        Check("records' branch", lambda: records_branch(of)),
         Check("cluster file", lambda: cluster(of)) if of.cluster else None,
         Check("Ray", lambda: ray(of)),
         Check("Ray's token", lambda: ray_asks_for_a_token(of)),
@@ -187,6 +191,27 @@ def _usable(place: str, variable: str) -> Finding:
         words = f"its disk has {free / 2**30:.1f} GiB left."
         return Finding(False, words, f"`regatta store gc --store {place}` shows what can go.")
     return Finding(True, f"{place} keeps what is created in it.")
+
+
+def records_branch(of: Deployment) -> Finding:
+    """Whether what has ended is on the branch that witnesses its time."""
+    if not of.records_branch:
+        return Finding(True, "is switched off: nothing is copied to it.")
+    try:
+        ends = witness.waiting(Store(of.store, make=False))
+    except StoreError:
+        return Finding(True, "can be looked at where there is a store.")
+    late = [end for end in ends.values() if datetime.now(UTC) - end > LATE]
+    if late:
+        return Finding(
+            False,
+            f"{witness.BRANCH} lacks {len(late)} of what ended, the first from "
+            f"{min(late):%Y-%m-%d %H:%M} UTC.",
+            "The bot's log says why GitHub refuses it: let no rule of the repository (Settings, "
+            f"Rules, Rulesets) keep the bot from the branch {witness.BRANCH}, and give it "
+            "Contents: Read and write; or switch it off: `REGATTA_RECORDS_BRANCH=off`",
+        )
+    return Finding(True, f"{witness.BRANCH} holds what has ended.")
 
 
 def cluster(of: Deployment) -> Finding:

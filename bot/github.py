@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import quote
 
 from bot import labfile
+from bot.branches import Branches
 from bot.facts import Button, Issue, Pull, Push, Review
 from bot.lists import Found as Found
-from bot.lists import Lists, moment, person
 from bot.lists import Seen as Seen
+from bot.lists import moment, person
 from bot.repository import PAGE
 from bot.wire import Forbidden as Forbidden
 from bot.wire import Gone as Gone
@@ -52,7 +53,7 @@ class Entry:
     size: int
 
 
-class GitHub(Lists):
+class GitHub(Branches):
     """One repository, as the lab's bot sees it."""
 
     id: int

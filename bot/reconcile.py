@@ -33,10 +33,12 @@ from bot.github import Forbidden, GitHub, Later, Refused
 from bot.heard import Unheard
 from bot.observe import Observer
 from bot.pace import LONGEST_RETRY, PICTURE_WRITES, Pace, PutOff, importance
+from bot.witness import Witness
 from runner import drive, lifecycle
 from runner.cluster import Described
 from runner.launch import RayError
 from runner.leases import Leadership, LeaseWatch
+from runner.signing import Key
 from runner.store import Store, StoreError
 from runner.turns import Turns
 
@@ -70,6 +72,8 @@ class Reconciler:
         on_records: Callable[[], None] = lambda: None,
         sweep_every: timedelta | None = None,
         ray: restore.Jobs | None = None,
+        records_branch: bool = False,
+        key: Key | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `cluster`, executions begin in their turn, as `runner.schedule` has it; without
@@ -77,7 +81,8 @@ class Reconciler:
         experiment's own runs in; without one it is refused. `site` is the address of the lab's own
         pages, which comments link to. `on_records` is called when facts were added, to redraw what
         is derived from them. With `sweep_every`, GitHub's lists are looked through for what was
-        missed; with `ray`, Ray's for what no record names."""
+        missed; with `ray`, Ray's for what no record names. With `records_branch`, the records of
+        what has ended are copied to a branch; with a `key`, signed files as well."""
         self._store = store
         self._github = github
         turns = Turns(store, cluster) if cluster else None
@@ -87,6 +92,7 @@ class Reconciler:
         self._actor = Actor(store, github, launcher)
         self._pace = Pace()
         github.on_write = self._pace.wrote
+        self._witness = Witness(store, github, self._pace, key, on=records_branch)
         self._leadership = Leadership(store, "bot", monotonic)
         self.came_around = monotonic()  # when the loop last did, and all was well
         self._on_records = on_records
@@ -141,9 +147,13 @@ class Reconciler:
         if self._added:
             self._added = False
             self._on_records()
+            self._witness.look()
+        copies = self._witness.work(self._monotonic())
         with self._woken:
             metrics.WAITING.set(len(self._due))
-            return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
+            waits = [at - self._monotonic() for at in self._due.values()]
+        waits += [] if copies is None else [copies]
+        return max(0.0, min(waits)) if waits else None
 
     def _lead(self) -> bool:
         """Whether this process leads; at the beginning, take stock of what is there."""
@@ -171,6 +181,7 @@ class Reconciler:
         sweep.restored(self._store, self._github)
         for id in self._observer.threads():
             self.wake(id)
+        self._witness.look()
 
     def look_around(self) -> None:
         """Something happened to the repository or the installation: look at everything again."""

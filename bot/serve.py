@@ -47,6 +47,7 @@ class Settings:
     seconds_between_writes: float = 1.0
     cluster: Described | None = None  # without one, Ray queues what was approved
     isolation: Isolated = ""  # of code of an experiment's own, which is refused without one
+    records_branch: bool = True  # see `bot.witness`
     key: Key | None = None  # that seals, plans and receipts are signed with
     host: str = "127.0.0.1"
     port: int = 8080
@@ -102,6 +103,8 @@ def create_app(settings: Settings) -> FastAPI:
         on_records=rebuild,
         sweep_every=sweep.EVERY,
         ray=ray,
+        records_branch=settings.records_branch,
+        key=settings.key,
     )
     stop = threading.Event()
     loop = threading.Thread(target=reconciler.run, args=(stop,), name="reconciler")

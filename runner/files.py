@@ -77,8 +77,8 @@ class Files(Protocol):
     def same(self, name: str, data: BinaryIO) -> bool:
         """Whether the file `name` holds these bytes."""
 
-    def get(self, name: str, into: BinaryIO, most: int | None = None) -> bool:
-        """Copy the file `name`, or its first `most` bytes. False if there is none."""
+    def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
+        """Copy the file `name`, or at most `most` bytes from `start` on. False if there is none."""
 
     def names(self, folder: str) -> Iterable[str]:
         """What is directly in `folder`, each once."""
@@ -163,7 +163,7 @@ class Disk:
                     return False
         return not data.read(1)
 
-    def get(self, name: str, into: BinaryIO, most: int | None = None) -> bool:
+    def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
         """Copy a regular file; what is none is refused."""
         try:
             file = self.open(name)
@@ -172,6 +172,7 @@ class Disk:
             return False
         left = sys.maxsize if most is None else most
         with file:
+            file.seek(start)
             while block := self._read(file, min(BLOCK, left)):
                 into.write(block)
                 left -= len(block)
@@ -272,9 +273,9 @@ class Split:
         """Compare."""
         return self.part(name).same(name, data)
 
-    def get(self, name: str, into: BinaryIO, most: int | None = None) -> bool:
+    def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
         """Copy."""
-        return self.part(name).get(name, into, most)
+        return self.part(name).get(name, into, most, start)
 
     def names(self, folder: str) -> Iterable[str]:
         """List; of a folder that is in both places, what either has."""

@@ -126,19 +126,20 @@ class Bucket:
         found = (there.size, there.crc32c) if there else None
         return found == (size, b64encode(digest.digest()).decode())
 
-    def get(self, name: str, into: BinaryIO, most: int | None = None) -> bool:
+    def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
         """Download; a whole object's checksum is compared."""
         blob = self._bucket.blob(self._key(name))
         with self._in_words(f"{name} cannot be read"):
             try:
                 blob.download_to_file(
                     into,
-                    end=None if most is None else most - 1,
+                    start=start or None,
+                    end=None if most is None else start + most - 1,
                     checksum="crc32c",
                     timeout=TIMEOUT,
                     retry=RETRY,
                 )
-            except RequestRangeNotSatisfiable:  # the first bytes of an empty object
+            except RequestRangeNotSatisfiable:  # bytes beyond its end, as the first of an empty one
                 return True
             except NotFound as error:
                 self._look(error)

@@ -174,7 +174,7 @@ def _environment(box: Box) -> dict[str, str]:
 def probe() -> str:
     """Why bubblewrap does not work on this machine, in a sentence; empty if it does."""
     try:
-        with _filter() as calls:
+        with filtered() as calls:
             said = subprocess.run(
                 command(Box(), ["/usr/bin/env", "true"], *calls),
                 capture_output=True,
@@ -210,9 +210,9 @@ def _held(limits: Limits, controllers: Iterable[str]) -> str:
     grouped = "by a control group"
     memory = grouped if "memory" in controllers else "watched"
     tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
-    filtered = "" if seccomp.program() else ", system calls not filtered"
+    unfiltered = "" if seccomp.program() else ", system calls not filtered"
     return (
-        f"{version()}, no network{filtered}; memory {limits.most_memory()} B {memory}, "
+        f"{version()}, no network{unfiltered}; memory {limits.most_memory()} B {memory}, "
         f"tasks {limits.tasks} {tasks}, file {limits.file} B by the kernel, "
         f"written {limits.written} B watched, "
         f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
@@ -239,7 +239,7 @@ def run(
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
         _sealed(given) as question,
-        _filter() as calls,
+        filtered() as calls,
         guard.noting(signal.SIGTERM) as told,
         cgroups.held(most) as groups,
     ):
@@ -260,7 +260,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _filter() -> Iterator[tuple[int, ...]]:
+def filtered() -> Iterator[tuple[int, ...]]:
     """An open file with the filter of system calls, which bubblewrap reads; none where there is no
     filter for this machine."""
     if program := seccomp.program():

@@ -27,6 +27,7 @@ Of a store in a bucket, the folder that a maker writes into lies on its machine;
 before the generation is ended as made. Who reads it has a copy, once a machine.
 """
 
+import hashlib
 import math
 import secrets
 import shutil
@@ -36,7 +37,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -46,9 +47,10 @@ from runner import outputs
 from runner.files import make_folder, remove_tree
 from runner.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
 from runner.outputs import BadOutput as BadOutput
-from runner.record import Instant, Record, Sha256
-from runner.store import Store, StoreError
+from runner.record import Instant, PlannedData, Record, Sha256
+from runner.store import Store, StoreError, to_json
 
+TOKENS = "tokens"  # the step that holds them of an execution without steps
 LOOK_EVERY = 0.5  # seconds between two looks of one who waits
 MOST_WHY = 500  # characters
 MOST_WORD = 4 * outputs.MOST_LISTED  # bytes of a manifest, with what it was made of
@@ -159,18 +161,36 @@ def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Ma
     and copies nothing out of a bucket. Raises BadOutput, and StoreError for a manifest that is no
     regular file.
     """
-    manifest = _word(store, f"{_step(name, fingerprint)}/manifest.json", Manifest)
+    manifest = said(store, name, fingerprint)
     if manifest is None:
         return None
     made = Made(store, manifest)
-    if (manifest.name, manifest.fingerprint) != (name, fingerprint):
-        of = f"{manifest.name} {manifest.fingerprint}"
-        place = store.place(f"{_step(name, fingerprint)}/manifest.json")
-        raise outputs.bad(str(place), f"it is of {of} and not of {name} {fingerprint}")
     made.verify(digests=check)
     if check:
         made.fetch()
     return made
+
+
+def said(store: Store, name: str, fingerprint: str) -> Manifest | None:
+    """The manifest of the step, whatever lies in the folder that it names; None if nobody has made
+    it. Raises BadOutput, and StoreError for what is no regular file."""
+    manifest = _word(store, f"{_step(name, fingerprint)}/manifest.json", Manifest)
+    if manifest and (manifest.name, manifest.fingerprint) != (name, fingerprint):
+        of = f"{manifest.name} {manifest.fingerprint}"
+        place = store.place(f"{_step(name, fingerprint)}/manifest.json")
+        raise outputs.bad(str(place), f"it is of {of} and not of {name} {fingerprint}")
+    return manifest
+
+
+def tokens_key(data: PlannedData) -> dict[str, JsonValue]:
+    """What the tokens follow from that runs without steps train on, which are the step TOKENS."""
+    return {"tokenizer": data.tokenizer, "train": data.train_sha256}
+
+
+@lru_cache(maxsize=1024)  # a site asks for that of every execution
+def tokens_fingerprint(data: PlannedData) -> str:
+    """SHA-256 over that."""
+    return hashlib.sha256(to_json(tokens_key(data))).hexdigest()
 
 
 def newest(store: Store, name: str, fingerprint: str) -> tuple[Start | None, End | None]:

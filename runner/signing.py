@@ -298,6 +298,19 @@ def _untrue(kind: Kind, path: str, record: Record) -> Iterable[str]:
             pass
 
 
+def receipt(store: Store, execution: Execution, seal: Preregistration | None) -> Receipt | None:
+    """The receipt of an execution, as its records tell it; None while it has not ended."""
+    result = read(store, f"executions/{execution.id}/result", Result)
+    if result is None:
+        return None
+    found = {
+        run_name(arm, seed): read(store, f"runs/{execution.id}.{run_name(arm, seed)}", Run)
+        for arm, seed in execution.plan.runs()
+    }
+    runs = {name: run for name, run in found.items() if run}
+    return Receipt(execution=execution, seal=seal, runs=runs, result=result)
+
+
 def place(kind: Kind, record: Record) -> str:
     """Where a record lies below `records/`."""
     match record:

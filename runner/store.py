@@ -133,10 +133,10 @@ class Store:
     def _forget(self, name: str) -> None:
         self._seen_bytes -= len(self._seen.pop(name, b""))
 
-    def peek(self, name: str, most: int | None = None) -> bytes | None:
-        """Like `read`, or its first `most` bytes, and nothing is kept in memory."""
+    def peek(self, name: str, most: int | None = None, start: int = 0) -> bytes | None:
+        """Like `read`, or at most `most` bytes from `start` on, and nothing is kept in memory."""
         into = io.BytesIO()
-        return into.getvalue() if self._files.get(_check(name), into, most) else None
+        return into.getvalue() if self._files.get(_check(name), into, most, start) else None
 
     def copy(self, name: str, into: BinaryIO) -> bool:
         """Copy the file `name` into an open one, whatever its size. False if there is none."""

@@ -25,8 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
 from engine.tokenize import BadText, Text, read_text
 from runner import checkpoints, guard, isolate, lock, machine, makers, reports
 from runner.complaints import BadExperiment
@@ -337,10 +335,9 @@ def _tokens(store: Store, spec: AttemptSpec) -> "TokenStore":
     def build(folder: Path) -> None:
         TokenStore.build(folder / "train", [_text(store, data).train.decode()])
 
-    key: dict[str, JsonValue] = {"tokenizer": data.tokenizer, "train": data.train_sha256}
-    fingerprint = hashlib.sha256(to_json(key)).hexdigest()
+    key, fingerprint = makers.tokens_key(data), makers.tokens_fingerprint(data)
     try:
-        made = makers.make(store, "tokens", fingerprint, build, key, by=spec.folder)
+        made = makers.make(store, makers.TOKENS, fingerprint, build, key, by=spec.folder)
         place = store.url(f"{made.manifest.folder}/train")
         return TokenStore.open(place, tokens_sha256=data.train_sha256).load()
     except (WrongTokens, makers.BadOutput, makers.MakingFailed, StoreError) as error:

@@ -1,4 +1,4 @@
-"""The lab's own forecast, as it is committed: its ladder has one dial, its seal is of this
+"""The lab's own forecasts, as they are committed: each ladder has one dial, each seal is of its
 declaration and came before its outcome."""
 
 import hashlib
@@ -6,60 +6,87 @@ import json
 import math
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot.site import delphi
 from engine.config import ModelConfig
 from runner import cli_forecast, planning
 from runner.analysis import forecast as forecasting
 from runner.analysis import sealed
 from runner.analysis.forecast import Forecast, Refusal
-from runner.analysis.sealed import Outcome, Seal
+from runner.analysis.sealed import Beside, Outcome, Seal
 from runner.record import Plan
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "experiments" / "delphi-mini"
-PEAK = 0.01  # of the learning rate of what Adam moves, at width 16
+EXPERIMENTS = ROOT / "experiments"
 PYTHON = "3.11.7"  # whose library is the text
 
 
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    return planning.plan_folder(FOLDER)
+@dataclass(frozen=True)
+class Rule:
+    """What the head of a declaration says of a width."""
+
+    folder: Path
+    layers: int
+    window: int
+    part: int  # of the width that is the number of windows in a batch
+    peak: float  # of the learning rate of what Adam moves, at width 16
+
+    def rung(self, width: int) -> tuple[ModelConfig, dict[str, Any]]:
+        """The model and the sizes of its training."""
+        model = ModelConfig(
+            hidden_dim=width,
+            intermediate_dim=4 * width,
+            num_layers=self.layers,
+            num_heads=2,
+            seq_len=self.window,
+        )
+        tokens = 20 * planning.flops.parameters(model)
+        batch = width // self.part
+        return model, {
+            "train_batch_size": batch,
+            "num_train_steps": round(tokens / (batch * self.window)),
+            "adam_learning_rate": float(f"{self.peak * math.sqrt(16 / width):.3g}"),
+        }
+
+
+FIRST = Rule(EXPERIMENTS / "delphi-mini", layers=4, window=128, part=2, peak=0.01)
+HUNDRED = Rule(EXPERIMENTS / "delphi-mini-100", layers=2, window=64, part=4, peak=0.015)
+
+
+@pytest.fixture(scope="module", params=[FIRST, HUNDRED], ids=lambda rule: rule.folder.name)
+def rule(request: pytest.FixtureRequest) -> Rule:
+    found: Rule = request.param
+    return found
 
 
 @pytest.fixture(scope="module")
-def seal() -> Seal:
-    return Seal.model_validate_json((FOLDER / "seal.json").read_bytes())
+def plan(rule: Rule) -> Plan:
+    return planning.plan_folder(rule.folder)
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
-    if not (FOLDER / "outcome.json").is_file():
+def seal(rule: Rule) -> Seal:
+    return Seal.model_validate_json((rule.folder / "seal.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def outcome(rule: Rule) -> Outcome:
+    if not (rule.folder / "outcome.json").is_file():
         pytest.skip("the run that was sealed is not over yet")
-    return Outcome.model_validate_json((FOLDER / "outcome.json").read_bytes())
-
-
-def rung(width: int) -> tuple[ModelConfig, dict[str, Any]]:
-    """What the rule at the head of the declaration says of a width."""
-    model = ModelConfig(
-        hidden_dim=width, intermediate_dim=4 * width, num_layers=4, num_heads=2, seq_len=128
-    )
-    tokens = 20 * planning.flops.parameters(model)
-    batch = width // 2
-    steps = round(tokens / (batch * 128))
-    rate = float(f"{PEAK * math.sqrt(16 / width):.3g}")
-    return model, {"train_batch_size": batch, "num_train_steps": steps, "adam_learning_rate": rate}
+    return Outcome.model_validate_json((rule.folder / "outcome.json").read_bytes())
 
 
 def test_every_rung_follows_from_its_width_by_the_rule_that_is_written_above_it(
-    plan: Plan,
+    rule: Rule, plan: Plan
 ) -> None:
     recipes = set()
     for name, arm in plan.arms.items():
-        model, sizes = rung(int(name.removeprefix("w")))
+        model, sizes = rule.rung(int(name.removeprefix("w")))
         assert arm.model == model, name
         assert {key: getattr(arm.train, key) for key in sizes} == sizes, name
         left = arm.train.model_dump(mode="json")
@@ -84,9 +111,9 @@ def test_the_text_is_the_sealed_one_bit_for_bit(plan: Plan, seal: Seal) -> None:
     assert design.ladder == seal.design.ladder  # which the train split's digest is part of
 
 
-def test_the_seal_is_of_this_declaration(plan: Plan, seal: Seal) -> None:
-    assert seal.experiment == FOLDER.name
-    assert dict(seal.declaration) == cli_forecast.declaration(FOLDER)
+def test_the_seal_is_of_this_declaration(rule: Rule, plan: Plan, seal: Seal) -> None:
+    assert seal.experiment == rule.folder.name
+    assert dict(seal.declaration) == cli_forecast.declaration(rule.folder)
     planned = plan.arms[seal.design.arm]
     assert seal.design.model_flops == planned.model_flops
     assert (seal.design.tokens, seal.design.parameters) == (planned.tokens, planned.parameters)
@@ -112,8 +139,10 @@ def test_the_fit_rests_on_every_rung_of_the_declared_ladder(plan: Plan, seal: Se
         assert point.model_flops < seal.design.model_flops
 
 
-def test_the_outcome_is_of_this_seal_and_says_what_follows(seal: Seal, outcome: Outcome) -> None:
-    content = (FOLDER / "seal.json").read_bytes()
+def test_the_outcome_is_of_this_seal_and_says_what_follows(
+    rule: Rule, seal: Seal, outcome: Outcome
+) -> None:
+    content = (rule.folder / "seal.json").read_bytes()
     assert outcome.seal_sha256 == hashlib.sha256(content).hexdigest()
     said, loss = seal.forecast, outcome.point.loss
     assert outcome.error == pytest.approx(said.loss / loss - 1)
@@ -122,8 +151,9 @@ def test_the_outcome_is_of_this_seal_and_says_what_follows(seal: Seal, outcome: 
     assert outcome.point.ladder == seal.design.ladder
 
 
-def test_the_seals_commit_is_an_ancestor_of_the_outcomes() -> None:
-    seals, outcomes = commits("seal.json"), commits("outcome.json")
+def test_the_seals_commit_is_an_ancestor_of_the_outcomes(rule: Rule) -> None:
+    place = f"experiments/{rule.folder.name}"
+    seals, outcomes = commits(f"{place}/seal.json"), commits(f"{place}/outcome.json")
     if not seals or not outcomes:
         pytest.skip("there is no git history here, or no outcome in it, to tell the order from")
     assert len(seals) == 1, "the seal was changed after it was made"
@@ -131,19 +161,24 @@ def test_the_seals_commit_is_an_ancestor_of_the_outcomes() -> None:
     assert seals != outcomes
     done = git("merge-base", "--is-ancestor", seals[0], outcomes[0])
     assert done.returncode == 0
-    with_seal = git("ls-tree", "--name-only", seals[0], "experiments/delphi-mini/").stdout
+    with_seal = git("ls-tree", "--name-only", seals[0], f"{place}/").stdout
     assert "seal.json" in with_seal
     assert "outcome.json" not in with_seal
-    declared = git("rev-parse", f"{seals[0]}:experiments/delphi-mini/experiment.yaml").stdout
-    blob = git("hash-object", "experiments/delphi-mini/experiment.yaml").stdout
+    declared = git("rev-parse", f"{seals[0]}:{place}/experiment.yaml").stdout
+    blob = git("hash-object", f"{place}/experiment.yaml").stdout
     assert declared == blob, "the declaration is not the one that was committed with the seal"
 
 
-def commits(name: str) -> list[str]:
-    """Those that changed a file of the experiment, newest first; none where history is cut off."""
+def commits(path: str) -> list[str]:
+    """Those that changed a file, newest first; none where history is cut off."""
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         return []
-    return git("log", "--format=%H", "--", f"experiments/delphi-mini/{name}").stdout.split()
+    return git("log", "--format=%H", "--", path).stdout.split()
+
+
+def test_all_sealed_forecasts_of_the_experiments_are_on_the_site() -> None:
+    assert set(delphi.FOLDERS) == {seal.parent for seal in EXPERIMENTS.glob("*/seal.json")}
+    assert [rule.folder for rule in (HUNDRED, FIRST)] == list(delphi.FOLDERS)
 
 
 def git(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -156,8 +191,41 @@ def git(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_ladder_that_was_given_up_is_kept_and_carries_no_law() -> None:
-    known = cli_forecast.read_points(FOLDER / "first-ladder.json")
+    known = cli_forecast.read_points(FIRST.folder / "first-ladder.json")
     assert len({point.model_flops for point in known}) == 6
     said = forecasting.forecast(known, 10 * max(point.model_flops for point in known))
+    assert isinstance(said, Refusal)
+    assert "the floor sits on its bound" in said.words
+
+
+def beside(name: str) -> Beside:
+    return Beside.model_validate_json((HUNDRED.folder / name).read_bytes())
+
+
+def test_what_was_tried_before_the_second_seal_was_small_and_is_not_in_its_fit() -> None:
+    seal = Seal.model_validate_json((HUNDRED.folder / "seal.json").read_bytes())
+    told = beside("explored.json").runs
+    assert len(told) == 14
+    assert max(run.model_flops for run in told) < max(point.model_flops for point in seal.points)
+    assert not {run.loss for run in told} & {point.loss for point in seal.points}
+
+
+def test_what_was_looked_at_afterwards_came_after_the_outcome_and_is_not_its_run() -> None:
+    seal = Seal.model_validate_json((HUNDRED.folder / "seal.json").read_bytes())
+    for run in beside("afterwards.json").runs:
+        assert run.model_flops < seal.design.model_flops
+        _, sizes = HUNDRED.rung(int(run.arm.removeprefix("w")))
+        assert run.num_train_steps == sizes["num_train_steps"]
+    place = f"experiments/{HUNDRED.folder.name}"
+    outcomes, afterwards = commits(f"{place}/outcome.json"), commits(f"{place}/afterwards.json")
+    if not outcomes or not afterwards:
+        pytest.skip("there is no git history here to tell the order from")
+    assert outcomes[0] != afterwards[-1]
+    assert git("merge-base", "--is-ancestor", outcomes[0], afterwards[-1]).returncode == 0
+
+
+def test_the_second_ladder_carries_no_law_unless_its_floor_is_stated() -> None:
+    known = cli_forecast.read_points(HUNDRED.folder / "seal.json")
+    said = forecasting.forecast(known, 100 * max(point.model_flops for point in known))
     assert isinstance(said, Refusal)
     assert "the floor sits on its bound" in said.words

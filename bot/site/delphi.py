@@ -1,11 +1,12 @@
-"""The page on the lab's own sealed forecast: what was said before the run, from what, and how it
-came out. Drawn from the files that are committed beside the experiment."""
+"""The lab's own sealed forecasts: a list of them all, and for each a page on what was said before
+the run, from what, and how it came out. Drawn from the files that are committed beside the
+experiments."""
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, takewhile
 from pathlib import Path
 from statistics import fmean
@@ -17,10 +18,11 @@ from bot.site.public import signed
 from runner.analysis import forecast as forecasting
 from runner.analysis import scaling, sealed
 from runner.analysis.forecast import Axis, Forecast, Point, Refusal
-from runner.analysis.sealed import Outcome, Seal
+from runner.analysis.sealed import Beside, Outcome, Seal
 from runner.store import to_json
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "delphi-mini"
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FOLDERS = tuple(EXPERIMENTS / name for name in ("delphi-mini-100", "delphi-mini"))  # newest first
 ROOM = 0.04  # of the drawing's width and height, around what is drawn
 OTHER_AXES: tuple[Axis, ...] = ("tokens", "parameters")
 
@@ -31,6 +33,7 @@ class Rung:
 
     points: tuple[Point, ...]
     said: float  # by the law
+    by_others: float | None  # by the law through the other rungs, where they give one
 
     @property
     def mean(self) -> float:
@@ -41,6 +44,11 @@ class Rung:
     def left(self) -> float:
         """What the law leaves, relative."""
         return self.mean / self.said - 1
+
+    @property
+    def left_out(self) -> float | None:
+        """The error of the law through the other rungs, relative to what was measured."""
+        return self.by_others / self.mean - 1 if self.by_others is not None else None
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,13 @@ class Other:
 class Delphi:
     """The seal and, once there is one, its outcome."""
 
+    name: str  # of its folder, and of its page
     seal: Seal
     seal_sha256: str
     outcome: Outcome | None
     trouble: str  # in a sentence, where the seal is not what it says
     words: str = ""  # with which its declaration begins
+    afterwards: Beside | None = None  # what was run when the outcome was known
 
     @property
     def stated_floor(self) -> float | None:
@@ -69,18 +79,32 @@ class Delphi:
         law = self.seal.forecast.law
         return law.c if law.stated_floor else None
 
-    @property
+    @cached_property
     def rungs(self) -> list[Rung]:
         """Smallest first."""
         law = self.seal.forecast.law
         of = sorted(self.seal.points, key=lambda point: (point.model_flops, point.seed))
-        return [
-            Rung(tuple(group), law.loss(size))
-            for size, group in groupby(of, key=lambda point: point.model_flops)
-        ]
+        sizes = {
+            size: tuple(group) for size, group in groupby(of, key=lambda point: point.model_flops)
+        }
+        means = {size: fmean(point.loss for point in group) for size, group in sizes.items()}
+
+        def by_others(size: float) -> float | None:
+            others = {other: mean for other, mean in means.items() if other != size}
+            try:
+                return scaling.fit(others, floor=self.stated_floor).loss(size)
+            except scaling.Refused:
+                return None
+
+        return [Rung(group, law.loss(size), by_others(size)) for size, group in sizes.items()]
 
 
-def read(folder: Path = FOLDER) -> Delphi | None:
+def sealed_ones(folders: Sequence[Path] = FOLDERS) -> list[Path]:
+    """The experiments' folders that have a seal, newest first."""
+    return [folder for folder in folders if (folder / "seal.json").is_file()]
+
+
+def read(folder: Path) -> Delphi | None:
     """What lies in the experiment's folder; None without a seal."""
     seal, outcome = folder / "seal.json", folder / "outcome.json"
     if not seal.is_file():
@@ -95,7 +119,9 @@ def read(folder: Path = FOLDER) -> Delphi | None:
         trouble = str(error)
     if found and found.seal_sha256 != digest:
         trouble = "the outcome is of another seal"
-    return Delphi(said, digest, found, trouble, _words(folder / "experiment.yaml"))
+    words, after = _words(folder / "experiment.yaml"), folder / "afterwards.json"
+    beside = Beside.model_validate_json(after.read_bytes()) if after.is_file() else None
+    return Delphi(folder.name, said, digest, found, trouble, words, beside)
 
 
 def _words(file: Path) -> str:
@@ -104,22 +130,37 @@ def _words(file: Path) -> str:
     return "\n".join(line[2:] for line in takewhile(lambda line: line.startswith("#"), lines))
 
 
-def files(pages: jinja2.Environment, told: str, folder: Path = FOLDER) -> Iterator[File]:
-    """`delphi.html` and its twin, where there is a seal; `told` is a digest of what is on every
-    page."""
-    found = read(folder)
-    if found is None:
-        return
-    made = made_from(told, found.words, found.seal, *filter(None, [found.outcome]))
-    yield File("api/delphi.json", lambda: to_json(_twin(found)), made)
-    yield File("delphi.html", lambda: _page(found, pages), made)
+def files(
+    pages: jinja2.Environment, told: str, folders: Sequence[Path] = FOLDERS
+) -> Iterator[File]:
+    """A page and its twin for each seal, and `delphi.html`, which lists them in this order, where
+    there is one; `told` is a digest of what is on every page."""
+    all_made, found = [told], list(filter(None, map(read, folders)))
+    for one in found:
+        there = filter(None, [one.outcome, one.afterwards])
+        made = made_from(told, one.name, one.words, one.seal, *there)
+        all_made.append(made)
+        yield File(f"api/delphi/{one.name}.json", partial(_json, one), made)
+        yield File(f"delphi/{one.name}.html", partial(_page, one, pages), made)
+    if found:
+        made = made_from(*all_made)
+        yield File(
+            "api/delphi.json", lambda: to_json({one.name: _twin(one) for one in found}), made
+        )
+        yield File("delphi.html", lambda: _list(found, pages), made)
+
+
+def _list(found: list[Delphi], pages: jinja2.Environment) -> str:
+    return pages.get_template("delphi.html").render(
+        root="", found=found, ended=[one for one in found if one.outcome], signed=signed
+    )
 
 
 def _page(delphi: Delphi, pages: jinja2.Environment) -> str:
     found, outcome = others(delphi), delphi.outcome
     errors = [abs(other.error) for other in found if other.error is not None]
-    return pages.get_template("delphi.html").render(
-        root="",
+    return pages.get_template("foretold.html").render(
+        root="../",
         delphi=delphi,
         others=found,
         nearer=sum(error < abs(outcome.error) for error in errors) if outcome else 0,
@@ -128,11 +169,16 @@ def _page(delphi: Delphi, pages: jinja2.Environment) -> str:
     )
 
 
+def _json(delphi: Delphi) -> bytes:
+    return to_json(_twin(delphi))
+
+
 def _twin(delphi: Delphi) -> dict[str, object]:
     return {
         "seal": delphi.seal.model_dump(mode="json"),
         "seal_sha256": delphi.seal_sha256,
         "outcome": delphi.outcome.model_dump(mode="json") if delphi.outcome else None,
+        "afterwards": delphi.afterwards.model_dump(mode="json") if delphi.afterwards else None,
         "made_again": delphi.trouble or True,
     }
 

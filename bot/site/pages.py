@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from bot.site import (
     boards,
     chart,
+    data,
     delphi,
     entered,
     executions,
@@ -110,6 +111,7 @@ def files(
         yield from signed.files(store, facts, curves, key)
     yield from public.files(this.pages, this.told)
     yield from delphi.files(this.pages, this.told)
+    yield from data.files(facts, this, store)
     for number, entry in enumerate(facts.entries):
         drawn = partial(curves, number)
         yield from runs.files(entry, drawn, this, store)

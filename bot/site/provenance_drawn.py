@@ -2,10 +2,11 @@
 Pure. The same stands beside it as a list, for who does not see it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
+from bot.site import outputs
 from bot.site.board import Entry
 from runner import graph, record
 from runner.record import run_name
@@ -23,6 +24,7 @@ class Node:
     words: str
     takes: tuple[str, ...] = ()
     here: bool = False  # what the page is about
+    page: str = ""  # of what it left
 
 
 def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
@@ -30,9 +32,9 @@ def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
     if entry.plan.steps:
         return _of_steps(entry, run)
     data, name = entry.plan.data, run_name(run.arm, run.seed)
-    text = data.source if data else "text"
+    text, pages = data.source if data else "text", outputs.pages_of(entry)
     nodes = [
-        Node(text, f"text, {data.train_sha256[:12]}" if data else "text"),
+        Node(text, f"text, {data.train_sha256[:12]}" if data else "text", page=pages.get(text, "")),
         Node(name, f"training, {run.steps:,} steps", (text,), here=True),
     ]
     if run.checkpoint_sha256:
@@ -42,9 +44,7 @@ def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
             Node("evaluation", f"{run.evaluated.bpb:.4f} bits per byte", ("checkpoint", text))
         )
     kept = {node.name for node in nodes}
-    return {
-        n.name: Node(n.name, n.words, tuple(t for t in n.takes if t in kept), n.here) for n in nodes
-    }
+    return {n.name: replace(n, takes=tuple(t for t in n.takes if t in kept)) for n in nodes}
 
 
 def _of_steps(entry: Entry, run: record.Run) -> dict[str, Node]:
@@ -65,12 +65,14 @@ def _of_steps(entry: Entry, run: record.Run) -> dict[str, Node]:
         if after & set(needs[name]):
             after.add(name)
     shown = before | after
+    pages = outputs.pages_of(entry, shown)
     return {
         name: Node(
             name,
             steps[name].do,
             tuple(other for other in needs[name] if other in shown),
             here=name == trained,
+            page=pages.get(name, ""),
         )
         for name in order
         if name in shown

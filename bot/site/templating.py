@@ -12,7 +12,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from bot.site import delphi
+from bot.site import delphi, outputs
 from bot.site.drawn import short
 from bot.site.files import File, made_from
 from runner import figures, predictions, record, steps_view
@@ -77,11 +77,12 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
 
     pages.globals.update(
         compared=compared,
+        data_pages=outputs.pages_of,
         lab=lab,
         signs=signs,
         marks=MARKS,
         places=PLACES,
-        foretold=delphi.read() is not None,
+        foretold=bool(delphi.sealed_ones()),
         parts=predictions.parts,
         thread=thread,
         host=host,

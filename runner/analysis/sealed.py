@@ -40,6 +40,27 @@ class Outcome(Record):
     receipt: dict[str, str]
 
 
+class Tried(Record):
+    """A run of one seed beside the ladder."""
+
+    arm: str
+    seed: int
+    model_flops: float = Field(gt=0)
+    parameters: int = Field(gt=0)
+    train_batch_size: int = Field(gt=0)
+    num_train_steps: int = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+    adam_learning_rate: float = Field(gt=0)
+    loss: float = Field(gt=0)  # eval/bpb
+
+
+class Beside(Record):
+    """What else was run, before a seal or after its outcome, and why. No forecast rests on it."""
+
+    what: str
+    runs: tuple[Tried, ...]
+
+
 class NoSeal(ValueError):
     """The seal is not what it says, or cannot be made; the message says why."""
 

@@ -23,7 +23,8 @@ from typer.testing import CliRunner
 
 from bot import app_manifest, deployment, doctor, init
 from bot.cli import app
-from runner import isolate
+from runner import isolate, record
+from runner.store import Store
 
 RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.example.org"
 TOKEN = "r" * 32
@@ -202,6 +203,7 @@ class World:
         yield r"`regatta init`", lambda _: self.init()
         yield r"REGATTA_STORE name a folder", lambda _: self.change(store=self.private_folder())
         yield r"Start `regatta serve`", lambda _: setattr(self, "serves", True)
+        yield r"`REGATTA_RECORDS_BRANCH=off`", lambda _: self.change(records_branch=False)
         yield r"Unsuspend it", lambda _: setattr(self, "suspended", None)
 
     def _set_permissions(self, words: str) -> None:
@@ -288,6 +290,14 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
     "something before Ray that answers": (
         lambda w: setattr(w, "ray_answers", 302),
         "Ray's token",
+    ),
+    "a result that is not on the branch of records": (
+        lambda w: record.write(
+            Store(w.root / "store"),
+            "executions/x1/result",
+            record.Result(at=datetime.now(UTC) - timedelta(hours=2), state="done"),
+        ),
+        "records' branch",
     ),
     "another login": (lambda w: w.change(bot="regatta-lab[bot]"), "App's key"),
     "a label that lacks": (lambda w: w.labels.remove("experiment: done"), "labels"),
@@ -398,3 +408,15 @@ def test_the_command_names_what_fails_and_exits_with_1(
     assert told.exit_code == 1, told.output
     assert "✗ webhook secret" in told.output
     assert "→ Make one:" in told.output
+
+
+@pytest.mark.parametrize(("said", "on"), [(None, True), ("", True), ("on", True), ("off", False)])
+def test_the_branch_of_records_is_there_unless_it_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, on: bool
+) -> None:
+    seen: list[doctor.Deployment] = []
+    monkeypatch.setattr(doctor, "checks", lambda of: seen.append(of) or [])
+    command = ["doctor", "--repository", "lab/lab", "--ray-address", RAY]
+    told = CliRunner().invoke(app, command, env={"REGATTA_RECORDS_BRANCH": said})
+    assert told.exit_code == 0, told.output
+    assert [of.records_branch for of in seen] == [on]

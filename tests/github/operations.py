@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -78,6 +79,19 @@ def writing(github: GitHub, subject: Subject) -> Iterator[Step]:
         return run
 
     yield "check", check
+
+    def branch() -> Any:
+        name, file = "regatta-recorded", {"README.md": "Recorded.\n"}
+        with contextlib.suppress(Refused):  # it is there from another recording
+            first = github.commit("Recorded", github.add_files(None, file), [])
+            github.create_branch(name, first)
+        tip = github.tip(name)
+        assert tip is not None
+        tree = github.add_files(tip.tree, {"more.json": "{}\n"})
+        github.advance(name, github.commit("Recorded again", tree, [tip.commit]))
+        return github.file_id(tip.commit, "README.md")
+
+    yield "branch", branch
     at = datetime(2026, 1, 1, tzinfo=UTC)
     yield "picture", lambda: github.keep_picture("recorded.png", PNG, at)
 

@@ -2,10 +2,11 @@
 
     REGATTA_RECORD_TOKEN=… make record REPOSITORY=owner/name ISSUE=1 PULL=2 LOGIN=somebody
 
-records them anew against github.com. It writes: a comment, labels, a check run and a picture, of
-which the check run and the picture's reference stay. Check runs and deliveries need an App:
-REGATTA_RECORD_APP (its client id) and REGATTA_RECORD_KEY_FILE; without them the App's cassette is
-left as it is, and checks are recorded as refused. No token is kept.
+records them anew against github.com. It writes: a comment, labels, a check run, a picture and the
+branch regatta-recorded, of which the check run, the picture's reference and the branch stay. Check
+runs and deliveries need an App: REGATTA_RECORD_APP (its client id) and REGATTA_RECORD_KEY_FILE;
+without them the App's cassette is left as it is, and checks are recorded as refused. No token is
+kept.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from bot.sandbox.server import running
 from bot.sandbox.state import Clock
 from runner import faults
 from runner.cluster import Described
+from runner.signing import Key
 from runner.store import Store
 from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
@@ -104,6 +105,8 @@ class Lab:
             deliver=self.deliver,
         )
         self.sweep_every: timedelta | None = sweep.EVERY if mode == "actions" else None
+        self.records_branch = False  # each commit takes a few git commands of the sandbox's
+        self.key: Key | None = None
         self.credentials: Callable[[], str] = lambda: "installation-token"
         self.bot: Reconciler | Jobs | None = None
         self.gate: webhook.Gate | Jobs | None = None
@@ -142,6 +145,8 @@ class Lab:
             isolation=self.isolation,
             sweep_every=self.sweep_every,
             ray=self.trainer,
+            records_branch=self.records_branch,
+            key=self.key,
             monotonic=self.monotonic,
         )
 

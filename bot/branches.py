@@ -1,0 +1,71 @@
+"""A branch of the bot's own, written through GitHub's database of git objects: no clone, no git
+command, and never by force, so that what is there stays."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from bot.lists import Lists
+from bot.wire import Gone
+
+
+@dataclass(frozen=True)
+class Tip:
+    """A branch's newest commit."""
+
+    commit: str
+    tree: str
+
+
+class Branches(Lists):
+    """Reads and moves a branch."""
+
+    def tip(self, branch: str) -> Tip | None:
+        """Where a branch is; None if there is none."""
+        try:
+            commit = str(self._get(f"/git/ref/heads/{quote(branch)}")["object"]["sha"])
+        except Gone:
+            return None
+        return Tip(commit, str(self._get(f"/git/commits/{commit}")["tree"]["sha"]))
+
+    def file_id(self, commit: str, path: str) -> str | None:
+        """Git's id of a file at a commit; None if there is none. See `blob_id`."""
+        try:
+            found = self._get(f"/contents/{quote(path)}", ref=commit)
+        except Gone:
+            return None
+        return str(found["sha"]) if isinstance(found, dict) else None
+
+    def add_files(self, tree: str | None, files: Mapping[str, str]) -> str:
+        """The tree that has these files besides those of `tree`. Raises Refused, also where they
+        are too many at once."""
+        entries = [
+            {"path": path, "mode": "100644", "type": "blob", "content": text}
+            for path, text in files.items()
+        ]
+        asked: dict[str, Any] = {"tree": entries} | ({"base_tree": tree} if tree else {})
+        return str(self._do("add_files", "POST", "/git/trees", asked)["sha"])
+
+    def commit(self, message: str, tree: str, parents: Sequence[str]) -> str:
+        """A new commit, on no branch yet. Author and time are left to GitHub, which signs what an
+        App commits in this way."""
+        asked = {"message": message, "tree": tree, "parents": list(parents)}
+        return str(self._do("commit", "POST", "/git/commits", asked)["sha"])
+
+    def create_branch(self, branch: str, commit: str) -> None:
+        """A new branch. Raises Refused (422) if there is one of that name."""
+        asked = {"ref": f"refs/heads/{branch}", "sha": commit}
+        self._do("create_branch", "POST", "/git/refs", asked)
+
+    def advance(self, branch: str, commit: str) -> None:
+        """Let a branch go on to a commit. Raises Refused (422) if that does not follow from where
+        the branch is, or a rule of the repository forbids it."""
+        asked = {"sha": commit, "force": False}
+        self._do("advance", "PATCH", f"/git/refs/heads/{quote(branch)}", asked)
+
+
+def blob_id(content: bytes) -> str:
+    """Git's id of a file with this content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
