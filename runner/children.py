@@ -18,7 +18,7 @@ from runner.builtin.shards import groups, shards
 from runner.builtins import BUILT_IN, OverShards
 from runner.makers import MakerLost, MakingFailed
 from runner.outputs import BadOutput, FileDigest
-from runner.step_child import RECEIPT, WHY, Job, receipts, why
+from runner.step_child import RECEIPT, WHY, Job, not_isolated, receipts, why
 from runner.step_server import ServerGone, StepServer
 
 MADE, DIGESTS = "made", "digests.json"  # of a part: its files, and what they are
@@ -73,7 +73,7 @@ def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str
     for outcome in one(child, [job]):
         _check(outcome)
     try:
-        return receipts(Path(job.scratch) / RECEIPT)
+        return receipts(Path(job.scratch) / RECEIPT) | not_isolated(job)
     except reports.Refused as error:
         raise MakingFailed(str(error)) from error
 

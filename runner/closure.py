@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 ROOMS = ("engine", "runner", "bot")  # the lab's packages, which an experiment's code may import
 DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
 WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class BadCode(Exception):
@@ -179,34 +180,54 @@ def _absolute(wanted: str, package: tuple[str, ...]) -> str:
 @lru_cache(maxsize=4096)
 def _read(path: Path, _: int) -> _Imports:
     """What a file imports, and its digest. Kept until the file changes."""
-    tree = _parsed(path)
+    tree, imports, names = _parsed(path), list[ast.Import | ast.ImportFrom](), set[str]()
+    with _readable(path):
+        code = json.dumps(_shape(tree, imports, names))
     modules: list[str] = []
-    dynamic = False
-    for node in ast.walk(tree):
+    for node in imports:
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = "." * node.level + (node.module or "")
             modules.append(base)
             separator = "" if base.endswith(".") else "."
             modules += [f"{base}{separator}{alias.name}" for alias in node.names]
-            dynamic |= any(alias.name in DYNAMIC for alias in node.names)
-        elif isinstance(node, ast.Name):
-            dynamic |= node.id in DYNAMIC
-        elif isinstance(node, ast.Attribute):
-            dynamic |= node.attr in DYNAMIC
-    with _readable(path):
-        code = json.dumps(_shape(_without_docstrings(tree)))
+            names.update(alias.name for alias in node.names)
+    dynamic = not names.isdisjoint(DYNAMIC)
     return _Imports(tuple(modules), dynamic, hashlib.sha256(code.encode()).hexdigest())
 
 
-def _shape(node: Any) -> Any:
-    """A tree as lists, without places. Unlike Python's own ways to write one, it is the same from
-    version to version."""
-    if isinstance(node, ast.AST):
-        fields = (field for field in ast.iter_fields(node) if field[0] not in WITHOUT)
-        return [type(node).__name__, *([k, _shape(v)] for k, v in fields if v not in (None, []))]
-    return [_shape(one) for one in node] if isinstance(node, list) else repr(node)
+def _shape(node: Any, imports: list[ast.Import | ast.ImportFrom], names: set[str]) -> Any:
+    """A tree as lists, without places and docstrings. Unlike Python's own ways to write one, it is
+    the same from version to version. On the way it collects imports, and the names in use: trees
+    are large, and going through one more than once is most of what a plan takes."""
+    if isinstance(node, list):
+        return [_shape(one, imports, names) for one in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.Name):
+        names.add(node.id)
+    elif isinstance(node, ast.Attribute):
+        names.add(node.attr)
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        imports.append(node)
+    shape: list[Any] = [type(node).__name__]
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if value is None or value == [] or field in WITHOUT:
+            continue
+        if field == "body" and isinstance(node, DOCUMENTED) and _begins_with_words(value):
+            value = value[1:] or [ast.Pass()]
+        shape.append([field, _shape(value, imports, names)])
+    return shape
+
+
+def _begins_with_words(body: list[ast.stmt]) -> bool:
+    return (
+        isinstance(first := body[0], ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -222,11 +243,3 @@ def _readable(path: Path) -> Iterator[None]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = str(error) or type(error).__name__
         raise BadCode(f"{path.name} cannot be read as Python: {why}") from error
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return tree

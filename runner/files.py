@@ -72,7 +72,7 @@ class Files(Protocol):
 
     def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
         """Create `name` whole, or not at all. False if it was there already. If not `lasting`, it
-        may be gone after a power cut."""
+        may be gone or cut off after a power cut, and the two folders around it gone."""
 
     def same(self, name: str, data: BinaryIO) -> bool:
         """Whether the file `name` holds these bytes."""
@@ -128,21 +128,27 @@ class Disk:
         return str(self.path(name))
 
     def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
-        """Create `name`: a draft beside it, synced, gets its name by a hard link."""
+        """Create `name`: a draft beside it, synced, gets its name by a hard link.
+
+        What need not last is not synced. Who reads it sees all of it or nothing for as long as the
+        machine has power, since a link shows what was written before. Nothing that lasts may lie in
+        the two folders around it, whose own names are not synced then.
+        """
         target = self.path(name)
         with in_words(f"{target} was not written"):
             self._look(name)
             if lasting:
                 make_folder(target.parent)
             elif not target.parent.is_dir():
-                make_folder(target.parent.parent)
-                target.parent.mkdir(exist_ok=True)
+                make_folder(target.parents[2])
+                target.parent.mkdir(parents=True, exist_ok=True)
             draft = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
             try:
                 with draft.open("xb") as file:
                     shutil.copyfileobj(data, file, BLOCK)
                     file.flush()
-                    os.fsync(file.fileno())
+                    if lasting:
+                        os.fsync(file.fileno())
                 return _link(draft, target)
             finally:
                 draft.unlink(missing_ok=True)

@@ -123,6 +123,11 @@ def end(processes: Iterable[int]) -> None:
         time.sleep(0.01 if left else 0.0)
 
 
+def children(of: int) -> list[int]:
+    """The process ids of all living children of `of`; [] where there is no /proc."""
+    return [process for process, parent, state in _processes() if parent == of and state != "Z"]
+
+
 def descendants(of: int) -> list[int]:
     """The process ids of all living descendants of `of`; [] where there is no /proc."""
     children: dict[int, list[int]] = {}

@@ -16,6 +16,13 @@ So there is one manifest, it never changes, what it names was whole and on disk 
 there, and all who ask get the same bytes. Not promised: that only one works at a time. A maker
 that was taken for dead goes on, in a folder of its own, until it is refused.
 
+On disk means: each file, its folder, and the names of that folder and of those around it are synced
+before the end that says made, and the manifest and its name before `make` returns; so what it has
+returned survives a power cut. A lease need not and is not synced: it says who is alive, and nobody
+who wrote it is, then. What a power cut leaves of one is nothing, and its generation begins anew in
+another folder; or cut off, and its generation counts as lost; or whole, and true, as an end that
+says made names what was synced before it.
+
 Of a store in a bucket, the folder that a maker writes into lies on its machine; it is uploaded
 before the generation is ended as made. Who reads it has a copy, once a machine.
 """
@@ -102,6 +109,9 @@ class End(Record):
     manifest: Manifest | None = None
 
 
+CUT_OFF = End(how="lost", why="the power was cut while it was made")
+
+
 @dataclass(frozen=True)
 class Made:
     """A finished step: its manifest, and its output's folder. Of a store in a bucket that is a copy
@@ -186,23 +196,35 @@ def tokens_fingerprint(data: PlannedData) -> str:
 def newest(store: Store, name: str, fingerprint: str) -> tuple[Start | None, End | None]:
     """A step's newest generation. Without an end it is being made, or its maker is dead, which only
     one who watches for a while can tell. Raises BadOutput where a maker's word is unreadable."""
-    start, end, lease = None, None, f"{_step(name, fingerprint)}/1"
-    while begun := _word(store, f"leases/{lease}/start.json", Start):
-        if begun.lease != lease:
-            raise BadOutput(f"leases/{lease} speaks of {begun.lease}. Remove leases/{lease}.")
-        start, end = begun, _word(store, f"leases/{lease}/end.json", End)
-        lease = f"{_step(name, fingerprint)}/{begun.generation + 1}"
-    return start, end
+    found = history(store, name, fingerprint)
+    return found[-1] if found else (None, None)
 
 
 def history(store: Store, name: str, fingerprint: str) -> list[tuple[Start, End | None]]:
     """Every generation of a step with its end, the first one first."""
     found: list[tuple[Start, End | None]] = []
-    lease = f"{_step(name, fingerprint)}/1"
-    while begun := _word(store, f"leases/{lease}/start.json", Start):
-        found.append((begun, _word(store, f"leases/{lease}/end.json", End)))
-        lease = f"{_step(name, fingerprint)}/{len(found) + 1}"
+    while begun := _generation(store, name, fingerprint, len(found) + 1):
+        found.append(begun)
     return found
+
+
+def _generation(
+    store: Store, name: str, fingerprint: str, generation: int
+) -> tuple[Start, End | None] | None:
+    """How a generation began and ended; None if it did not begin. One whose words a power cut has
+    cut off was lost, in whatever way it was to end."""
+    nobody = Start(
+        name=name, fingerprint=fingerprint, generation=generation, maker="0" * 16, by="", host=""
+    )
+    start = _word(store, f"leases/{nobody.lease}/start.json", Start, cut_off=nobody)
+    if start is None:
+        return None
+    if start.lease != nobody.lease:
+        raise BadOutput(
+            f"leases/{nobody.lease} speaks of {start.lease}. Remove leases/{nobody.lease}."
+        )
+    end = _word(store, f"leases/{nobody.lease}/end.json", End, cut_off=CUT_OFF)
+    return start, end or (CUT_OFF if start == nobody else None)
 
 
 def make(
@@ -307,21 +329,12 @@ def _clear(folder: Path) -> None:
 
 def _lost(store: Store, mine: Start) -> list[str]:
     """Why earlier generations of the same execution were lost, oldest first."""
-    found = []
-    for generation in range(1, mine.generation):
-        lease = f"leases/{_step(mine.name, mine.fingerprint)}/{generation}"
-        start, end = (
-            _word(store, f"{lease}/start.json", Start),
-            _word(store, f"{lease}/end.json", End),
-        )
-        if start and end and start.by == mine.by and end.how == "lost":
-            found.append(end.why)
-    return found
+    earlier = history(store, mine.name, mine.fingerprint)[: mine.generation - 1]
+    return [end.why for start, end in earlier if end and start.by == mine.by and end.how == "lost"]
 
 
 def _end(store: Store, of: Start, end: End) -> None:
     """End a generation. If it has ended before, this comes too late and changes nothing."""
-    # Who finds none after a power cut finds the manifest, or makes the step again.
     store.create(f"leases/{of.lease}/end.json", end.canonical(), lasting=False)
 
 
@@ -337,9 +350,12 @@ def _step(name: str, fingerprint: str) -> str:
     return f"steps/{name}/{fingerprint[:16]}"
 
 
-def _word(store: Store, name: str, kind: type[R]) -> R | None:
+def _word(store: Store, name: str, kind: type[R], cut_off: R | None = None) -> R | None:
+    """What is said there; `cut_off` where that is given and a power cut has taken its last byte."""
     try:
         data = store.peek(name, MOST_WORD + 1)
+        if cut_off and data is not None and not data.endswith(b"\n") and len(data) <= MOST_WORD:
+            return cut_off
         if data and len(data) > MOST_WORD:
             raise ValueError(f"larger than {MOST_WORD} bytes")
         return None if data is None else kind.model_validate_json(data)

@@ -24,6 +24,7 @@ from runner.store import Store, to_json
 
 LAB = Path(flops.__file__).parents[1]  # where the lab's packages lie
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
+NO_FINGERPRINT = "0" * 64  # of what is not yet whole
 UTILISATION = (0.5, 0.2)  # of peak FLOP/s: what a good and a poor run reach
 
 
@@ -73,6 +74,7 @@ def make_graph_plan(
     repository, where that is another one. Raises BadExperiment."""
     problems: list[Problem] = []
     steps: dict[str, PlannedStep] = {}
+    first: dict[tuple[Any, ...], PlannedStep] = {}  # points of a sweep differ in little
     found = cache(lambda function, own: _code(function, own, folder, lab))
     source = partial(_with_source, cache(read_text))
     private, place = _private(experiment.nodes), folder.resolve().name
@@ -93,18 +95,27 @@ def make_graph_plan(
             key: {one: steps[one].fingerprint for one in these if one in steps}
             for key, these in node.inputs.items()
         }
-        steps[name] = PlannedStep(
-            do=node.do,
-            function=node.function,
-            own=node.own,
-            config=config,
-            inputs=inputs,
-            code=code,
-            resources=node.resources,
-            alias=node.alias,
-            fingerprint=graph.fingerprint(node.function, _decisive(node, config), inputs, digest),
-            store=_shared_as(node, place) if name in private else node.do,
-        )
+        store = _shared_as(node, place) if name in private else node.do
+        alike = node.do, node.function, node.own, node.resources, node.alias, store
+        if alike not in first:
+            first[alike] = PlannedStep(
+                do=node.do,
+                function=node.function,
+                own=node.own,
+                config={},
+                code=code,
+                resources=node.resources,
+                alias=node.alias,
+                fingerprint=NO_FINGERPRINT,
+                store=store,
+            )
+        decisive = _decisive(node, config)
+        itself = {
+            "config": config,
+            "inputs": inputs,
+            "fingerprint": graph.fingerprint(node.function, decisive, inputs, digest),
+        }
+        steps[name] = first[alike].model_copy(update=itself)
     if problems:
         raise BadExperiment(problems)
     compiled = Path(experiment.file).name == spec.LOCK_NAME
@@ -112,7 +123,7 @@ def make_graph_plan(
         files = _own_code(steps, folder, compiled)
     except closure.BadCode as error:
         raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
-    trained = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    trained = _arms(experiment)
     draft = Plan(
         experiment=called or folder.as_posix(),
         title=experiment.title,
@@ -130,7 +141,7 @@ def make_graph_plan(
         ceiling_hours=experiment.ceiling_hours,
         speedrun=experiment.speedrun,
         cost=_cost(experiment, trained),
-        fingerprint="0" * 64,
+        fingerprint=NO_FINGERPRINT,
     )
     runs = draft.trained()
     draft = draft.model_copy(
@@ -317,7 +328,7 @@ def make_plan(
         speedrun=experiment.speedrun,
         rung=planned,
         cost=_cost(experiment, arms),
-        fingerprint="0" * 64,
+        fingerprint=NO_FINGERPRINT,
     )
     return draft.model_copy(update={"fingerprint": fingerprint(draft)})
 
@@ -418,8 +429,23 @@ def fingerprint(plan: Plan) -> str:
     words = ("title", "experiment", "code_sha256", "compiled", "cost", "fingerprint")
     left_out: dict[str, Any] = dict.fromkeys(words, True)
     if plan.steps:
-        left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code", "alias"}}}
-    return hashlib.sha256(to_json(plan.model_dump(mode="json", exclude=left_out))).hexdigest()
+        left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code", "alias", "config"}}}
+    bound = plan.model_dump(mode="json", exclude=left_out)
+    for name, step in plan.steps.items():  # which is JSON as it stands, and most of a plan
+        bound["steps"][name]["config"] = step.config
+    return hashlib.sha256(to_json(bound)).hexdigest()
+
+
+def _arms(experiment: Experiment) -> dict[str, PlannedArm]:
+    """What each step trains. Those that differ in the seed only share one."""
+    alike: dict[tuple[int, int], PlannedArm] = {}
+    found = {}
+    for name, (model, train) in sorted(experiment.arms.items()):
+        both = id(model), id(train)
+        if both not in alike:
+            alike[both] = _arm(model, train)
+        found[name] = alike[both]
+    return found
 
 
 def _arm(model: ModelConfig, train: TrainConfig) -> PlannedArm:

@@ -66,35 +66,10 @@ def main(job: Job) -> int:
             return _asking(job)
         guard.die_with_parent(signal.SIGTERM)  # it has its own way to end
         return _isolated(job)
-    if not job.code:
-        guard.die_with_parent(signal.SIGKILL)
-        return make(job)
-    if job.isolation == "":
+    guard.die_with_parent(signal.SIGKILL)
+    if job.code and job.isolation == "":
         return _failed(Path(job.scratch), NOT_ISOLATED[""])
-    code, receipt = _supervised(job), Path(job.scratch, RECEIPT)
-    if code == 0 and job.receipt:
-        said = receipts(receipt) | {"isolation": NOT_ISOLATED[job.isolation]}
-        receipt.write_bytes(to_json(said))
-    return code
-
-
-def _supervised(job: Job) -> int:
-    """Have the step made in a child of this process, which sees to it that nobody whom that one has
-    started is left, in whatever way it ends, and also when whoever started this process is gone.
-    Returns the exit code; where a signal has ended the child, this process ends by the same one."""
-    me = os.getpid()
-    if not (child := os.fork()):
-        guard.adopt_orphans()
-        guard.die_with_parent(signal.SIGKILL, me)
-        leave(make(job))
-    signal.signal(signal.SIGTERM, lambda *_: guard.end([child]))
-    guard.die_with_parent(signal.SIGTERM)
-    _, status = os.waitpid(child, 0)
-    guard.end_descendants(signal.SIGKILL)
-    if (code := os.waitstatus_to_exitcode(status)) < 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(me, -code)
-    return code
+    return make(job)
 
 
 def leave(code: int) -> NoReturn:
@@ -213,6 +188,14 @@ def box_of(job: Job) -> isolate.Box:
         folder=scratch,
         accelerator=KINDS[job.resources.kind].platform != "cpu",
     )
+
+
+def not_isolated(job: Job) -> dict[str, str]:
+    """What a receipt says of a step that ran code of the experiment's own outside of a box: whoever
+    has waited for the step says it, and not the step."""
+    if not job.code or job.isolation in ("", "bubblewrap"):
+        return {}
+    return {"isolation": NOT_ISOLATED[job.isolation]}
 
 
 def receipts(path: Path) -> dict[str, str]:

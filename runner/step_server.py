@@ -4,6 +4,9 @@ for all steps that a worker of Ray's makes one after another: `python -m runner.
 a Job a line, forks for each, and answers with the fork's exit code. It runs no step itself and
 imports neither NumPy nor JAX nor anybody's modules, so that each fork begins as a new process would
 and no step sees what another one did. Where a file that it has imported is edited, it starts anew.
+
+As it makes one step at a time, whatever has descended from it is that step's: it adopts orphans,
+and leaves nobody alive once the step is over, however that ended, nor when whoever asks is gone.
 """
 
 import contextlib
@@ -13,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +28,7 @@ from runner.step_child import Job
 LAB = Path(__file__).parents[1]  # where the lab's packages lie
 LOG = "log.txt"  # in a step's scratch folder: what it prints
 OUTDATED = b"outdated\n"
+MAY_TAKE = 15.0  # seconds for an isolated step to end that was told to: its box gives it five
 
 
 class ServerGone(Exception):
@@ -109,7 +114,14 @@ class StepServer:
 
 def serve() -> None:
     """Make steps until nobody asks any more."""
-    guard.die_with_parent(signal.SIGKILL)
+    job: Job | None = None
+
+    def gone(*_: object) -> None:
+        _end(patiently=job is not None and job.isolation == "bubblewrap")
+
+    guard.adopt_orphans()
+    signal.signal(signal.SIGTERM, gone)
+    guard.die_with_parent(signal.SIGTERM)
     machine.look_around()
     files = _imported()
     begun_with = _written(files)
@@ -120,9 +132,32 @@ def serve() -> None:
             return
         job = Job.model_validate_json(line)
         if not (fork := os.fork()):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _make(job)
         _, status = os.waitpid(fork, 0)
+        guard.end_descendants(signal.SIGKILL)
+        _bury()
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _bury() -> None:
+    """Take leave of the dead whom the step has left, who would be looked at after each step."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _end(*, patiently: bool) -> None:
+    """End what is left of the step, and this process. An isolated step has its own way to end,
+    which takes time."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    until = time.monotonic() + (MAY_TAKE if patiently else 0.0)
+    for child in guard.children(os.getpid()) if patiently else ():
+        os.kill(child, signal.SIGTERM)
+    while guard.children(os.getpid()) and time.monotonic() < until:
+        time.sleep(0.05)
+    guard.end_descendants(signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _imported() -> list[str]:
@@ -134,7 +169,14 @@ def _imported() -> list[str]:
 
 def _written(files: list[str]) -> list[int]:
     """When each of these files was written; −1 for one that is just being replaced."""
-    return [os.stat(x).st_mtime_ns if os.path.exists(x) else -1 for x in files]  # noqa: PTH110, PTH116
+    return [_written_at(file) for file in files]
+
+
+def _written_at(file: str) -> int:
+    try:
+        return os.stat(file).st_mtime_ns  # noqa: PTH116  often asked
+    except OSError:
+        return -1
 
 
 def _make(job: Job) -> NoReturn:

@@ -36,7 +36,8 @@ MOST_BYTES = 8_000_000  # of all configurations, as the points of sweeps multipl
 MOST_INPUTS = 200_000  # that the points of one step take together
 
 StepName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
-Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+SEEDS = 2**31  # a seed is less
+Seed = Annotated[int, Field(ge=0, lt=SEEDS, strict=True)]
 
 
 def _sweep(value: Any) -> dict[str, list[Any]] | list[dict[str, Any]]:
@@ -171,12 +172,19 @@ class _Reader:
             self._say((name, "sweep"), "two of its points have the same name; name them in a list")
         idle = set(step.inputs)
         inputs = {key: self._parts(of) for key, of in step.inputs.items()}
+        read: dict[str, tuple[dict[str, Any], BaseModel]] = {}  # by all that varies but the seed
         for label, values in points.items():
             if len(label.encode()) > MOST_LABEL:
                 words = f"a point would be called `{label[:40]}…`, which is too long; name it"
                 self._say((name, "sweep"), f"{words} in a list, as {{name: wide, …}}")
                 return
             node = f"{name}/{label}" if many else name
+            arm = repr({key: value for key, value in values.items() if key != "seed"})
+            seed = values.get("seed")
+            if arm in read and type(seed) is int and 0 <= seed < SEEDS:
+                config, of_arm = read[arm]
+                yield node, ({**config, "seed": seed}, of_arm.model_copy(update={"seed": seed}))
+                continue
             try:
                 config = graph.merged(step.config, values)
             except KeyError as error:
@@ -200,6 +208,8 @@ class _Reader:
             for path, words in CHECKS[step.do](config, inputs) if step.do in CHECKS else ():
                 self._say((name, *path), words)
             idle -= read_by(step.do, config, step.inputs)
+            if isinstance(checked, Train):
+                read[arm] = config, checked
             yield node, (config, checked)
         for key in sorted(idle):
             words = f"no phase has `{key}` as its `tokens`, so that it would not be trained on"

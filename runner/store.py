@@ -31,6 +31,9 @@ from runner.files import open_regular as open_regular
 MOST_SEEN = 64 << 20  # bytes of what was read that are kept in memory
 AT_ONCE = 8  # files that are copied or removed at the same time
 
+CANONICAL = json.JSONEncoder(  # once: `json.dumps` makes one for each value
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 T = TypeVar("T")
 
 
@@ -100,7 +103,8 @@ class Store:
 
     def create(self, name: str, data: bytes, *, lasting: bool = True) -> bool:
         """Create the file `name` whole, or not at all. False if it was there already. If not
-        `lasting`, it may be gone after a power cut, and its folder with it, which is quicker.
+        `lasting`, which is quicker, a power cut may cut it off or take it, and the two folders
+        around it, in which nothing else may lie that is to last.
 
         Raises StoreError where it may not have been created; doing it again is safe.
         """
@@ -306,10 +310,7 @@ def _check(name: str) -> str:
 
 def to_json(value: object) -> bytes:
     """Canonical JSON: sorted keys, no spaces, UTF-8, no NaN. Equal values have equal bytes."""
-    text = json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return text.encode() + b"\n"
+    return CANONICAL.encode(value).encode() + b"\n"
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -196,7 +196,8 @@ def test_of_trusted_code_nobody_is_left_either(tmp_path: Path, lasts: int) -> No
 
 def wait_for(there: Callable[[], bool]) -> None:
     until = time.monotonic() + 30
-    while not there() and time.monotonic() < until:
+    while not there():
+        assert time.monotonic() < until
         time.sleep(0.05)
     assert there()
 

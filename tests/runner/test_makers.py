@@ -342,7 +342,7 @@ def test_a_step_whose_leases_were_removed_is_still_there(root: Path) -> None:
 def test_a_lease_that_cannot_be_read_is_said_and_not_waited_for(root: Path) -> None:
     folder = root / "leases" / STEP / "1"
     folder.mkdir(parents=True)
-    (folder / "start.json").write_text("{}")
+    (folder / "start.json").write_text("{}\n")
     with pytest.raises(BadOutput, match=r"1/start\.json is no Start"):
         made_by(root)
     other = makers.Start(

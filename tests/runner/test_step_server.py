@@ -13,7 +13,7 @@ from runner.step_child import WHY, Job
 from runner.step_server import LOG, ServerGone, StepServer
 
 OWN = """
-import os, signal, sys, threading, time
+import os, signal, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 seen = []
 
@@ -37,10 +37,17 @@ def leave_pool(config, inputs, out):
     pool = ThreadPoolExecutor(2)
     (out / "n.txt").write_text(pool.submit(str, 7).result())
 
+def leave_and_die(config, inputs, out):
+    left = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    (out / "left.txt").write_text(str(left.pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def leave_the_dead(config, inputs, out):
+    dead = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+
 def end_server(config, inputs, out):
-    # Its parent watches over this one, and is the server's child.
-    with open(f"/proc/{os.getppid()}/stat") as file:
-        os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)
 """
 
@@ -91,6 +98,22 @@ def test_a_killed_step_says_by_which_signal_and_the_next_one_is_made(
 ) -> None:
     assert server.make(job(tmp_path, "die", 1)) == -signal.SIGKILL
     assert server.make(job(tmp_path, "remember", 2)) == 0
+
+
+def test_whom_a_killed_step_has_started_is_gone_before_the_next_one_begins(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(job(tmp_path, "leave_and_die", 1)) == -signal.SIGKILL
+    left = int((tmp_path / "1/left.txt").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(left, 0)
+
+
+def test_nobody_is_left_unburied(server: StepServer, tmp_path: Path) -> None:
+    assert server.make(job(tmp_path, "leave_the_dead", 1)) == 0
+    assert server._server
+    here = server._server.process.pid
+    assert not Path(f"/proc/{here}/task/{here}/children").read_text()
 
 
 def test_a_step_that_fails_leaves_its_reason(server: StepServer, tmp_path: Path) -> None:

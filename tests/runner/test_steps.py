@@ -92,6 +92,28 @@ def test_what_cannot_be_is_said_with_its_line(
     assert any(sentence in words for _, _, words in found), found
 
 
+@pytest.mark.parametrize("seed", ["-1", "2147483648", "1.0", "true", "null", "'7'"])
+def test_a_seed_that_cannot_be_is_said_also_behind_some_that_can(seed: str) -> None:
+    text = (
+        f"  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
+        f"      model: {MODEL}\n      train: {TRAIN}\n    sweep: {{seed: [0, 1, {seed}]}}\n"
+    )
+    assert [field for _, field, _ in problems(text)] == ["steps.a.config.seed"]
+
+
+def test_seeds_of_a_sweep_are_read_as_if_each_stood_alone() -> None:
+    step = (
+        "  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
+        "      model: {model}\n      train: {train}\n    sweep: {{{sweep}}}\n"
+    )
+    rates = "train.learning_rate: [0.1, 0.2]"
+    together = nodes(step.format(model=MODEL, train=TRAIN, sweep=f"{rates}, seed: [0, 5]"))
+    for seed in (0, 5):
+        alone = nodes(step.format(model=MODEL, train=TRAIN, sweep=f"{rates}, seed: [{seed}]"))
+        for name, node in alone.items():
+            assert together[name] == node, name
+
+
 def test_no_steps_are_no_experiment() -> None:
     assert problems(" {}\n")[0][1:] == ("steps", "must not be empty")
 

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -392,6 +393,37 @@ def test_a_beating_attempt_never_stands_still_and_a_silent_one_does(store: Store
     assert not seen.released
     assert seen.still_for == STALE_AFTER
     assert len(store.list("leases/x.t1-aa")) == 4  # the start, the first beat and the last two
+
+
+class Failing(AttemptLease):
+    def beat(self) -> None:
+        raise OSError("the disk is full")
+
+
+def test_one_thread_beats_for_all_leases_and_for_none_that_is_over(
+    store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second, failing = (
+        kind(store, name)
+        for kind, name in ((AttemptLease, "x-1"), (AttemptLease, "x-2"), (Failing, "x-3"))
+    )
+    threads = threading.active_count()
+
+    def wait_for_beats(name: str, more_than: list[str]) -> None:
+        until = time.monotonic() + 30
+        while store.list(f"leases/{name}") <= more_than:
+            assert time.monotonic() < until, f"no beat of {name}"
+            time.sleep(0.005)
+
+    with first.beating(0.01), failing.beating(0.01):
+        with second.beating(0.01):
+            wait_for_beats("x-1", [])
+            wait_for_beats("x-2", [])
+            assert threading.active_count() <= threads + 1
+        seen = store.list("leases/x-2")
+        wait_for_beats("x-1", store.list("leases/x-1"))
+        assert store.list("leases/x-2") == seen
+    assert "heartbeat: the disk is full" in capfd.readouterr().err
 
 
 def test_a_withdrawn_attempt_cannot_be_begun_and_a_begun_one_not_withdrawn(store: Store) -> None:
