@@ -109,16 +109,16 @@ def files(
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
+    if key:
+        yield from signed.files(store, facts, key)
+    yield from public.files(this.pages, this.told, store)
+    yield from delphi.files(this.pages, this.told)
+    yield from data.files(facts, this, store)
 
     @lru_cache(maxsize=1)  # the files of an execution are drawn one after the other
     def curves(number: int) -> Entry:
         return whole(store, facts.entries[number])
 
-    if key:
-        yield from signed.files(store, facts, curves, key)
-    yield from public.files(this.pages, this.told, store)
-    yield from delphi.files(this.pages, this.told)
-    yield from data.files(facts, this, store)
     for number, entry in enumerate(facts.entries):
         drawn = partial(curves, number)
         yield from runs.files(entry, drawn, this, store)
