@@ -89,7 +89,7 @@ def test_entries_are_sorted_and_filtered_and_linked_to(visit: Visit) -> None:
     assert found == sorted(found)
     page.locator("#filter-found").select_option("impossible")
     expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("cannot be: training_time is -1.0")
+    expect(rows).to_contain_text("Cannot be: training_time is -1.0")
     page.reload()
     expect(rows).to_have_count(1)
     expect(page.get_by_role("status")).to_have_text("1 of 6 rows")

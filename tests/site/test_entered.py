@@ -149,7 +149,7 @@ def test_what_was_merged_though_it_cannot_be_stops_no_page(store: Store, tmp_pat
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / "entries.html").text
     assert text.count("self-reported") >= len(odd)
-    assert "cannot be: training_time is -1.0" in text
+    assert "Cannot be: training_time is -1.0" in text
 
 
 def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
