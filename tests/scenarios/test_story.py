@@ -27,7 +27,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "png", lambda _: PIXEL)
 
 
-@pytest.fixture(params=["server", "actions"])
+@pytest.fixture(params=["server", pytest.param("actions", marks=pytest.mark.long)])
 def mode(request: pytest.FixtureRequest) -> Mode:
     """How the bot runs: every story is told in both ways."""
     return request.param
