@@ -41,6 +41,7 @@ class Memory:
         """Read what the site in `folder` remembers; whatever is wrong with that is forgotten."""
         self._path = folder / NAME if folder else None
         self._facts: dict[str, Facts] = {}
+        self._lines: dict[str, bytes] = {}  # what the file says of each
         self._changed = False
         self.read = 0  # executions that were read from the store
         if self._path:
@@ -49,8 +50,9 @@ class Memory:
                 if first.decode() == edition():
                     facts = [Facts.model_validate_json(line) for line in lines]
                     self._facts = {one.execution.id: one for one in facts}
+                    self._lines = dict(zip(self._facts, lines, strict=True))
             except (OSError, ValueError):
-                self._facts, self._changed = {}, True
+                self._facts, self._lines, self._changed = {}, {}, True
 
     def facts(self, store: Store) -> list[Facts]:
         """Of every execution in the store what is known of it, without curves."""
@@ -59,6 +61,7 @@ class Memory:
             facts = self._facts.get(name)
             if facts is None or facts.seen != seen or facts.result is None:
                 facts = without_curves(read(store, name, events, seen))
+                self._lines.pop(name, None)
                 self.read += 1
                 self._changed = True
             found[name] = facts
@@ -69,9 +72,12 @@ class Memory:
     def keep(self) -> None:
         """Write the file, if it would be another one."""
         if self._path and self._changed:
-            ended = (self._facts[name] for name in sorted(self._facts) if self._facts[name].result)
-            lines = [edition(), *(one.model_dump_json() for one in ended)]
-            write(self._path, "\n".join(lines) + "\n")
+            ended = {name: one for name, one in sorted(self._facts.items()) if one.result}
+            self._lines = {
+                name: self._lines.get(name) or one.model_dump_json().encode()
+                for name, one in ended.items()
+            }
+            write(self._path, b"\n".join([edition().encode(), *self._lines.values(), b""]))
             self._changed = False
 
 

@@ -5,7 +5,9 @@ module of its own. Links are relative and nothing is asked of another host, so t
 file:// and below any path.
 """
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -35,6 +37,8 @@ from bot.site.twins import leaderboard
 from runner import signing
 from runner.signing import Key
 from runner.store import Store, to_json
+
+SELDOM = 100_000  # new objects between two looks for garbage
 
 
 class SiteError(Exception):
@@ -73,13 +77,26 @@ def build(
     """
     out = out.resolve()
     _check(out, repository_url, address or None)
-    remembered = remembered or Memory(out)
-    facts = read_lab(store, remembered)
-    key = signing.in_force(store, key)
-    drawn = put(files(facts, store, lab, repository_url, key, live, address), out)
-    remembered.keep()
-    rows = sum(len(group.rows) for group in facts.groups)
-    return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
+    with _seldom_collected():
+        remembered = remembered or Memory(out)
+        facts = read_lab(store, remembered)
+        key = signing.in_force(store, key)
+        drawn = put(files(facts, store, lab, repository_url, key, live, address), out)
+        remembered.keep()
+        rows = sum(len(group.rows) for group in facts.groups)
+        return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """What a build of a large lab makes lives until its end, and to look through all of that for
+    garbage again and again would take a third of its time."""
+    usual = gc.get_threshold()
+    gc.set_threshold(SELDOM, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 def _check(out: Path, *urls: str | None) -> None:
