@@ -255,7 +255,6 @@ def test_a_page_is_drawn_out_of_a_bucket_by_ranges(tmp_path, monkeypatch):
         fake.buckets["bucket"] = {}
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
         monkeypatch.setenv("REGATTA_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(gcs, "RETRY", gcs.RETRY.with_timeout(0.3))
         store = Store("gs://bucket/lab")
 
         def write(folder: Path) -> None:
@@ -269,6 +268,7 @@ def test_a_page_is_drawn_out_of_a_bucket_by_ranges(tmp_path, monkeypatch):
         assert not (tmp_path / "cache").exists()
         # A bucket that is out of reach is no fault of the output's, and no page says so for ever.
         (one,) = outputs(read_lab(store)).values()
+        monkeypatch.setattr(gcs, "RETRY", gcs.RETRY.with_timeout(0.3))
         fake.trouble("download", "refused", status=503)
         with pytest.raises(StoreError):
             data.find(one, store)
