@@ -269,7 +269,7 @@ def test_a_page_is_drawn_out_of_a_bucket_by_ranges(tmp_path, monkeypatch):
         # A bucket that is out of reach is no fault of the output's, and no page says so for ever.
         (one,) = outputs(read_lab(store)).values()
         monkeypatch.setattr(gcs, "RETRY", gcs.RETRY.with_timeout(0.3))
-        fake.trouble("download", "refused", status=503)
+        fake.trouble("download", "refused", status=503, times=1000)
         with pytest.raises(StoreError):
             data.find(one, store)
 
