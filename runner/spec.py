@@ -14,9 +14,8 @@ from pydantic_core import ErrorDetails
 
 from engine.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
 from engine.tokenize import SHIPPED
-from runner import hardware, ladder, yaml12
+from runner import hardware, ladder, tracks, yaml12
 from runner import steps as stepping
-from runner.analysis import tracks
 from runner.builtins import Options, Own, OwnModel, Train, TrainOwn, in_the_way
 from runner.complaints import MOST_PROBLEMS, dotted, in_order, near, telling, told
 from runner.complaints import BadExperiment as BadExperiment

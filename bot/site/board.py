@@ -19,7 +19,7 @@ from bot.site.files import made_from
 from bot.site.memory import Facts, Memory
 from bot.site.spent import Spent, spent
 from runner import foretell, record
-from runner.analysis import entered, preregistered, promotion, tracks, verdicts
+from runner.analysis import entered, preregistered, promotion, ranking, verdicts
 from runner.analysis.preregistered import Outcome, Registration, Review
 from runner.analysis.scored import Scored, scored_on
 from runner.analysis.verdicts import ArmSummary
@@ -84,12 +84,12 @@ class Entry:
         """The lab's own figure of each run."""
         return verdicts.figures_of(self.runs)
 
-    def tier(self, arm: str) -> tracks.Tier:
+    def tier(self, arm: str) -> ranking.Tier:
         """Who vouches for an arm's figures."""
         return entered.tier(self.execution, self.replays, arm)
 
     @property
-    def competing(self) -> list[tracks.Row]:
+    def competing(self) -> list[ranking.Row]:
         """Its rows on the track that it enters."""
         if self.result is None:
             return []
@@ -234,7 +234,7 @@ class Lab:
         return [entry for entry in self.entries if entry.result is None]
 
     @property
-    def competing(self) -> list[tracks.Row]:
+    def competing(self) -> list[ranking.Row]:
         """What executions have entered for speedruns."""
         return [row for entry in self.entries for row in entry.competing]
 

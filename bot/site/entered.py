@@ -21,8 +21,8 @@ from bot.site.templating import Look
 from runner import entries
 from runner.analysis import entered as judged
 from runner.analysis import estimates, speedrun
+from runner.analysis.ranking import Tier
 from runner.analysis.speedrun import Finding
-from runner.analysis.tracks import Tier
 from runner.analysis.verdicts import ArmSummary
 from runner.entries import Entered
 from runner.store import Store, to_json

@@ -18,11 +18,12 @@ from bot.site.frontier import Front
 from bot.site.frontier_chart import Point
 from bot.site.rows import Rows
 from bot.site.templating import Look
-from runner import figures
-from runner.analysis import estimates, tracks
-from runner.analysis.tracks import Ranked, Row, Track
+from runner import figures, tracks
+from runner.analysis import estimates, ranking
+from runner.analysis.ranking import Ranked, Row
 from runner.analysis.verdicts import ArmSummary
 from runner.store import to_json
+from runner.tracks import Track
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Scored:
     def summary(self) -> ArmSummary:
         """Its seeds; all have a figure, or it would be void."""
         values = list(self.row.figures)
-        spread = estimates.deviation(values)
+        spread = estimates.spread_over_seeds(values)
         return ArmSummary(estimates.mean_of(values), spread, len(values), len(values))
 
     @property
@@ -93,7 +94,7 @@ class Competition:
     @cached_property
     def lines(self) -> list[Line]:
         """The ranked ones, best first, then those that are not."""
-        kept = [Scored(one.row) for one in self.ranked if not tracks.refusal(self.track, one.row)]
+        kept = [Scored(one.row) for one in self.ranked if not ranking.refusal(self.track, one.row)]
         fronts: dict[str, dict[str, Front]] = {one.row.id: {} for one in kept}
         for name, (_, cost) in COSTS.items():
             found = frontier.fronts(kept, lambda one, cost=cost: cost(one.row))  # type: ignore[misc]
@@ -122,7 +123,7 @@ class Competition:
         other: Literal["model", "hardware"] = "hardware" if self.track.cost == "model" else "model"
         told = self.track.model_copy(update={"cost": other})
         leads = [one.row.title for one in self.ranked if one.rank == 1]
-        would = [one.row.title for one in tracks.rank(told, self.entered) if one.rank == 1]
+        would = [one.row.title for one in ranking.rank(told, self.entered) if one.rank == 1]
         if not would or set(would) == set(leads):
             return f"Counted in {other} FLOPs, the same would lead." if would else ""
         return f"Counted in {other} FLOPs, {' and '.join(would)} would lead."
@@ -216,7 +217,7 @@ def competitions(rows: Iterable[Row]) -> list[Competition]:
     """Every track with its rows; those with rows first."""
     every = list(rows)
     known = tracks.known().values()
-    found = [Competition(track, tracks.rank(track, every), every) for track in known]
+    found = [Competition(track, ranking.rank(track, every), every) for track in known]
     return sorted(found, key=lambda one: not one.ranked)
 
 

@@ -8,10 +8,11 @@ the tokens; so such rows are ranked by the hardware FLOPs that were measured fro
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from runner import reproduce
-from runner.analysis import speedrun, tracks
-from runner.analysis.tracks import On, Row, Tier, Track
+from runner import reproduce, tracks
+from runner.analysis import ranking, speedrun
+from runner.analysis.ranking import On, Row, Tier
 from runner.record import EnteredRun, Execution, Plan, PlannedStep, Replayed, Result
+from runner.tracks import Track
 
 BY_FORMULA = "by formula"
 BY_TRACE = "3 × the traced forward pass that was scored × tokens, as the model's own process says"
@@ -49,7 +50,7 @@ def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str,
         return (f"There is no track `{plan.speedrun.track}`.",)
     said = [f"For {author.name}{of} it enters the track `{track.name}`: {track.sentence}."]
     scored = on(plan)
-    why = tracks.other_data(track, scored) if scored else "on which text is not known beforehand"
+    why = ranking.other_data(track, scored) if scored else "on which text is not known beforehand"
     if why:
         said.append(f"It would not be ranked: {why}.")
     if plan.own_code():

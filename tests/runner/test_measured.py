@@ -15,14 +15,15 @@ from bot.site.board import read_lab
 from engine import flops
 from engine.config import ModelConfig
 from engine.tokenize import read_text
-from runner import allowance, graph, makers, measured, planning, provenance, record, spec
-from runner.analysis import entered, tracks
-from runner.analysis.tracks import On, Track
+from runner import allowance, graph, makers, measured, planning, provenance, record, spec, tracks
+from runner.analysis import entered, ranking
+from runner.analysis.ranking import On
 from runner.complaints import BadExperiment
 from runner.hardware import KINDS
 from runner.lock import compiled
 from runner.record import EnteredRun, Execution, Resources, Result
 from runner.store import Store
+from runner.tracks import Track
 from tests import synthetic
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
@@ -308,7 +309,7 @@ def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
     folder: Path, local: LocalStub, tmp_path: Path, tiny: Track
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made(forward=0))
-    ranked = tracks.rank(tiny, entered.rows(execution, result))
+    ranked = ranking.rank(tiny, entered.rows(execution, result))
     assert [one.row.title for one in ranked] == ["A small run: plain", "A small run: mine"]
     mine = ranked[1]
     assert mine.row.model_flops == (0.0, 0.0)
@@ -357,7 +358,7 @@ def test_what_was_not_found_honest_has_no_rank(
     why: str,
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made(**found))
-    ranked = {x.row.title: x for x in tracks.rank(tiny, entered.rows(execution, result))}
+    ranked = {x.row.title: x for x in ranking.rank(tiny, entered.rows(execution, result))}
     assert ranked["A small run: mine"].rank is None
     assert why in ranked["A small run: mine"].why
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.config import DataConfig, EvalConfig
-from runner import complaints, hardware, spec
+from runner import complaints, spec
 from runner.spec import MOST_RUNS, BadExperiment, Experiment
 from tests.scenarios.lab import EXPERIMENT
 
@@ -357,8 +357,7 @@ def test_a_long_file_is_answered_with_work_in_proportion_to_its_length(
     monkeypatch.setattr(spec, "told", lambda *args: written.append(args) or whole(*args))
     guessed: list[object] = []
     near = complaints.near
-    for module in (hardware, complaints):
-        monkeypatch.setattr(module, "near", lambda *args: guessed.append(args) or near(*args))
+    monkeypatch.setattr(complaints, "near", lambda *args: guessed.append(args) or near(*args))
     found = problems(text)
     assert any(said in message for _, _, message in found)
     assert len(found) <= spec.MOST_PROBLEMS + 1

@@ -9,7 +9,7 @@ import pytest
 from bot.site import tracks as page
 from bot.site.board import read_lab
 from bot.site.pages import build
-from runner.analysis import tracks
+from runner import tracks
 from runner.store import Store
 from tests import synthetic
 
