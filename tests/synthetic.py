@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from engine import flops
 from engine.config import EvalConfig, ModelConfig, TrainConfig
-from runner import record
-from runner.analysis import tracks, verdicts
+from runner import record, tracks
+from runner.analysis import verdicts
 from runner.store import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

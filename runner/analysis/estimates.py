@@ -1,7 +1,8 @@
 """What a prediction is about, estimated from a plan's figures, with its 95 % interval. Pure.
 
 *An arm*: its mean over n seeds, x ± t(0.975, n−1)·SE; with `versus`, of the differences over the
-seeds that both arms share.
+seeds that both arms share. Where no seed changes any figure of these arms (code of an experiment's
+own need not look at it), they are one run, and there is no interval.
 
 *An order* of k arms, best first: the least of the k−1 steps from an arm to the next, each the mean
 difference over n seeds. The steps' intervals hold together with 95 %: each is made at
@@ -25,7 +26,7 @@ What is computed by search is rounded to DIGITS, so that another machine compute
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, mean, stdev
@@ -101,14 +102,21 @@ def estimate(
     return _of_mean(
         " minus ".join(arms),
         [row[0] - row[1] if len(row) == 2 else row[0] for row in of_seeds],
-        unit,
+        seeds_change=_change(arms, values),
+        unit=unit,
     )
 
 
-def _of_mean(what: str, values: list[float], unit: str = "") -> Estimate:
+def _change(arms: Iterable[str], values: Mapping[str, list[float]]) -> bool:
+    """Whether seeds change any figure of these arms."""
+    return any(len({*values[arm]}) > 1 for arm in arms)
+
+
+def _of_mean(what: str, values: list[float], *, seeds_change: bool, unit: str = "") -> Estimate:
     value, error, interval = mean_of(values), standard_error(values), interval_95(values)
-    if len(values) == 1 and value is not None:
-        raise NoEstimate(f"one seed; {what}: {figure(value, 4)}{unit}", 1, value)
+    if value is not None and (len(values) == 1 or not seeds_change):
+        words = "one seed" if len(values) == 1 else f"{len(values)} seeds that change no figure"
+        raise NoEstimate(f"{words}; {what}: {figure(value, 4)}{unit}", 1, value)
     if value is None or error is None or interval is None:
         raise NoEstimate(f"the figures of {what} are too large to compute with", len(values))
     return Estimate(what, value, interval, len(values), unit, error)
@@ -118,7 +126,9 @@ def _least_step(order: tuple[str, ...], values: Mapping[str, list[float]], unit:
     steps, at = [], 1 - (1 - LEVEL) / (len(order) - 1)
     for better, worse in pairwise(order):
         by = [b - a for a, b in zip(values[better], values[worse], strict=True)]
-        steps.append((_of_mean(f"{worse} minus {better}", by, unit), interval_of(by, at)))
+        change, what = _change((better, worse), values), f"{worse} minus {better}"
+        step = _of_mean(what, by, seeds_change=change, unit=unit)
+        steps.append((step, interval_of(by, at)))
     least = min((step for step, _ in steps), key=lambda step: step.value)
     ends = [interval for _, interval in steps if interval]
     if len(ends) < len(steps):
@@ -165,6 +175,7 @@ def _forecast_error(
     return _of_mean(
         f"{arm} over its forecast of {figure(loss, 4)}{unit} ([{low}, {high}]{words}), less 1",
         [value / loss - 1 for value in values[arm]],
+        seeds_change=_change([arm], values),
     )
 
 
@@ -210,6 +221,12 @@ def mean_of(values: list[float]) -> float | None:
     """Their mean; None of none, or of what is no number."""
     # `statistics` computes in fractions: equal values have themselves as mean and 0 as deviation.
     return float(mean(values)) if values and all(map(math.isfinite, values)) else None
+
+
+def spread_over_seeds(values: list[float]) -> float | None:
+    """The standard deviation of an arm's figures over its seeds (n − 1); None for fewer than two,
+    and where no seed changed the figure, which then is that of one run."""
+    return None if len({*values}) == 1 else deviation(values)
 
 
 def deviation(values: list[float]) -> float | None:

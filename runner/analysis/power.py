@@ -43,8 +43,8 @@ def of_such_runs(plan: Plan, seen: Iterable[Seen]) -> Spread | None:
 
 def known_spread(arms: Iterable[Sequence[float]]) -> Spread | None:
     """The spread between seeds, pooled over arms: each one's figures over its seeds. None where
-    fewer than FEWEST_ARMS have two."""
-    kept = [list(figures) for figures in arms if len(figures) > 1]
+    fewer than FEWEST_ARMS have two. Arms whose figures no seed has changed tell nothing of it."""
+    kept = [list(figures) for figures in arms if len({*figures}) > 1]
     if len(kept) < FEWEST_ARMS:
         return None
     freedom = sum(len(figures) - 1 for figures in kept)

@@ -21,7 +21,6 @@ from runner.analysis.estimates import Figures as Figures
 from runner.analysis.estimates import (
     Interval,
     NoEstimate,
-    deviation,
     finite,
     mean_of,
 )
@@ -198,7 +197,7 @@ class ArmSummary:
     """One arm over its seeds."""
 
     mean: float | None  # over the seeds that have a figure
-    spread: float | None  # their standard deviation (n − 1); None below two
+    spread: float | None  # `estimates.spread_over_seeds`
     n: int
     of: int  # seeds that were planned
 
@@ -217,7 +216,8 @@ def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
     values = [
         value for seed in plan.seeds if (value := finite(figures.get((arm, seed)))) is not None
     ]
-    return ArmSummary(mean_of(values), deviation(values), len(values), len(plan.seeds))
+    spread = estimates.spread_over_seeds(values)
+    return ArmSummary(mean_of(values), spread, len(values), len(plan.seeds))
 
 
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:

@@ -52,6 +52,7 @@ def test_a_spread_is_pooled_over_arms_and_unknown_from_few() -> None:
     assert (found.arms, found.freedom) == (3, 4)
     assert found.deviation == pytest.approx(math.sqrt((0.02 + 0.02 + 0.045) / 4))
     assert power.known_spread(arms[:2]) is None
+    assert power.known_spread([*arms, [7.0] * 3]) == found, "whose seeds change nothing"
     assert (
         power.smallest_difference(Spread(deviation=0.0, arms=3, freedom=3), 3, between_arms=True)
         == 0.0

@@ -62,6 +62,11 @@ def test_one_seed_stands_on_the_board_without_a_rank(store):
     assert ranks(store, [2.0], [3.0], seeds=1) == [("a0", None, False), ("a1", None, False)]
 
 
+def test_seeds_that_change_nothing_are_one_seed(store):
+    found = ranks(store, [2.0, 2.0, 2.0], [3.0, 3.1, 3.2])
+    assert found == [("a0", None, False), ("a1", 1, False)]
+
+
 def test_an_arm_with_runs_missing_has_no_rank_and_takes_none(store):
     assert ranks(store, [1.0, 1.1, None], [2.0, 2.1, 2.2]) == [
         ("a0", None, False),
