@@ -12,12 +12,13 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from runner import isolate, reports
+from runner import isolate, regular
 from runner.builtin.answers import ALL, END, LOG, WHY, Header, Task, question
 from runner.builtin.apart import Counted
 from runner.builtin.blame import BadOwnCode
@@ -47,7 +48,7 @@ class Asker:
         self._own, self._code, self._scratch = own, code, scratch
         self._resources = resources
         # Logits are no log: there are as many of them as are asked for.
-        self._limits = limits.model_copy(update={"printed": EVERYTHING})
+        self._limits = replace(limits, printed=EVERYTHING)
         self.held = ""  # which isolation the last child had
 
     def talk(self, model: Path, rows: int, vocab_size: int, about: Callable[["Talk"], T]) -> T:
@@ -88,7 +89,9 @@ class Asker:
             self.held = ended.held
             _show(box / LOG)
             if ended.why or ended.code:
-                raise BadOwnCode(ended.why or _why(box / WHY) or f"it ended with {ended.code}")
+                raise BadOwnCode(
+                    ended.why or regular.words(box / WHY, MOST_WHY) or f"it ended with {ended.code}"
+                )
             return outcome.result()
 
 
@@ -176,14 +179,6 @@ class Talk:
 def _show(log: Path) -> None:
     """What the model has printed, into the step's log."""
     try:
-        os.write(1, reports.read_regular(log, isolate.USUAL.printed) or b"")
-    except reports.Refused as error:
+        os.write(1, regular.read(log, isolate.USUAL.printed) or b"")
+    except regular.Refused as error:
         print(error)
-
-
-def _why(path: Path) -> str:
-    try:
-        words = reports.read_regular(path, MOST_WHY) or b""
-    except reports.Refused:
-        return ""
-    return " ".join(words.decode(errors="replace").split())

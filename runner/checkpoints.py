@@ -22,7 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner import outputs
 from runner.files import in_words
-from runner.store import Remote, StoreError, local, open_regular, to_json
+from runner.regular import open_regular
+from runner.store import Remote, StoreError, local, to_json
 
 COMMITTED, BESIDE = "committed.json", "beside"
 LOOK_EVERY = 0.5  # seconds between two looks for what was saved

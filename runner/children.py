@@ -3,22 +3,25 @@ shards each, side by side where there is a Ray and one after another where there
 make is the same. Nobody's code runs in this process: each child is forked by a `runner.step_server`
 and ends with whoever started it."""
 
+import hashlib
 import secrets
 import shutil
 import signal
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from runner import outputs, reports
+from runner import outputs, regular, reports
 from runner.builtin.shards import groups, shards
 from runner.builtins import BUILT_IN, OverShards
 from runner.makers import MakerLost, MakingFailed
 from runner.outputs import BadOutput, FileDigest
-from runner.step_child import RECEIPT, WHY, Job, not_isolated, receipts, why
+from runner.scratch import HELD, RECEIPT, WHY
+from runner.step_child import MOST_WHY, NOT_ISOLATED, Job
 from runner.step_server import ServerGone, StepServer
 
 MADE, DIGESTS = "made", "digests.json"  # of a part: its files, and what they are
@@ -58,7 +61,7 @@ def run(job: Job) -> Outcome:
         words = "; the system does so where memory is out" if name == "SIGKILL" else ""
         return Outcome("lost", f"its process was ended by {name}{words}")
     if code:
-        words = why(Path(job.scratch) / WHY) or f"its process ended with {code}"
+        words = regular.words(Path(job.scratch) / WHY, MOST_WHY) or f"its process ended with {code}"
         return Outcome("failed", words)
     if not (Path(job.scratch) / RECEIPT).is_file():
         return Outcome("failed", "its process ended before the step did")
@@ -73,9 +76,26 @@ def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str
     for outcome in one(child, [job]):
         _check(outcome)
     try:
-        return receipts(Path(job.scratch) / RECEIPT) | not_isolated(job)
-    except reports.Refused as error:
+        return receipts(Path(job.scratch) / RECEIPT) | _isolation(job)
+    except regular.Refused as error:
         raise MakingFailed(str(error)) from error
+
+
+def receipts(path: Path) -> dict[str, str]:
+    """What a step said that its figures rest on. Raises regular.Refused."""
+    found = reports.read_report(path, reports.ReceiptReport)
+    if found is None:
+        raise regular.Refused("its process ended before the step did")
+    return dict(found.root)
+
+
+def _isolation(job: Job) -> dict[str, str]:
+    """What a receipt says of how a step was kept apart: the lab says it, and not the step."""
+    if job.isolation == "bubblewrap":
+        return {"isolation": regular.words(Path(job.scratch) / HELD, MOST_WHY)}
+    if not job.code or not job.isolation:
+        return {}
+    return {"isolation": NOT_ISOLATED[job.isolation]}
 
 
 def _check(outcome: Outcome) -> None:
@@ -113,16 +133,15 @@ def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Ma
         for group in groups(shards(text))
     ]
     parts = {f"{number:06d}": made for number, made in enumerate(_parts(jobs, child, many))}
-    joined = {"function": over.join, "inputs": inputs | {"parts": parts}, "own": ()}
-    return job.model_copy(update=joined)
+    return replace(job, function=over.join, inputs=inputs | {"parts": parts}, own=())
 
 
 def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:
     """A part of a job, in a folder named by all that it follows from."""
-    given = {"function": function, "inputs": inputs, "receipt": False}
-    part = job.model_copy(update=given | {"out": "", "scratch": ""})
-    place = Path(job.scratch) / "parts" / part.digest()[:32]
-    return part.model_copy(update={"out": str(place / MADE), "scratch": str(place)})
+    part = replace(job, function=function, inputs=inputs, receipt=False, out="", scratch="")
+    digest = hashlib.sha256(part.written()).hexdigest()
+    place = Path(job.scratch) / "parts" / digest[:32]
+    return replace(part, out=str(place / MADE), scratch=str(place))
 
 
 def _parts(jobs: list[Job], child: Child, mapper: Mapper) -> list[str]:
@@ -140,7 +159,7 @@ def _make_part(child: Child, job: Job) -> Outcome:
     place = Path(job.scratch)
     aside = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
     (aside / MADE).mkdir(parents=True)
-    outcome = child(job.model_copy(update={"out": str(aside / MADE), "scratch": str(aside)}))
+    outcome = child(replace(job, out=str(aside / MADE), scratch=str(aside)))
     if outcome.how == "made":
         files = outputs.digests(aside / MADE)
         (aside / DIGESTS).write_bytes(FILES.dump_json(files))
@@ -156,9 +175,9 @@ def _earlier(job: Job) -> str:
     place = Path(job.scratch)
     for other in sorted(place.parents[2].glob(f"*/{place.parent.name}/{place.name}")):
         try:
-            said = reports.read_regular(other / DIGESTS, MOST_DIGESTS) or b""
+            said = regular.read(other / DIGESTS, MOST_DIGESTS) or b""
             outputs.verify(other / MADE, FILES.validate_json(said))
-        except (reports.Refused, OSError, ValueError, BadOutput):
+        except (regular.Refused, OSError, ValueError, BadOutput):
             continue  # it is made again
         return str(other / MADE)
     return ""

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console, Group
+from rich.text import Text
 
 from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
@@ -49,6 +50,7 @@ from runner.hardware import DESCRIBED, Slice, slice_named
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
 from runner.past import Past
+from runner.regular import printable
 from runner.store import Store, StoreError
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -369,12 +371,14 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
         return
     out = Console()
     took = f" after {figures.duration(result.seconds)}" if result and result.seconds else ""
-    why = f": {result.why}" if result and result.why else ""
-    out.print(f"{execution.id} {facts.state}{took}{why}", highlight=False)
+    why = f": {printable(result.why)}" if result and result.why else ""
+    out.print(Text(f"{execution.id} {facts.state}{took}{why}"))
     if execution.plan.steps:
         ends = provenance.step_ends(store, execution)
         out.print(steps_view.ends(execution.plan.steps, ends))
         out.print(f"`regatta show {execution.id}` says where their outputs lie", style="dim")
+        for name, log in provenance.logs(store, execution).items():
+            out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
     else:
         out.print(terminal.result_view(facts, runs))
     out.print("unsigned, no approval", style="dim")

@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -18,6 +19,7 @@ from runner import isolate, makers, planning, provenance, record, reproduce, ste
 from runner.cli_place import TheJobs, TheStore
 from runner.cli_place import found as found_store
 from runner.record import Execution, Replayed
+from runner.scratch import SCRATCH
 from runner.store import Store, StoreError, to_json
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -119,7 +121,7 @@ def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path
     step = execution.plan.steps[name]
     place = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
     found: list[tuple[Path, int, int]] = []
-    for folder in sorted(place.glob("*.scratch/checkpoints")):
+    for folder in sorted(place.glob(f"*{SCRATCH}/checkpoints")):
         numbers = sorted(int(x.name) for x in folder.iterdir() if x.name.isdecimal())
         starts: Sequence[int] = (0, *numbers)
         found += [(folder, *pair) for pair in zip(starts, numbers, strict=False)]
@@ -151,7 +153,7 @@ def _trained(
         "code": str(store.fetch(code)) if step.own else "",
         "own": list(step.own),
         "isolated": step.private,
-        "limits": isolate.Limits(seconds=limit).model_dump(mode="json"),
+        "limits": asdict(isolate.Limits(seconds=limit)),
         "resources": step.resources.model_dump(mode="json"),
         "checkpoints": str(folder),
         "first": between[0],

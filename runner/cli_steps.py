@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from runner import (
     account_view,
@@ -70,7 +71,10 @@ def show(
     opened, found = _account((store, jobs), execution)
     if not as_json:
         meanings = aliases.known(opened, found.execution.plan)
-        Console().print(account_view.view(opened, found, meanings), highlight=False)
+        out = Console()
+        out.print(account_view.view(opened, found, meanings), highlight=False)
+        for name, log in provenance.logs(opened, found.execution).items():
+            out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
         return
     _print(
         {

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner import gc
+from runner.regular import printable
 from runner.store import Entry, Store, StoreError
 
 FAILED, BAD_INPUT = 1, 2
@@ -186,13 +187,7 @@ def _table(*names: str) -> Table:
 
 
 def _row(table: Table, *cells: str) -> None:
-    table.add_row(*(Text(_printable(cell)) for cell in cells))  # a name's [brackets] are no markup
-
-
-def _printable(name: str) -> str:
-    """A name as a terminal may have it: what is no UTF-8 or controls the screen, as `\\xff`."""
-    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    table.add_row(*(Text(printable(cell)) for cell in cells))  # a name's [brackets] are no markup
 
 
 def _when(entries: Iterable[Entry]) -> str:

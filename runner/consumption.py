@@ -7,13 +7,11 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import Field
-
-from runner.outputs import SETUID
-from runner.record import Record
+from runner.regular import SETUID
 
 MOST_ENTRIES = 200_000  # files and folders of what it writes
 GONE = " (deleted)"  # after the name of an open file that has none any more
@@ -23,19 +21,16 @@ GONE_MEANWHILE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 LEAST_DISK, LEAST_MEMORY = 256 << 20, 256 << 20  # bytes that a machine is to have left
 
 
-class Limits(Record):
+@dataclass(frozen=True)
+class Limits:
     """What code of an experiment's own may take, in bytes and seconds."""
 
-    memory: int = Field(
-        default=0, ge=0
-    )  # of all its processes together; 0: nine tenths of the machine's
-    tasks: int = Field(default=4096, ge=1)  # processes and threads
-    file: int = Field(default=64 << 30, ge=1)  # one file
-    written: int = Field(default=256 << 30, ge=1)  # all that lies in its folders
-    seconds: float = Field(default=24 * 3600.0, gt=0)
-    printed: int = Field(
-        default=16 << 20, ge=0
-    )  # of what is kept; the rest is counted and thrown away
+    memory: int = 0  # of all its processes together; 0: nine tenths of the machine's
+    tasks: int = 4096  # processes and threads
+    file: int = 64 << 30  # one file
+    written: int = 256 << 30  # all that lies in its folders
+    seconds: float = 24 * 3600.0
+    printed: int = 16 << 20  # of what is kept; the rest is counted and thrown away
 
     def most_memory(self) -> int:
         """`memory`, or nine tenths of this machine's."""

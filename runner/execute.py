@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from typing import Any
 from runner import checkpoints, children, graph, makers, planning
 from runner.builtins import BUILT_IN
 from runner.files import remove_tree
-from runner.gc import SCRATCH
 from runner.hardware import KINDS, takes_gang
 from runner.isolate import USUAL, Limits
 from runner.leases import STALE_AFTER
 from runner.lifecycle import MOST_ATTEMPTS
-from runner.record import Plan, PlannedStep, Resources
+from runner.record import Plan, PlannedStep
 from runner.reports import Isolation
+from runner.scratch import SCRATCH
+from runner.scratch import of as scratch_of
 from runner.step_child import Job
 from runner.store import Remote, Store, StoreError
 
@@ -311,7 +312,7 @@ def make(
     receipt: dict[str, str] = {}
 
     def build(out: Path) -> None:
-        scratch = out.with_name(f"{out.name}.scratch")
+        scratch = scratch_of(out)
         scratch.mkdir()
         job = Job(
             function=step.function,
@@ -321,7 +322,8 @@ def make(
             out=str(out),
             scratch=str(scratch),
             code=str(code) if step.own else "",
-            resources=step.resources,
+            devices=step.resources.kind,
+            count=step.resources.count,
             isolation=terms.isolation if step.private else "",
             limits=terms.limits,
         )
@@ -332,7 +334,7 @@ def make(
 
                 _refuse_a_bucket(store, name)
                 of_gang = gang_step.train(name, step, job)
-                job = job.model_copy(update={"resources": Resources(kind="cpu")})
+                job = replace(job, devices="cpu", count=1)
             receipt.update(children.make(step.do, job, child, one, mapper) | of_gang)
 
     parts = step.model_dump(mode="json", include={"do", "config", "inputs", "code"})

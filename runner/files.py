@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
+from runner.regular import NotRegular, open_regular
+
 ELSEWHERE = "name another store with --store or REGATTA_STORE"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 UNLISTED = (errno.ENAMETOOLONG, errno.EACCES)
@@ -396,19 +398,6 @@ def in_words(what: str, but: tuple[type[OSError], ...] = ()) -> Iterator[None]:
         if error.errno in FULL:
             remedy = "make room (`regatta store gc` shows what may go), then do it again"
         raise StoreFault(f"{what}: {error.strerror or error}; {remedy}.") from error
-
-
-class NotRegular(OSError):
-    """A pipe, a folder or a device lies where a file should."""
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading, if it is one: no link is followed, and no pipe waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise NotRegular(errno.EINVAL, "not a regular file")
-    return os.fdopen(descriptor, "rb")
 
 
 def _sync_folder(folder: Path) -> None:

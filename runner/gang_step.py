@@ -52,7 +52,7 @@ def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
 def _host(place: Place, attempt: int, name: str, step: PlannedStep, job: Job) -> Any:
     """What one process of the gang does."""
     each = min(step.resources.count, KINDS[step.resources.kind].devices_per_host)
-    machine.settle(Resources(kind=step.resources.kind, count=each))
+    machine.settle(step.resources.kind, each)
     execute.check_code(name, step, Path(job.code))
     from runner.builtin import train as built_in  # with JAX, of which `machine` had to be first
 

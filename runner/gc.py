@@ -27,6 +27,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from runner.files import in_words, remove_tree
+from runner.scratch import SCRATCH
 from runner.store import Entry, Store, StoreError, together
 
 HOUR = 3600.0  # seconds; far more than clocks of two machines differ, and than a lease stands still
@@ -35,7 +36,6 @@ RECORD = re.compile(r"records/(?!inbox/|handled/|said/)")  # these name nothing 
 MOST = 64 << 20  # bytes of a record
 ABOUT_OTHERS = "set_aside"  # the key of what a record names because it is not believed
 
-SCRATCH = ".scratch"  # beside a maker's folder: checkpoints, its log
 HOW = {"lost": "was taken for dead", "failed": "failed"}
 MAKERS = re.compile(r"steps/[^/]+/[^/]+/manifest\.json|leases/steps/.+/end\.json")
 ATTEMPT = re.compile(r"(x[0-9a-f]{16})\.[te][0-9]+-[0-9a-f]+")

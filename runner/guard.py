@@ -95,22 +95,35 @@ def noting(number: signal.Signals) -> Iterator[Callable[[], bool]]:
         signal.signal(number, signal.SIG_DFL)
 
 
-def end_descendants(*numbers: signal.Signals, kept: int = 0) -> None:
+def end_descendants(*numbers: signal.Signals, kept: int = 0, but: int = 0) -> None:
     """Send the living descendants of this process each of `numbers` in turn, and wait between.
 
-    The process `kept` is reaped by whoever started it.
+    The process `kept` is reaped by whoever started it. A child `but` is left alone, by a process
+    that has one thread.
     """
-    try:  # asking for children is much quicker than looking through all processes
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+    if not _has_children(but):
         return
     for number in numbers:
         until = time.monotonic() + PATIENCE[number]
-        while (left := descendants(os.getpid())) and time.monotonic() < until:
+        while (left := {*descendants(os.getpid())} - {but}) and time.monotonic() < until:
             for process in left:
                 _signal(process, number)
             time.sleep(0.05)
             _reap(kept)
+
+
+def _has_children(but: int) -> bool:
+    """Whether there is any child besides `but`. To ask is much quicker than to look through all
+    processes; where the kernel cannot be asked for names, there may be one."""
+    try:
+        if but:
+            return Path("/proc/thread-self/children").read_text().split() != [str(but)]
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def end(processes: Iterable[int]) -> None:

@@ -14,12 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
-
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-
-from runner import yaml12
-from runner.complaints import near
+from typing import Any, ClassVar, Literal
 
 FILE = Path(__file__).parents[1] / "hardware.yaml"  # the lab's own, where it has one
 GIB = 2**30
@@ -37,10 +32,10 @@ LARGE_CUBES = CUBES | {2048: "8x16x16", 4096: "16x16x16", 6144: "16x16x24"}
 class Kind:
     """One kind of device."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # of hardware.yaml
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # of hardware.yaml
 
     description: str
-    peak_flops: Annotated[float, Field(gt=0)]  # FLOP/s of one device
+    peak_flops: float  # FLOP/s of one device
     platform: Literal["cpu", "gpu", "tpu"]  # as JAX calls it
     memory: int | None = None  # bytes of one device; None: the machine's own, whatever that is
     ray_cpus: float = 0  # whole cores; without ray_gpus, those a run trains on
@@ -50,6 +45,10 @@ class Kind:
     ray_tpu: str = ""  # the generation, as `ray.util.tpu` calls it
     topologies: Mapping[int, str] = field(default_factory=dict)  # none: any number of devices
     devices_per_host: int = 1  # that one process of a run on many has; of TPUs, Ray knows
+
+    def __post_init__(self) -> None:
+        if not self.peak_flops > 0:
+            raise ValueError("peak_flops is to be above 0")
 
 
 class BadHardware(ValueError):
@@ -72,15 +71,19 @@ _TABLE: dict[str, Kind] = {
 }
 
 
-_KIND = TypeAdapter(Kind)
-_CHANGE = TypeAdapter(dict[str, Any])
-_POSITIVE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(gt=0)])
-
-
 def extended(kinds: Mapping[str, Kind], file: Path) -> dict[str, Kind]:
     """The table with what `file` (a hardware.yaml, if it is there) says. Raises BadHardware."""
     if not file.is_file():
         return dict(kinds)
+    from pydantic import (  # who has no such file needs no more
+        PositiveFloat,
+        TypeAdapter,
+        ValidationError,
+    )
+
+    from runner import yaml12
+
+    told_of, positive = TypeAdapter(dict[str, Any]), TypeAdapter(PositiveFloat)
     try:
         said = yaml12.read(file.read_text(encoding="utf-8")).value
     except (yaml12.BadYaml, OSError, UnicodeDecodeError) as error:
@@ -88,10 +91,10 @@ def extended(kinds: Mapping[str, Kind], file: Path) -> dict[str, Kind]:
     table = dict(kinds)
     for name, change in (said if isinstance(said, dict) else {"": said}).items():
         try:
-            told = _CHANGE.validate_python(change)
+            told = told_of.validate_python(change)
             if (gib := told.pop("memory_gib", None)) is not None:
-                told["memory"] = round(_POSITIVE.validate_python(gib) * GIB)
-            table[name] = _KIND.validate_python(
+                told["memory"] = round(positive.validate_python(gib) * GIB)
+            table[name] = TypeAdapter(Kind).validate_python(
                 {**(vars(table[name]) if name in table else {}), **told}
             )
         except ValidationError as error:
@@ -123,6 +126,8 @@ def misfit(kind: str, count: int, *, trains: bool) -> tuple[str, str] | None:
         listed = ", ".join(f"`{name}`" for name in known)
         if kind in KINDS:
             return "kind", f"slices of {kind} are for `train` steps; write one of {listed} here"
+        from runner.complaints import near
+
         words = f"the lab has no devices of kind `{kind}`; it has {listed}"
         return "kind", words + near(kind, known)
     if not trains:

@@ -30,7 +30,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from runner import cgroups, consumption, guard, seccomp
+from runner import cgroups, consumption, guard, hardware, seccomp
 from runner.consumption import USUAL as USUAL
 from runner.consumption import Hidden
 from runner.consumption import Limits as Limits
@@ -133,13 +133,13 @@ def _system(path: Path) -> list[str]:
 
 @cache
 def _code() -> list[Path]:
-    """The interpreter, the libraries and the lab's code, but not the folder around it: a store may
-    lie there."""
+    """The interpreter, the libraries, the lab's code and its kinds of device, but not the folder
+    around them: a store may lie there."""
     found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     found |= {Path(place) for place in sys.path if Path(place).name in LIBRARIES}
-    found |= {LAB / room for room in ROOMS}
+    found |= {LAB / room for room in ROOMS} | {hardware.FILE}
     # A folder before what lies in it, which is bound again: it may be a link's other end.
-    return sorted(x for x in found if x.is_dir() and not x.is_relative_to("/usr"))
+    return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
 
 
 def shows(path: Path) -> bool:

@@ -10,11 +10,9 @@ import os
 import platform
 import socket
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from runner.hardware import KINDS
-from runner.record import Resources
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
 ACCELERATORS = (  # what a GPU or TPU adds, where it is installed
@@ -31,7 +29,7 @@ OPTIONS = (  # of JAX, by which its figures change
 READ_BY_LIBRARIES = ("XLA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_TF32_", "CUDNN_", "CUBLAS_")
 MOST_WORDS = 500  # of one line
 
-_learnt: dict[str, str] = {}  # by `look_around`
+_told: dict[str, str] = {}  # by whoever has looked around already
 _held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
 
 
@@ -39,12 +37,12 @@ class WrongDevice(Exception):
     """The machine is not what the plan asks for."""
 
 
-def settle(resources: Resources, *, taken: bool = False) -> None:
-    """Fix cores, threads and flags for this process; `taken`: whoever started it has taken its
-    cores. Raises WrongDevice."""
-    kind = KINDS[resources.kind]
+def settle(devices: str, count: int, *, taken: bool = False) -> None:
+    """Fix cores, threads and flags for this process, on so many `devices` (a key of
+    `hardware.KINDS`); `taken`: whoever started it has taken its cores. Raises WrongDevice."""
+    kind = KINDS[devices]
     if not taken:
-        take(resources)
+        take(devices, count)
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
         return
@@ -57,11 +55,11 @@ def settle(resources: Resources, *, taken: bool = False) -> None:
         raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
 
 
-def take(resources: Resources) -> None:
+def take(devices: str, count: int) -> None:
     """Take the cores that a plan on CPUs asks for, for this process and all that it starts."""
-    kind = KINDS[resources.kind]
+    kind = KINDS[devices]
     if kind.platform == "cpu":
-        cores = _take_cores(int(kind.ray_cpus) * resources.count)
+        cores = _take_cores(int(kind.ray_cpus) * count)
         os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
 
 
@@ -92,11 +90,14 @@ def _hold(core: int) -> bool:
     return True
 
 
-def look_around() -> None:
-    """Learn ahead of all receipts what is the same in each, for those who will be forked."""
-    _libraries()
-    _cpu_model()
-    _learnt["code_sha256"] = _code_sha256()
+def surroundings() -> dict[str, str]:
+    """What is the same in each receipt that is written on this machine with this code."""
+    return {**_libraries(), "cpu": _cpu_model(), "code_sha256": _code_sha256()}
+
+
+def believe(said: dict[str, str]) -> None:
+    """Have these be the surroundings of this process, and of those that it forks."""
+    _told.update(said)
 
 
 def receipt(*, jax: bool = True) -> dict[str, str]:
@@ -104,14 +105,12 @@ def receipt(*, jax: bool = True) -> dict[str, str]:
     its devices and options are left out."""
     affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     words = {
-        **_libraries(),
+        **(_told or surroundings()),
         **(_of_jax() if jax else {}),
-        "cpu": _cpu_model(),
         "threads": os.environ.get("NPROC", ""),
         "affinity": ",".join(map(str, affinity)),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "environment": ", ".join(_environment()),
-        "code_sha256": _learnt.get("code_sha256") or _code_sha256(),
     }
     return {name: " ".join(said.split())[:MOST_WORDS] for name, said in words.items()}
 
@@ -132,12 +131,16 @@ def _of_jax() -> dict[str, str]:
 @cache
 def _libraries() -> dict[str, str]:
     """Versions of Python and of what figures are made with."""
+    from importlib.metadata import version  # whoever is told of them needs no more
+
     found = {name: version(name) for name in PACKAGES}
     found |= {name: here for name in ACCELERATORS if (here := _version(name))}
     return {"python": platform.python_version(), **found}
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:
@@ -164,11 +167,17 @@ def _cpu_model() -> str:
     )
 
 
-def _code_sha256() -> str:
-    """SHA-256 over the lab's code that makes the figures: the engine, the worker and this file."""
-    here, whole = Path(__file__).parent, hashlib.sha256()
+def figures_code() -> list[Path]:
+    """The lab's files that make the figures: the engine, the worker and this one."""
+    here = Path(__file__).parent
     engine = sorted((here.parent / "engine").glob("*.py"))
-    for path in (*engine, here / "machine.py", here / "worker.py"):
+    return [*engine, here / "machine.py", here / "worker.py"]
+
+
+def _code_sha256() -> str:
+    """SHA-256 over these."""
+    whole = hashlib.sha256()
+    for path in figures_code():
         whole.update(f"{path.name}\0{_sha256(path, path.stat().st_mtime_ns)}\n".encode())
     return whole.hexdigest()
 

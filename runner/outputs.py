@@ -12,12 +12,11 @@ from pathlib import Path
 from pydantic import Field
 
 from runner.record import Record, Sha256
-from runner.store import open_regular
+from runner.regular import SETUID, open_regular
 
 MOST_FILES = 1_000_000
 MOST_LISTED = 16 << 20  # bytes that its files take in a manifest, which is read again and again
 ONE_LISTED = 110  # bytes of a file's entry there, without its name
-SETUID = stat.S_ISUID | stat.S_ISGID
 
 
 class BadOutput(Exception):

@@ -3,6 +3,7 @@ would be made again; what of two graphs differs; and all that is on record of an
 from the store; nothing is changed."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from runner.record import (
     Standing,
     StepEnd,
 )
+from runner.scratch import LOG, SCRATCH
 from runner.store import Store
 
 
@@ -67,6 +69,17 @@ def step_ends(
         else:
             if start and end and end.how == "failed" and start.by == execution.id:
                 found[name] = StepEnd(state="failed", why=end.why)
+    return found
+
+
+def logs(store: Store, execution: Execution) -> dict[str, str]:
+    """Where lies what the steps have printed that failed in this execution, on disk."""
+    found = {}
+    for name, step in execution.plan.steps.items():
+        with suppress(makers.BadOutput):
+            start, end = makers.newest(store, step.store, step.fingerprint)
+            if start and end and end.how == "failed" and start.by == execution.id:
+                found[name] = str(store.local(f"{start.folder}{SCRATCH}") / LOG)
     return found
 
 

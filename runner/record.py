@@ -145,7 +145,7 @@ class Author(Record):
 
 
 class Speedrun(Record):
-    """That the arms of an experiment compete, and where: see `runner.analysis.tracks`."""
+    """That the arms of an experiment compete, and where: see `runner.tracks`."""
 
     track: str
     author: Author

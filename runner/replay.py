@@ -16,13 +16,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from runner import isolate, machine, reports
+from runner import isolate, machine, regular, reports
 from runner.files import remove_tree
 from runner.hardware import KINDS
 from runner.record import Record, Resources
@@ -82,7 +83,8 @@ def replay(stretch: Stretch) -> Outcome:
     before = Path(stretch.checkpoints).resolve()
     with _place() as place:
         if stretch.isolated:
-            machine.take(stretch.resources)  # here, since a box has all names to give away again
+            # Here, since a box has all names to give away again.
+            machine.take(stretch.resources.kind, stretch.resources.count)
             _in_box(
                 stretch,
                 ("train", str(place)),
@@ -94,7 +96,7 @@ def replay(stretch: Stretch) -> Outcome:
                 writes=place,
             )
         else:
-            machine.settle(stretch.resources)
+            machine.settle(stretch.resources.kind, stretch.resources.count)
             train(stretch, place)
         ends = [_folder(folder / str(stretch.last)) for folder in (before, place / NOW)]
         then, now = (_digest(stretch, folder) for folder in ends)
@@ -212,22 +214,18 @@ def _in_box(
     ended = isolate.run(
         box,
         ["runner.replay", ISOLATED, *what, str(writes)],
-        stretch.limits.model_copy(update={"printed": MOST_DIGEST}) if answers else stretch.limits,
+        replace(stretch.limits, printed=MOST_DIGEST) if answers else stretch.limits,
         given=stretch.canonical(),
         keep=printed.extend if answers else partial(os.write, sys.stderr.fileno()),
         stderr=not answers,
     )
     if ended.code or ended.why:
-        raise CannotTrain(ended.why or _why(writes) or f"its process ended with {ended.code}")
+        raise CannotTrain(
+            ended.why
+            or regular.words(writes / WHY, MOST_WHY)
+            or f"its process ended with {ended.code}"
+        )
     return bytes(printed)
-
-
-def _why(place: Path) -> str:
-    try:
-        words = reports.read_regular(place / WHY, MOST_WHY) or b""
-    except reports.Refused:
-        return ""
-    return " ".join(words.decode(errors="replace").split())
 
 
 @contextmanager
@@ -262,7 +260,7 @@ def main(words: list[str]) -> int:
 
 def _inside(stretch: Stretch, what: str, argument: str, writes: str) -> int:
     try:
-        machine.settle(stretch.resources, taken=True)
+        machine.settle(stretch.resources.kind, stretch.resources.count, taken=True)
         with redirect_stdout(sys.stderr):
             if what == "train":
                 train(stretch, Path(argument))

@@ -21,7 +21,6 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -37,18 +36,21 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from runner import regular
 from runner.checkpoints import COMMITTED
 from runner.record import Evaluated, Plan
-from runner.store import BadName, Remote, open_regular, to_json
+from runner.regular import MOST_BYTES as MOST_BYTES
+from runner.regular import MOST_REASON, open_regular, refusing
+from runner.regular import Refused as Refused
+from runner.regular import printable as printable
+from runner.store import BadName, Remote, to_json
 
-MOST_BYTES = 1 << 20  # of one file
 MOST_LINE = 2_000
 MOST_SPARE = 64  # files and lines of metrics beyond one for each step
 A_LINE = 500  # bytes that a line of metrics takes at most, over a whole run
 MOST_BAD_CHUNKS = 20  # then the rest of a run's metrics is not read
 MOST_ENTRIES = 1_000  # files and folders of a checkpoint's parameters
 MOST_RECEIPT = 40
-MOST_REASON = 300  # characters of why something was refused; keys and values are the job's words
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
 ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than it was told of
 TOLD_TO_END = 77  # exit code of a worker that got SIGTERM: it has saved, and the attempt is lost
@@ -56,10 +58,6 @@ PREEMPTED = 78  # exit code of a worker whose steps lost their machines; the att
 
 Isolation = Literal["", "bubblewrap", "trusted", "own machine"]  # "": nobody has said
 Word = Annotated[str, StringConstraints(max_length=500)]
-
-
-class Refused(Exception):
-    """A report that is not believed; the message names the file and the reason."""
 
 
 class Report(BaseModel):
@@ -226,7 +224,7 @@ def _chunks(folder: Path | Remote, steps: int) -> list[Path] | list[Remote]:
         within = folder.store.walk(folder.key, deep=False)
         found = [entry.name.rpartition("/")[2] for entry in islice(within, most + 1)]
         return [folder / name for name in _numbered(folder, found, steps)]
-    with _refusing(folder):
+    with refusing(folder):
         if not folder.is_dir():
             return []
         if folder.resolve() != folder:
@@ -244,47 +242,14 @@ def _numbered(folder: Path | Remote, names: list[str], steps: int) -> list[str]:
 
 def read_regular(path: Path | Remote, most_bytes: int = MOST_BYTES) -> bytes | None:
     """The bytes of a regular file that lies behind no link, or None if there is no such file."""
-    if isinstance(path, Remote):
-        data = path.store.peek(path.key, most_bytes + 1)
-    else:
-        data = _of_disk(path, most_bytes)
-    if data is not None and len(data) > most_bytes:
-        raise Refused(f"{_short(path)}: larger than {most_bytes} bytes")
-    return data
-
-
-def _of_disk(path: Path, most_bytes: int) -> bytes | None:
-    with _refusing(path):
-        if path.parent.resolve() != path.parent:
-            raise Refused(f"{_short(path)}: behind a link")
-        try:
-            file = open_regular(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        with file:
-            return file.read(most_bytes + 1)
-
-
-@contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    """Whatever a job laid at `path` to stop who reads it is refused: loops, depths, odd names."""
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError) as error:  # Path.resolve: RuntimeError for a loop
-        reason = error.strerror if isinstance(error, OSError) else None
-        words = reason or " ".join(str(error).split()) or type(error).__name__
-        raise Refused(f"{_short(path)}: {printable(words)[:MOST_REASON]}") from error
-
-
-def printable(name: str) -> str:
-    """A name from disk as text that can be written: bytes that are no UTF-8 become `\\xff`."""
-    return os.fsencode(name).decode(errors="backslashreplace")
+    if isinstance(path, Path):
+        return regular.read(path, most_bytes)
+    data = path.store.peek(path.key, most_bytes + 1)
+    return None if data is None else regular.within(data, path.as_posix(), most_bytes)
 
 
 def _short(path: Path | Remote) -> str:
-    """The path from the attempt's folder on, which is what a reader can place."""
-    _, work, after = path.as_posix().rpartition("/work/")
-    return printable(after if work else path.name)[-MOST_REASON:]
+    return regular.short(path.as_posix())
 
 
 def _first_reason(error: ValueError) -> str:
@@ -306,7 +271,7 @@ def has_checkpoint(step: Path | Remote) -> bool:
     cannot be seen."""
     if isinstance(step, Remote):
         return step.store.peek((step / COMMITTED).key, 1) is not None
-    with _refusing(step):
+    with refusing(step):
         return step.is_dir()
 
 
@@ -320,7 +285,7 @@ def checkpoint_sha256(step: Path | Remote, most_bytes: int) -> str:
         return _sha256_in_bucket(step / "params", most_bytes)
     folder = step / "params"
     whole, left = hashlib.sha256(), most_bytes
-    with _refusing(folder):
+    with refusing(folder):
         if folder.resolve() != folder or not folder.is_dir():
             raise Refused(f"{_short(folder)}: there is no checkpoint")
         for name in sorted(_files(folder)):

@@ -4,34 +4,38 @@ is its log. Code of the experiment's own runs in a child of this process that re
 (`runner.isolate`), unless the job says whose word it is that it need not.
 
 Of an isolated step, only the output, its checkpoints and its curve lie where others read them. What
-else it writes beside them lies in the scratch folder's `box`, which is removed at the end, and what
-the lab says of it (log.txt, why.txt, receipt.json) is out of its reach. All of it is read through
-`reports.read_regular`."""
+else it writes beside them lies in the scratch folder's `box`, which is removed at the end. What the
+lab says of it (log.txt, why.txt, isolation.txt) is out of its reach; receipt.json is a copy of its
+own word, which `runner.children` checks. All of it is read through `runner.regular`.
+
+Every step begins here, and many have little to do: it imports the standard library alone, so that
+a fork is cheap and, in a box, Python is soon there (a lab's hardware.yaml takes more to read)."""
 
 import contextlib
 import importlib
+import json
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from runner import guard, isolate, machine, reports
+from runner import guard, isolate, machine, regular
 from runner.builtin.blame import BadOwnCode, blamed
 from runner.files import remove_tree
 from runner.hardware import KINDS
-from runner.record import Record, Resources
-from runner.reports import Isolation
+from runner.scratch import BOX, HELD, RECEIPT, SHARED, WHY, others
 from runner.store import to_json
 
-WHY, RECEIPT = "why.txt", "receipt.json"  # what it leaves in its scratch folder
+if TYPE_CHECKING:
+    from runner.reports import Isolation
+
 EVALUATE = "runner.builtin.evaluate:evaluate"
-BOX = "box"  # in the scratch folder: what an isolated step sees as its scratch folder
-SHARED = ("checkpoints", "curve")  # in the scratch folder: what the next maker goes on from
 MOST_WHY = 2_000  # bytes
 
 NOT_ISOLATED = {
@@ -41,20 +45,33 @@ NOT_ISOLATED = {
 }
 
 
-class Job(Record):
-    """What there is to make."""
+@dataclass(frozen=True)
+class Job:
+    """What there is to make. It is the lab's own word, and believed."""
 
     function: str  # module:function
     config: dict[str, Any]
-    own: tuple[str, ...] = ()  # module:function of the experiment's that it calls
     inputs: dict[str, str | dict[str, str]]  # folders
     out: str
     scratch: str
     code: str  # the folder of the experiment's own modules; empty for what needs none of them
-    resources: Resources
+    devices: str  # a key of `hardware.KINDS`
+    count: int = 1  # of these
+    own: tuple[str, ...] = ()  # module:function of the experiment's that it calls
     receipt: bool = True  # whether to say what figures rest on
-    isolation: Isolation = ""  # of code of the experiment's own, and of who reads what it made
+    isolation: "Isolation" = ""  # of code of the experiment's own, and of who reads what it made
     limits: isolate.Limits = isolate.USUAL
+
+    def written(self) -> bytes:
+        """In a line, as `read` reads it: always the same one."""
+        return to_json(asdict(self))
+
+    @classmethod
+    def read(cls, line: bytes) -> "Job":
+        """The job that was written so."""
+        said = json.loads(line)
+        said |= {"own": tuple(said["own"]), "limits": isolate.Limits(**said["limits"])}
+        return cls(**said)
 
 
 def main(job: Job) -> int:
@@ -67,7 +84,7 @@ def main(job: Job) -> int:
         guard.die_with_parent(signal.SIGTERM)  # it has its own way to end
         return _isolated(job)
     guard.die_with_parent(signal.SIGKILL)
-    if job.code and job.isolation == "":
+    if job.code and job.isolation not in ("trusted", "own machine"):
         return _failed(Path(job.scratch), NOT_ISOLATED[""])
     return make(job)
 
@@ -89,7 +106,7 @@ def make(
     scratch = Path(job.scratch)
     os.chdir(scratch)
     try:
-        machine.settle(job.resources, taken=taken)
+        machine.settle(job.devices, job.count, taken=taken)
         more = handed() if handed else _own(job)
         _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *more)
         # What has not imported JAX does not depend on what JAX finds here.
@@ -119,22 +136,23 @@ def _own(job: Job) -> tuple[Any, ...]:
 def _asking(job: Job) -> int:
     """Have models scored here whose code runs in children that reach nothing."""
     from runner.asking import Asker  # needs NumPy
+    from runner.record import Resources
 
-    if KINDS[job.resources.kind].platform != "cpu":
+    if KINDS[job.devices].platform != "cpu":
         # Whoever asks and whoever answers share its memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    asker = Asker(job.own, Path(job.code), Path(job.scratch), job.resources, job.limits)
-    code, receipt = make(job, handed=lambda: ({}, asker.talk)), Path(job.scratch, RECEIPT)
-    if code == 0 and job.receipt:
-        said = receipts(receipt) | {"isolation": asker.held[: machine.MOST_WORDS]}
-        receipt.write_bytes(to_json(said))
+    scratch, resources = Path(job.scratch), Resources(kind=job.devices, count=job.count)
+    asker = Asker(job.own, Path(job.code), scratch, resources, job.limits)
+    code = make(job, handed=lambda: ({}, asker.talk))
+    (scratch / HELD).write_text(asker.held[: machine.MOST_WORDS])
     return code
 
 
 def _isolated(job: Job) -> int:
     """Have the step made where it reaches nothing but what it is given."""
     scratch = Path(job.scratch)
-    machine.take(job.resources)  # here, since its own network has all names to give away again
+    # Here, since its own network has all names to give away again.
+    machine.take(job.devices, job.count)
     box = box_of(job)
     for here, _ in box.writes:
         here.mkdir(parents=True, exist_ok=True)
@@ -151,7 +169,7 @@ def _made_in(box: isolate.Box, job: Job, scratch: Path) -> int:
             box,
             ["runner.step_child"],
             job.limits,
-            given=job.canonical(),
+            given=job.written(),
             keep=partial(os.write, sys.stdout.fileno()),  # its log
         )
     except isolate.CannotIsolate as error:
@@ -161,12 +179,12 @@ def _made_in(box: isolate.Box, job: Job, scratch: Path) -> int:
     if ended.code or ended.why:
         return _failed(scratch, _reason(scratch / BOX / WHY, ended))
     try:
-        said = receipts(scratch / BOX / RECEIPT)
-    except reports.Refused as error:
+        receipt = regular.read(scratch / BOX / RECEIPT, regular.MOST_BYTES)
+    except regular.Refused as error:
         return _failed(scratch, str(error))
-    if job.receipt:
-        said |= {"isolation": ended.held[: machine.MOST_WORDS]}
-    (scratch / RECEIPT).write_bytes(to_json(said))
+    (scratch / HELD).write_text(ended.held[: machine.MOST_WORDS])
+    if receipt is not None:
+        (scratch / RECEIPT).write_bytes(receipt)  # its word, as it is
     return 0
 
 
@@ -177,7 +195,7 @@ def box_of(job: Job) -> isolate.Box:
     reads = [Path(job.code)] if job.code else []
     for given in job.inputs.values():
         reads += map(Path, given.values() if isinstance(given, dict) else [given])
-    earlier = [x / name for x in out.parent.glob("*.scratch") if x != scratch for name in SHARED]
+    earlier = [x / name for x in others(out) for name in SHARED]
     return isolate.Box(
         reads=(*reads, *(x for x in earlier if x.is_dir() and not x.is_symlink())),
         writes=(
@@ -186,33 +204,8 @@ def box_of(job: Job) -> isolate.Box:
             *((scratch / name, scratch / name) for name in SHARED),
         ),
         folder=scratch,
-        accelerator=KINDS[job.resources.kind].platform != "cpu",
+        accelerator=KINDS[job.devices].platform != "cpu",
     )
-
-
-def not_isolated(job: Job) -> dict[str, str]:
-    """What a receipt says of a step that ran code of the experiment's own outside of a box: whoever
-    has waited for the step says it, and not the step."""
-    if not job.code or job.isolation in ("", "bubblewrap"):
-        return {}
-    return {"isolation": NOT_ISOLATED[job.isolation]}
-
-
-def receipts(path: Path) -> dict[str, str]:
-    """What a step said that its figures rest on. Raises reports.Refused."""
-    found = reports.read_report(path, reports.ReceiptReport)
-    if found is None:
-        raise reports.Refused("its process ended before the step did")
-    return dict(found.root)
-
-
-def why(path: Path) -> str:
-    """Why a step failed, as it said itself; empty if it said nothing that can be read."""
-    try:
-        words = reports.read_regular(path, MOST_WHY) or b""
-    except reports.Refused:
-        return ""
-    return " ".join(words.decode(errors="replace").split())
 
 
 def _reason(path: Path, ended: isolate.Ended) -> str:
@@ -223,11 +216,13 @@ def _reason(path: Path, ended: isolate.Ended) -> str:
         words = "; the system does so where memory is out" if name == "SIGKILL" else ""
         return f"its process was ended by {name}{words}"
     # Where bubblewrap itself ended with a word, that word is in the log, and nobody reads that.
-    return why(path) or isolate.probe() or f"its process ended with {ended.code}"
+    return (
+        regular.words(path, MOST_WHY) or isolate.probe() or f"its process ended with {ended.code}"
+    )
 
 
 def _failed(scratch: Path, words: str) -> int:
-    """As far as `why` reads it, and in UTF-8: a word that is lost helps nobody."""
+    """As far as it is read, and in UTF-8: a word that is lost helps nobody."""
     (scratch / WHY).write_bytes(words.encode(errors="replace")[:MOST_WHY])
     return 1
 
@@ -260,4 +255,4 @@ def _paths(inputs: dict[str, str | dict[str, str]]) -> dict[str, Path | dict[str
 
 if __name__ == "__main__":  # inside of an isolated child
     given = sys.stdin.buffer.read()
-    sys.exit(make(Job.model_validate_json(given), taken=True))
+    sys.exit(make(Job.read(given), taken=True))

@@ -2,31 +2,35 @@
 over. Starting Python and importing take longer than many a step does, so a server does both once,
 for all steps that a worker of Ray's makes one after another: `python -m runner.step_server` reads
 a Job a line, forks for each, and answers with the fork's exit code. It runs no step itself and
-imports neither NumPy nor JAX nor anybody's modules, so that each fork begins as a new process would
-and no step sees what another one did. Where a file that it has imported is edited, it starts anew.
+imports the standard library alone, so that a fork is cheap and begins as a new process would, and
+no step sees what another one did. While one step computes, the fork for the next one is made, and
+waits. Where a file that the server has imported is edited, it starts anew.
 
-As it makes one step at a time, whatever has descended from it is that step's: it adopts orphans,
-and leaves nobody alive once the step is over, however that ended, nor when whoever asks is gone.
+As it makes one step at a time, whatever has descended from it is that step's, but for the fork that
+waits: it adopts orphans, and leaves nobody alive once the step is over, however that ended, nor
+when whoever asks is gone.
 """
 
 import contextlib
 import gc
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from runner import closure, guard, machine, step_child
+from runner.scratch import LOG
 from runner.step_child import Job
 
 LAB = Path(__file__).parents[1]  # where the lab's packages lie
-LOG = "log.txt"  # in a step's scratch folder: what it prints
 OUTDATED = b"outdated\n"
 MAY_TAKE = 15.0  # seconds for an isolated step to end that was told to: its box gives it five
 
@@ -53,7 +57,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "runner.step_server"],
+            [sys.executable, "-m", "runner.step_server", json.dumps(machine.surroundings())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=LAB,
@@ -65,10 +69,10 @@ class _Server:
     def ask(self, job: Job) -> _Question:
         """Hand a step in. One thread at a time."""
         assert self.process.stdin
-        question = _Question()
+        question, line = _Question(), job.written()
         self._waiting.append(question)
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(job.canonical())
+            self.process.stdin.write(line)
             self.process.stdin.flush()
         return question
 
@@ -112,8 +116,8 @@ class StepServer:
                 raise ServerGone(code)
 
 
-def serve() -> None:
-    """Make steps until nobody asks any more."""
+def serve(surroundings: str) -> None:
+    """Make steps until nobody asks any more. `surroundings`: as `machine` has found them."""
     job: Job | None = None
 
     def gone(*_: object) -> None:
@@ -122,22 +126,24 @@ def serve() -> None:
     guard.adopt_orphans()
     signal.signal(signal.SIGTERM, gone)
     guard.die_with_parent(signal.SIGTERM)
-    machine.look_around()
-    files = _imported()
+    machine.believe(json.loads(surroundings))
+    files = [*_imported(), *map(str, machine.figures_code())]
     begun_with = _written(files)
     gc.freeze()  # collecting would write to all of the memory that forks share
+    waiting = _ahead()
     while line := sys.stdin.buffer.readline():
         if _written(files) != begun_with:
             sys.stdout.buffer.write(OUTDATED)
-            return
-        job = Job.model_validate_json(line)
-        if not (fork := os.fork()):
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _make(job)
+            break
+        job = Job.read(line)
+        fork = _handed(line, waiting)
+        waiting = _ahead()
         _, status = os.waitpid(fork, 0)
-        guard.end_descendants(signal.SIGKILL)
+        guard.end_descendants(signal.SIGKILL, but=waiting.process if waiting else 0)
         _bury()
         print(os.waitstatus_to_exitcode(status), flush=True)
+    guard.end_descendants(signal.SIGKILL)
+    _bury()
 
 
 def _bury() -> None:
@@ -145,6 +151,58 @@ def _bury() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+class _Fork(NamedTuple):
+    """One that waits for a step to make."""
+
+    process: int
+    tell: int  # an open file: which step
+
+
+def _ahead() -> _Fork | None:
+    """One for the next step; none where the machine has no room for it now."""
+    try:
+        return _fork()
+    except OSError:
+        return None
+
+
+def _fork() -> _Fork:
+    server, (told, tell) = os.getpid(), os.pipe()
+    try:
+        process = os.fork()
+    except OSError:
+        os.close(told)
+        os.close(tell)
+        raise
+    if process:
+        os.close(told)
+        return _Fork(process, tell)
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        guard.die_with_parent(signal.SIGKILL, server)
+        os.close(tell)
+        with os.fdopen(told, "rb") as file:
+            line = file.readline()
+        if line.endswith(b"\n"):  # or nobody asks any more
+            _make(Job.read(line))
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _handed(line: bytes, waiting: _Fork | None) -> int:
+    """The process that makes the step: the one that waits or, if there is none or the last step has
+    ended it, another one."""
+    fork = waiting or _fork()
+    try:
+        with os.fdopen(fork.tell, "wb") as file:
+            file.write(line)
+    except BrokenPipeError:
+        return _handed(line, None)
+    return fork.process
 
 
 def _end(*, patiently: bool) -> None:
@@ -190,4 +248,4 @@ def _make(job: Job) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

@@ -23,10 +23,8 @@ from runner.files import ELSEWHERE, Disk, Files, Split, in_words
 from runner.files import BadName as BadName
 from runner.files import Entry as Entry
 from runner.files import NoStore as NoStore
-from runner.files import NotRegular as NotRegular
 from runner.files import StoreError as StoreError
 from runner.files import StoreFault as StoreFault
-from runner.files import open_regular as open_regular
 
 MOST_SEEN = 64 << 20  # bytes of what was read that are kept in memory
 AT_ONCE = 8  # files that are copied or removed at the same time

@@ -127,12 +127,9 @@ def _attempt(store: Store, folder: Path | Remote, written: bytes) -> int:
             raise Refusal(f"spec.json is of {spec.folder} and lies in {folder.name}")
         if spec.plan.steps:
             _steps(store, spec)
-        elif spec.kind == "train":
-            machine.settle(spec.plan.resources)
-            _train(store, spec, out)
         else:
-            machine.settle(spec.plan.resources)
-            _evaluate(store, spec, out)
+            machine.settle(spec.plan.resources.kind, spec.plan.resources.count)
+            (_train if spec.kind == "train" else _evaluate)(store, spec, out)
         receipt = {} if spec.plan.steps else machine.receipt()  # each step has its own
         done = AttemptReport(nonce=nonce, receipt=receipt)
     except ToldToEnd:  # the attempt is lost, and the next one goes on from here

@@ -57,7 +57,7 @@ def answer(task: Task) -> None:
     log = os.open(Path(task.box, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    machine.settle(task.resources, taken=True)
+    machine.settle(task.resources.kind, task.resources.count, taken=True)
     sys.path.insert(0, task.code)
 
     import jax

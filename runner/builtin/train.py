@@ -16,6 +16,7 @@ from engine.heap import keep_heap
 from engine.sampling import Batches
 from engine.train import Diverged
 from engine.train import train as steps_of
+from runner import scratch
 from runner.builtin import own
 from runner.builtin.mixtures import sampler as sampler_of
 from runner.builtin.own_model import OWN, Functions
@@ -40,8 +41,8 @@ def train(
     sampler: Batches = parts.batches or sampler_of(
         recipe, config["seed"], decoder.config.seq_len, inputs
     )
-    mine = scratch(out)
-    earlier = [x / "checkpoints" for x in sorted(out.parent.glob("*.scratch")) if x != mine]
+    mine = scratch.of(out)
+    earlier = [x / "checkpoints" for x in scratch.others(out)]
     last = [x for x in earlier if latest(x) == recipe.num_train_steps]
     curve: dict[int, float | None] = {}
     steps = steps_of(
@@ -80,11 +81,6 @@ def train(
         (out / OWN).write_text(json.dumps({"model": name}) + "\n")
     lines = (json.dumps({"step": step, "loss": curve[step]}) + "\n" for step in sorted(curve))
     (out / "curve.jsonl").write_text("".join(lines))
-
-
-def scratch(out: Path) -> Path:
-    """Where a maker keeps what is not part of its output."""
-    return out.with_name(out.name + ".scratch")
 
 
 def _note(folder: Path, step: int, loss: float | None) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from engine.tokenize import read_text
-from runner import execute, graph, isolate, measured, planning, provenance, record
-from runner.analysis import entered, tracks
-from runner.analysis.tracks import Ranked, Track
+from runner import execute, graph, isolate, measured, planning, provenance, record, tracks
+from runner.analysis import entered, ranking
+from runner.analysis.ranking import Ranked
 from runner.isolate import Limits
 from runner.makers import MakingFailed
 from runner.store import Store
+from runner.tracks import Track
 from tests import synthetic
 from tests.cheats import model as cheats
 
@@ -75,7 +76,7 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
     result = record.Result(
         at=execution.at, state="done", entered=measured.runs(store, execution, ends, 0.0)
     )
-    ranked = tracks.rank(track, entered.rows(execution, result))
+    ranked = ranking.rank(track, entered.rows(execution, result))
     return {one.row.title.rpartition(": ")[2]: one for one in ranked}
 
 

@@ -299,7 +299,7 @@ VANISHING = """
 import sys
 from runner import gcs, machine, worker
 
-def settle(_):
+def settle(*_):
     print("ready", flush=True)
     sys.stdin.readline()
     raise RuntimeError("no device")

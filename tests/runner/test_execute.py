@@ -9,6 +9,7 @@ import pytest
 from runner import execute, graph, isolate, makers, planning, provenance
 from runner.record import Plan
 from runner.store import Store
+from tests import synthetic
 
 DECLARED = """\
 title: Two arms on a small text
@@ -129,6 +130,26 @@ def test_own_code_that_fails_is_said_and_leaves_no_output(tmp_path: Path) -> Non
     stands = provenance.standing(store, plan.steps, {})["a"]
     assert stands.state == "failed before"
     assert "no such word" in stands.why
+
+
+LOUD = """
+def fails(config, inputs, out):
+    print("so far")
+    raise ValueError("shapes [batch] and \\x1b[31m differ")
+"""
+
+
+def test_what_a_failing_step_printed_is_found_and_its_words_control_no_screen(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "store")
+    plan = planned(tmp_path, store, f"{HEAD}steps: {{a: {{do: own:fails}}}}", own=LOUD)
+    execution = synthetic.execution(plan)
+    with pytest.raises(makers.MakingFailed) as failed:
+        made(store, plan, execution.id)
+    assert r"shapes [batch] and \x1b[31m differ" in str(failed.value)
+    (log,) = provenance.logs(store, execution).values()
+    assert Path(log).read_text().startswith("so far\nTraceback")
 
 
 def test_the_code_that_was_planned_runs_and_not_what_lies_there_now(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def test_a_lab_extends_the_table_by_a_file(tmp_path: Path) -> None:
     [
         ("h100: {prise: 2.1}", "`h100.prise`: Unexpected keyword argument"),
         ("a100: {description: NVIDIA A100, platform: gpu}", "`a100.peak_flops`: Field required"),
+        ("h100: {peak_flops: 0}", "peak_flops is to be above 0"),
         ("h100: {price: much}", "`h100.price`: Input should be a valid number"),
         ("h100: 2", "`h100`: Input should be a valid dictionary"),
         ("- h100", "Input should be a valid dictionary"),

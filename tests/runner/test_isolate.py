@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from runner import (
     children,
     execute,
     graph,
+    hardware,
     isolate,
     lock,
     planning,
+    regular,
     reports,
     spec,
     step_child,
@@ -28,7 +31,7 @@ from runner.builtin import shards
 from runner.complaints import BadExperiment
 from runner.isolate import Limits
 from runner.makers import Made, MakingFailed
-from runner.step_server import LOG
+from runner.scratch import BOX, LOG, RECEIPT, SHARED, WHY
 from runner.store import Store
 
 TRAPS = Path(__file__).parents[1] / "traps"
@@ -37,7 +40,7 @@ SMALL = Limits(
     memory=256 << 20, tasks=100, file=16 << 20, written=64 << 20, seconds=30, printed=1 << 20
 )
 
-SHORT = SMALL.model_copy(update={"seconds": 4})
+SHORT = replace(SMALL, seconds=4)
 
 MANY_SHARDS = """
 def step(config, inputs, out):
@@ -197,6 +200,18 @@ def test_who_reads_what_own_code_made_is_isolated_as_that_was(
     assert (made.folder / "train" / "manifest.json").is_file()
 
 
+def test_a_box_shows_which_kinds_of_device_the_lab_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "hardware.yaml"
+    monkeypatch.setattr(hardware, "FILE", file)
+    monkeypatch.setattr(isolate, "_code", isolate._code.__wrapped__)
+    assert str(file) not in isolate.command(isolate.Box(), ["module"])
+    file.write_text("h100: {price: 2.1}")
+    words = isolate.command(isolate.Box(), ["module"])
+    assert words[words.index(str(file)) - 1] == "--ro-bind"
+
+
 def test_cores_are_held_outside_where_others_see_it(tmp_path: Path, store: Store) -> None:
     receipt = sprung(store, tmp_path, "imports")[0].manifest.receipt
     assert len(receipt["affinity"].split(",")) == int(receipt["threads"])
@@ -214,7 +229,7 @@ def test_links_in_the_output_and_for_the_log_lead_nobody_astray(
     with pytest.raises(MakingFailed, match=words):
         sprung(store, tmp_path, "links", wanted=secrets(tmp_path), where=where)
     left = scratch(store)
-    for name in (LOG, step_child.WHY, step_child.RECEIPT, *step_child.SHARED):
+    for name in (LOG, WHY, RECEIPT, *SHARED):
         assert not (left / name).is_symlink(), name
     assert (tmp_path / "secrets/key.pem").read_text() == CANARY
 
@@ -239,7 +254,7 @@ def test_what_it_writes_where_nobody_looks_is_counted(
 
 def test_what_it_leaves_beside_its_output_goes_with_its_box(store: Store, tmp_path: Path) -> None:
     _, left = sprung(store, tmp_path, "lies")
-    assert not (left / step_child.BOX).exists()
+    assert not (left / BOX).exists()
 
 
 def test_what_it_is_given_cannot_be_written_to(store: Store, tmp_path: Path) -> None:
@@ -280,7 +295,7 @@ def test_a_receipt_is_believed_in_its_form_only(
     if said is not None:
         (tmp_path / "receipt.json").write_text(said)
     with pytest.raises(reports.Refused, match=words):
-        step_child.receipts(tmp_path / "receipt.json")
+        children.receipts(tmp_path / "receipt.json")
 
 
 def test_what_isolated_it_is_the_labs_own_word(store: Store, tmp_path: Path) -> None:
@@ -428,10 +443,10 @@ def test_where_bubblewrap_ends_without_a_word_it_is_asked_why(
 
 def test_a_reason_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     (tmp_path / "why.txt").write_text("x " * 10)
-    assert step_child.why(tmp_path / "why.txt") == ("x " * 10).strip()
+    assert regular.words(tmp_path / "why.txt", 50) == ("x " * 10).strip()
     os.mkfifo(tmp_path / "pipe")
-    assert step_child.why(tmp_path / "pipe") == ""
+    assert regular.words(tmp_path / "pipe", 50) == ""
     (tmp_path / "link").symlink_to(tmp_path / "why.txt")
-    assert step_child.why(tmp_path / "link") == ""
+    assert regular.words(tmp_path / "link", 50) == ""
     with pytest.raises(reports.Refused):
-        step_child.receipts(tmp_path / "pipe")
+        children.receipts(tmp_path / "pipe")

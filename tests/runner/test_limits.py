@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 
 from runner import cgroups, consumption, guard, isolate, step_child
 from runner.isolate import Box
-from runner.record import Resources
 
 pytestmark = pytest.mark.skipif(
     bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
@@ -99,7 +99,7 @@ def test_nothing_is_left_where_no_signal_tells_it_of_its_parents_end(
     box = Box(
         writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
     )
-    limits = isolate.USUAL.model_copy(update={"seconds": 2})
+    limits = replace(isolate.USUAL, seconds=2)
     begun: list[int] = []
 
     def look(process: int, *asked: Any) -> str:
@@ -125,7 +125,7 @@ STEPS = """
 import sys
 from runner.step_child import Job
 from runner.step_server import StepServer
-StepServer().make(Job.model_validate_json(sys.argv[1]))
+StepServer().make(Job.read(sys.argv[1].encode()))
 """
 LAST_WORDS = """
 import signal, sys, time
@@ -150,10 +150,10 @@ def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: 
         out=str(tmp_path / "out"),
         scratch=str(tmp_path / "out.scratch"),
         code=str(tmp_path / "code"),
-        resources=Resources(kind="cpu"),
+        devices="cpu",
         isolation="bubblewrap",
     )
-    with subprocess.Popen([sys.executable, "-c", STEPS, job.canonical().decode()]) as worker:
+    with subprocess.Popen([sys.executable, "-c", STEPS, job.written().decode()]) as worker:
         wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
         family = guard.descendants(worker.pid)
         worker.kill()
@@ -183,10 +183,10 @@ def test_of_trusted_code_nobody_is_left_either(tmp_path: Path, lasts: int) -> No
         out=str(tmp_path / "out"),
         scratch=str(tmp_path / "out.scratch"),
         code=str(tmp_path / "code"),
-        resources=Resources(kind="cpu"),
+        devices="cpu",
         isolation="trusted",
     )
-    with subprocess.Popen([sys.executable, "-c", STEPS, job.canonical().decode()]) as worker:
+    with subprocess.Popen([sys.executable, "-c", STEPS, job.written().decode()]) as worker:
         wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
         family = guard.descendants(worker.pid)
         if lasts:
@@ -211,7 +211,7 @@ def test_a_file_is_no_larger_than_the_kernel_lets_it_be(tmp_path: Path) -> None:
     box = Box(
         writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
     )
-    limits = isolate.USUAL.model_copy(update={"file": 1 << 20})
+    limits = replace(isolate.USUAL, file=1 << 20)
     assert isolate.run(box, ["big"], limits, keep=len).code
     assert (tmp_path / "x").stat().st_size <= 1 << 20
 
@@ -236,7 +236,7 @@ def run(tmp_path: Path, script: str, **limits: Any) -> isolate.Ended:
     box = Box(
         writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
     )
-    return isolate.run(box, ["trap"], isolate.USUAL.model_copy(update=limits), keep=len)
+    return isolate.run(box, ["trap"], replace(isolate.USUAL, **limits), keep=len)
 
 
 def test_memory_that_is_a_file_is_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 import ray
 from ray import exceptions
 
-from runner import execute, guard, makers, provenance, worker
+from runner import children, execute, guard, makers, provenance, worker
 from runner.makers import End, Start
 from runner.record import Plan
 from runner.reports import PREEMPTED, AttemptSpec
@@ -222,8 +222,9 @@ def test_training_that_is_killed_goes_on_from_its_checkpoint_to_the_same_bytes(
         while not list(at.glob("1-*.scratch/checkpoints/8")):
             assert time.monotonic() < until
             time.sleep(0.005)
-        *_, fork = guard.descendants(os.getpid())  # of the server
-        os.kill(fork, signal.SIGKILL)
+        server = children._server.start().process.pid
+        for fork in guard.children(server):  # the one that trains, and the one that waits
+            os.kill(fork, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -17,7 +17,7 @@ import json, os
 from runner import machine
 from tests import synthetic
 
-machine.settle(synthetic.plan().resources)
+machine.settle("cpu", 1)
 print(json.dumps([machine.receipt(), sorted(os.sched_getaffinity(0))]))
 """
 

@@ -191,10 +191,8 @@ execute.make(store, "train", plan.steps, code, sys.argv[2], stale_after=4.0)
 def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_bytes(
     bucket: Store, fake: fake_gcs.FakeGcs, tmp_path: Path
 ) -> None:
-    disk, steps = (
-        Store(tmp_path / "store"),
-        GRAPH.replace("num_train_steps: 8", "num_train_steps: 40"),
-    )
+    disk = Store(tmp_path / "store")
+    steps = GRAPH.replace("num_train_steps: 8", "num_train_steps: 200")
     undisturbed = made(disk, planned(tmp_path, disk, steps), "train")["train"]
     plan = planned(tmp_path, bucket, steps)
     made(bucket, plan, "tokens")
@@ -207,7 +205,7 @@ def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_byte
 
     first = start("first")
     deadline = time.monotonic() + 120
-    while not any(name.endswith("checkpoints/8/committed.json") for name in fake.buckets["jobs"]):
+    while not any(name.endswith("/committed.json") for name in fake.buckets["jobs"]):
         assert time.monotonic() < deadline
         assert first.poll() is None
         time.sleep(0.01)
@@ -220,7 +218,7 @@ def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_byte
     assert found.manifest.generation == 2
     assert found.manifest.files == undisturbed.manifest.files
     [curve] = (tmp_path / "second").glob("*/steps/*/*/2-*.scratch/curve/losses.jsonl")
-    assert int(curve.read_text()[1:].partition(",")[0]) > 8, "where the first one's was saved"
+    assert int(curve.read_text()[1:].partition(",")[0]) > 4, "where the first one's was saved"
 
 
 def test_a_step_over_several_processes_is_refused_in_a_bucket_in_words(

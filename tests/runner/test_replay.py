@@ -120,7 +120,7 @@ def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
         (tmp_path / place).rmdir()
         (tmp_path / place).symlink_to(tmp_path / "secret")
     monkeypatch.setattr(isolate, "run", run)
-    monkeypatch.setattr("runner.machine.take", lambda _: None)
+    monkeypatch.setattr("runner.machine.take", lambda *_: None)
     stretch = replay.Stretch(
         config={},
         inputs={},

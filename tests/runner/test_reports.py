@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import reports
+from runner import regular, reports
 from runner.reports import AttemptReport, Refused, RunReport, StepMetrics, read_report
 from runner.store import to_json
 
@@ -260,8 +260,8 @@ def test_no_more_metrics_are_read_than_a_run_can_have_to_say(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path] = []
-    real = reports.open_regular
-    monkeypatch.setattr(reports, "open_regular", lambda path: opened.append(path) or real(path))
+    real = regular.open_regular
+    monkeypatch.setattr(regular, "open_regular", lambda path: opened.append(path) or real(path))
 
     def read_16() -> tuple[int, list[str]]:
         opened.clear()

@@ -4,6 +4,7 @@ made is the same."""
 import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from runner.builtin import shards
 from runner.builtin.texts import read_split
 from runner.builtins import BUILT_IN
 from runner.children import Child, Mapper, Outcome
-from runner.record import Resources
+from runner.scratch import RECEIPT
 from runner.step_child import Job
 from runner.store import Store
 from tests.runner.test_execute import HEAD, planned
@@ -98,7 +99,7 @@ def a_job(do: str, text: Path, number: int = 1, step: str = "step") -> Job:
         out=str(out),
         scratch=str(scratch),
         code=str(text.parent),
-        resources=Resources(kind="cpu"),
+        devices="cpu",
     )
 
 
@@ -112,7 +113,7 @@ def here(monkeypatch: pytest.MonkeyPatch, text: Path) -> Child:
         handed = (own,) if own else ()
         inputs = step_child._paths(job.inputs)
         step_child._imported(job.function)(job.config, inputs, Path(job.out), *handed)
-        (Path(job.scratch) / step_child.RECEIPT).write_text("{}")
+        (Path(job.scratch) / RECEIPT).write_text("{}")
         return Outcome("made")
 
     return do
@@ -143,9 +144,9 @@ def test_a_tokenizer_that_another_text_has_taught_is_used_for_every_shard(
     given = CONFIGS["tokenize"] | {"tokenizer": "given", "vocab_size": None}
     inputs = {"text": str(text), "tokenizer": taught.out}
     job, at_once = a_job("tokenize", text), a_job("tokenize", text, step="at once")
-    job = job.model_copy(update={"config": given, "inputs": inputs})
+    job = replace(job, config=given, inputs=inputs)
     children.make("tokenize", job, here, map, map)
-    here(at_once.model_copy(update={"config": given, "inputs": inputs}))
+    here(replace(at_once, config=given, inputs=inputs))
     assert digest(job) == digest(at_once) == digest(taught)
 
 
@@ -191,7 +192,7 @@ def test_what_a_lost_maker_had_finished_is_not_made_again_unless_it_is_damaged(
 
 def test_a_split_of_which_nothing_passes_is_refused(text: Path, here: Child) -> None:
     job = a_job("filter", text)
-    job = job.model_copy(update={"config": CONFIGS["filter"] | {"matching": "train"}})
+    job = replace(job, config=CONFIGS["filter"] | {"matching": "train"})
     with pytest.raises(Exception, match="no document of the validation split passes"):
         children.make("filter", job, here, map, map)
 

@@ -1,15 +1,23 @@
 """Steps share a server and nothing else."""
 
+import errno
+import math
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runner.record import Resources
-from runner.step_child import WHY, Job
+from runner import step_server
+from runner.scratch import WHY
+from runner.step_child import NOT_ISOLATED, Job
 from runner.step_server import LOG, ServerGone, StepServer
 
 OWN = """
@@ -46,9 +54,29 @@ def leave_the_dead(config, inputs, out):
     dead = subprocess.Popen(["true"])
     os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
 
+def end_who_waits(config, inputs, out):
+    while len(family := children(os.getppid())) < 2:
+        time.sleep(0.01)
+    (out / "waited.txt").write_text(" ".join(family))
+    for process in map(int, family):
+        if process != os.getpid():
+            os.kill(process, signal.SIGKILL)
+
+def children(of):
+    return open(f"/proc/{of}/task/{of}/children").read().split()
+
 def end_server(config, inputs, out):
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)
+"""
+
+
+IMPORTED = """
+import sys
+from pathlib import Path
+Path.is_file = lambda _: False  # a lab's hardware.yaml takes more to read
+import runner.step_server
+print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
@@ -74,7 +102,7 @@ def job(folder: Path, function: str, n: int = 0) -> Job:
         out=str(out),
         scratch=str(scratch),
         code=str(folder),
-        resources=Resources(kind="cpu"),
+        devices="cpu",
         isolation="own machine",
     )
 
@@ -111,9 +139,68 @@ def test_whom_a_killed_step_has_started_is_gone_before_the_next_one_begins(
 
 def test_nobody_is_left_unburied(server: StepServer, tmp_path: Path) -> None:
     assert server.make(job(tmp_path, "leave_the_dead", 1)) == 0
+    assert len(waiting(server)) == 1
+
+
+def waiting(server: StepServer) -> list[int]:
+    """The processes that wait for the next step to make."""
     assert server._server
     here = server._server.process.pid
-    assert not Path(f"/proc/{here}/task/{here}/children").read_text()
+    return [int(x) for x in Path(f"/proc/{here}/task/{here}/children").read_text().split()]
+
+
+def test_whoever_ends_the_fork_that_waits_changes_nothing_for_the_next_step(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(job(tmp_path, "end_who_waits", 1)) == 0
+    assert len((tmp_path / "1/waited.txt").read_text().split()) == 2
+    assert server.make(job(tmp_path, "remember", 2)) == 0
+    assert len(waiting(server)) == 1
+
+
+def test_the_fork_that_waits_ends_with_its_server(server: StepServer, tmp_path: Path) -> None:
+    assert server.make(job(tmp_path, "remember", 1)) == 0
+    (left,) = waiting(server)
+    assert server._server
+    server._server.process.kill()
+    until = time.monotonic() + 30
+    while Path(f"/proc/{left}").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_server_imports_the_standard_library_alone() -> None:
+    """So that a fork is cheap, and a step is there at once."""
+    said = subprocess.run([sys.executable, "-c", IMPORTED], check=True, capture_output=True).stdout
+    others = set(said.decode().split()) - sys.stdlib_module_names
+    assert {name for name in others if not name.startswith(("_", "sitecustomize"))} == {"runner"}
+
+
+def test_where_nobody_can_wait_for_the_next_step_the_one_that_is_made_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(os, "fork", none)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert step_server._ahead() is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_own_code_runs_for_no_word_that_does_not_say_how_it_is_kept_apart(
+    server: StepServer, tmp_path: Path
+) -> None:
+    unknown: Any = "Bubblewrap"
+    assert server.make(replace(job(tmp_path, "remember"), isolation=unknown)) == 1
+    assert (tmp_path / "0.scratch" / WHY).read_text() == NOT_ISOLATED[""]
+    assert not list((tmp_path / "0").iterdir())
+
+
+def test_what_cannot_be_written_down_is_asked_of_nobody(server: StepServer, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Out of range"):
+        server.make(replace(job(tmp_path, "remember", 1), config={"n": math.nan}))
+    assert server.make(job(tmp_path, "remember", 2)) == 0
 
 
 def test_a_step_that_fails_leaves_its_reason(server: StepServer, tmp_path: Path) -> None:

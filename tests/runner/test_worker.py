@@ -275,7 +275,7 @@ import os, signal, sys, time
 from pathlib import Path
 from runner import machine, worker
 
-def settle(_):
+def settle(*_):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 
