@@ -64,12 +64,15 @@ def a_lab(home: Path, ray: RayAddress) -> Iterator[tuple[Sandbox, Path, int]]:
                 "PATH": os.environ["PATH"],
                 "REGATTA_WEBHOOK_SECRET": SECRET,
                 "REGATTA_GITHUB_TOKEN": "installation-token",
+                "REGATTA_BOT": "regatta-lab[bot]",  # whom the sandbox takes the token for
             },
             cwd=ROOT,
             stderr=(home / "bot.log").open("wb"),
         )
         try:
-            wait_for("the bot is ready", lambda: _asks(port, "/readyz") == 200)
+            wait_for("the bot is ready", lambda: _asks(port, "/readyz") == 200 or _ended(bot))
+            if _ended(bot):
+                raise SystemExit((home / "bot.log").read_text())
             yield sandbox, home / "store", port
         finally:
             bot.terminate()
@@ -252,6 +255,10 @@ def wait_for(what: str, look: Callable[[], Any], every: float = 0.1) -> Any:
 
 def _said(sandbox: Sandbox, number: int, words: str) -> bool:
     return any(words in comment.body for comment in list(sandbox.issue(number).comments))
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> bool:
+    return process.poll() is not None
 
 
 def _asks(port: int, path: str) -> int:

@@ -7,8 +7,9 @@ import pytest
 
 from engine.data import TokenStore
 from runner import execute, planning
+from runner.launch import RayAddress
+from tests.bench import bot, steps, tokenizing
 from tests.bench import planning as planning_bench
-from tests.bench import steps, tokenizing
 
 
 @pytest.mark.parametrize("name", planning_bench.GRAPHS)
@@ -52,3 +53,12 @@ def test_the_documents_are_tokenized_as_by_the_library(tmp_path: Path) -> None:
     for document in tokenizing.documents(text, 40_000):
         wanted += [*library.encode(document, add_special_tokens=False).ids, 0]
     assert found.tolist() == wanted
+
+
+def test_the_bot_answers_the_deliveries_that_it_is_measured_by(tmp_path: Path) -> None:
+    """Without a Ray, which no delivery needs."""
+    (tmp_path / "token").write_text("none")
+    nowhere = RayAddress("http://127.0.0.1:9", tmp_path / "token")
+    with bot.a_lab(tmp_path, nowhere) as (sandbox, _, port):
+        found = bot.deliveries(sandbox, port, hurried=8, paced=2)
+    assert found["hurried"]["count"] == 8
