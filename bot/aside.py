@@ -46,9 +46,12 @@ class Tries:
 
     def ended_by(self, id: ThreadId, deliveries: Sequence[Unheard]) -> list[Unheard]:
         """The deliveries that have ended the process by themselves too often."""
-        tries = Counter(tuple(tried) for tried in self._left(id).values() if len(tried) == 2)
-        often = {tried[1] for tried, times in tries.items() if times >= MOST_ENDS}
-        return [one for one in deliveries if one.name in often]
+        left = [tried for tried in self._left(id).values() if len(tried) == 2]
+        if len(left) < MOST_ENDS:
+            return []
+        here = str(self._grown(id))  # none of these looks came further
+        tries = Counter(name for grown, name in left if grown == here)
+        return [one for one in deliveries if tries[one.name] >= MOST_ENDS]
 
     def turn(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
         """Which of the deliveries to look at: all, or one after some of them ended the process."""

@@ -92,6 +92,20 @@ def test_a_process_that_ends_for_other_reasons_sets_nothing_aside(lab: Lab) -> N
     assert lab.records("aside") == {}
 
 
+def test_a_look_that_came_further_before_the_process_ended_is_not_counted(lab: Lab) -> None:
+    ends = ["github.react.before", "github.react.before", "github.create_comment.after"]
+
+    def dies(point: str) -> None:
+        if ends and point == ends[0]:
+            raise faults.Ended(ends.pop(0))
+
+    with faults.hooked(dies):
+        lab.say("sam", 1, "/help")
+    assert ends == []
+    assert helped(lab) == 1
+    assert lab.records("aside") == lab.records("tries") == {}
+
+
 @pytest.mark.parametrize(
     ("error", "times"), [(RuntimeError, reconcile.MOST_FAILURES), (SystemExit, aside.MOST_ENDS)]
 )
