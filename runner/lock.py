@@ -9,9 +9,13 @@ with a variable `experiment`:
         resources={"kind": "cpu"},
         steps={"tokens": Step(do="tokenize", config={"source": "stdlib"})},
     )
+
+A lock names the code that it was made from by a digest, so that who reads it sees without running
+anything when that was edited since.
 """
 
 import contextlib
+import re
 import runpy
 import subprocess
 import sys
@@ -19,7 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from runner import isolate, yaml12
+from runner import closure, graph, isolate, yaml12
 from runner.complaints import BadExperiment, Problem
 from runner.spec import LOCK_NAME, PYTHON_NAME, Declaration
 
@@ -35,6 +39,24 @@ def compiled(folder: Path, *, isolated: bool = False) -> str:
     python = folder / PYTHON_NAME
     if not python.is_file():
         raise _bad(python, "there is no such file, and so nothing to compile")
+    try:
+        source = _source(folder)  # before it runs: what is edited meanwhile is seen afterwards
+    except closure.BadCode as error:
+        _declared(python, isolated)  # which says more, where it fails as well
+        raise _bad(python, str(error)) from error
+    return HEAD + source + _declared(python, isolated)
+
+
+def _source(folder: Path) -> str:
+    """The line that names the code which declares: `experiment.py` and what it imports in its
+    folder, without comments and docstrings. Raises closure.BadCode."""
+    code = closure.reach(Path(PYTHON_NAME).stem, folder, isolate.LAB)
+    own = {name: sha256 for name, sha256 in code.items() if not name.startswith("lab:")}
+    return f"# Its source: {graph.code_sha256(own)}\n"
+
+
+def _declared(python: Path, isolated: bool) -> str:
+    """What the file declares, from running it."""
     if isolated:
         return _isolated(python)
     command = [sys.executable, "-m", "runner.lock", str(python.resolve())]
@@ -69,11 +91,25 @@ def _isolated(python: Path) -> str:
 def check(folder: Path, *, isolated: bool = False) -> None:
     """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now, and
     isolate.CannotIsolate."""
-    locked = folder / LOCK_NAME
-    if not ((folder / PYTHON_NAME).is_file() and locked.is_file()):
+    python, locked = folder / PYTHON_NAME, folder / LOCK_NAME
+    if not (python.is_file() and locked.is_file()):
         return  # reading the declaration says what is missing
-    if locked.read_text() != compiled(folder, isolated=isolated):
+    said = re.sub(r"\A(#.*\n)*", "", locked.read_text(encoding="utf-8"))
+    if said != _declared(python, isolated):
         words = f"{PYTHON_NAME} says something else now; run `regatta compile {folder}` and look"
+        raise _bad(locked, words)
+
+
+def check_source(folder: Path, called: str) -> None:
+    """Raises BadExperiment where the lock in `folder`, which its author knows as `called`, was made
+    from another `experiment.py` than the one beside it. Nothing is run."""
+    locked = Path(called, LOCK_NAME)
+    try:
+        source = _source(folder)
+    except closure.BadCode as error:
+        raise _bad(locked, str(error).replace(str(folder), called)) from error
+    if source not in (folder / LOCK_NAME).read_text(encoding="utf-8"):
+        words = f"it was not made from {PYTHON_NAME} as that is now; run `regatta compile {called}`"
         raise _bad(locked, words)
 
 
@@ -82,14 +118,14 @@ def _bad(path: Path, words: str) -> BadExperiment:
 
 
 def main(python: Path) -> None:
-    """Run the file and print its lock."""
+    """Run the file and print what it declares."""
     sys.path.insert(0, str(python.parent))
     with contextlib.redirect_stdout(sys.stderr):
         declared = runpy.run_path(str(python)).get("experiment")
     if not isinstance(declared, Declaration):
         sys.exit("it has no variable `experiment` that is a runner.spec.Declaration")
     value = declared.model_dump(mode="json", exclude_unset=True, by_alias=True)
-    text = HEAD + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
     if yaml12.read(text).value != value:
         sys.exit("it has a text that YAML would read as a number; write it in another way")
     sys.stdout.write(text)

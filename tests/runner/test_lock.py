@@ -51,13 +51,50 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
     (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
     text = (folder / "experiment.py").read_text()
     (folder / "experiment.py").write_text(text.replace("8192", "4096"))
+    for command in ("plan", "run"):
+        asked = [command, str(folder), "--store", str(tmp_path / "store")]
+        answer = CliRunner().invoke(cli.app, asked)
+        words = f"it was not made from experiment.py as that is now; run `regatta compile {folder}`"
+        assert (answer.exit_code, words in answer.output) == (2, True)
+    (folder / "experiment.py").write_text(f"'What it is.'  # and why\n{text}")
+    planning.plan_folder(folder)
+    made = (folder / spec.LOCK_NAME).read_text().splitlines(keepends=True)
+    (folder / spec.LOCK_NAME).write_text("".join([made[0], *made[2:]]))
+    with pytest.raises(BadExperiment, match="run `regatta compile"):
+        planning.plan_folder(folder)
+    (folder / spec.FILE_NAME).write_text("")
+    with pytest.raises(BadExperiment, match="only one of them can declare"):
+        spec.load(folder)
+
+
+def test_what_an_imported_module_declares_makes_a_lock_old_and_what_steps_do_does_not(
+    folder: Path,
+) -> None:
+    (folder / "parts").mkdir()
+    (folder / "parts" / "sizes.py").write_text("BATCH = 8\n")
+    text = (folder / "experiment.py").read_text()
+    (folder / "experiment.py").write_text(f"from parts.sizes import BATCH\n{text}")
+    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    with (folder / "prepare.py").open("a") as module:
+        module.write("MORE = 1\n")
+    planning.plan_folder(folder)
+    (folder / "parts" / "sizes.py").write_text("BATCH = 16\n")
+    with pytest.raises(BadExperiment, match="not made from"):
+        planning.plan_folder(folder)
+
+
+def test_a_run_compiles_too_where_words_decide_what_is_declared(
+    folder: Path, tmp_path: Path
+) -> None:
+    text = (folder / "experiment.py").read_text() + "experiment = experiment.model_copy("
+    text = f"'One title'\n{text}update={{'title': __doc__}})\n"
+    (folder / "experiment.py").write_text(text)
+    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    (folder / "experiment.py").write_text(text.replace("One title", "Another"))
     asked = ["run", str(folder), "--store", str(tmp_path / "store")]
     answer = CliRunner().invoke(cli.app, asked)
     assert answer.exit_code == 2
     assert "experiment.py says something else now; run `regatta compile" in answer.output
-    (folder / spec.FILE_NAME).write_text("")
-    with pytest.raises(BadExperiment, match="only one of them can declare"):
-        spec.load(folder)
 
 
 def test_the_job_compiles_again_and_stops_on_a_difference(
@@ -73,11 +110,15 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
     )
     worker._steps(store, job)
     assert asked == ["run"]
+    old = store.path(planning.code_folder(plan)) / spec.LOCK_NAME
+    old.write_text("".join(old.read_text().partition("title:")[1:]))
+    worker._steps(store, job)
+    assert asked == ["run", "run"], "what an earlier lab has compiled is declared as it was"
     kept = store.path(planning.code_folder(plan)) / spec.PYTHON_NAME
     kept.write_text(kept.read_text().replace("8192", "4096"))
     with pytest.raises(worker.Refusal, match="says something else now"):
         worker._steps(store, job)
-    assert asked == ["run"]
+    assert asked == ["run", "run"]
 
 
 @pytest.mark.parametrize(
