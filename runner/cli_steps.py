@@ -5,7 +5,7 @@ author has a name mean something else."""
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -49,15 +49,26 @@ def compile_experiment(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="An experiment's folder.")],
 ) -> None:
     """Run an experiment's `experiment.py` and write what it declares to `experiment.lock.yaml`."""
+    locked = path / spec.LOCK_NAME
     try:
         text = lock.compiled(path)
-        before = path / spec.LOCK_NAME
-        same = before.is_file() and before.read_text() == text
-        before.write_text(text)
-        planning.plan_folder(path)
-    except BadExperiment as error:
+        _check_compiled(text, path)
+        written = lock.write(text, path)
+    except (BadExperiment, StoreError) as error:
         _stop(str(error))
-    print(f"{before} {'is as it was' if same else 'is written'}", file=sys.stderr)
+    print(f"{locked} {'is written' if written else 'is as it was'}", file=sys.stderr)
+
+
+def _check_compiled(text: str, path: Path) -> None:
+    """Raises BadExperiment where the lock that is to be written could not be planned. It is told of
+    `experiment.py`, since of the lock nobody has seen a line."""
+    python = path / spec.PYTHON_NAME
+    spec.declaring(str(path), lambda name: name == spec.LOCK_NAME or (path / name).is_file())
+    try:
+        planning.make_graph_plan(spec.parse(text, str(python)), path)
+    except BadExperiment as error:
+        line = lock.line_of(python)
+        raise BadExperiment([replace(one, line=line) for one in error.problems]) from error
 
 
 @app.command()

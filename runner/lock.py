@@ -9,21 +9,38 @@ with a variable `experiment`:
         resources={"kind": "cpu"},
         steps={"tokens": Step(do="tokenize", config={"source": "stdlib"})},
     )
+
+A lock names the code that it was made from by a digest, so that who reads it sees without running
+anything when that was edited since.
 """
 
+import ast
 import contextlib
+import json
+import os
+import re
 import runpy
+import secrets
 import subprocess
 import sys
+import traceback
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
-from runner import isolate, yaml12
-from runner.complaints import BadExperiment, Problem
-from runner.spec import LOCK_NAME, PYTHON_NAME, Declaration
+from engine.config import ModelConfig, TrainConfig
+from runner import closure, graph, isolate, yaml12
+from runner.complaints import MOST_PROBLEMS, BadExperiment, Problem, dotted, in_order, told
+from runner.files import in_words
+from runner.regular import printable
+from runner.spec import LOCK_NAME, PYTHON_NAME, Declaration, Step
 
 HEAD = f"# Made by `regatta compile` from {PYTHON_NAME}, and read in its place. Do not edit.\n"
+SCHEMAS = {one.__name__: one for one in (Declaration, Step, ModelConfig, TrainConfig)}
+TOLD = os.EX_DATAERR  # how the process ends that has printed problems and no declaration
 MAY_TAKE = 60.0  # seconds to declare an experiment
 MOST_LOCK = 16 << 20  # bytes
 
@@ -35,6 +52,24 @@ def compiled(folder: Path, *, isolated: bool = False) -> str:
     python = folder / PYTHON_NAME
     if not python.is_file():
         raise _bad(python, "there is no such file, and so nothing to compile")
+    try:
+        source = _source(folder)  # before it runs: what is edited meanwhile is seen afterwards
+    except closure.BadCode as error:
+        _declared(python, isolated)  # which says more, where it fails as well
+        raise _bad(python, str(error)) from error
+    return HEAD + source + _declared(python, isolated)
+
+
+def _source(folder: Path) -> str:
+    """The line that names the code which declares: `experiment.py` and what it imports in its
+    folder, without comments and docstrings. Raises closure.BadCode."""
+    code = closure.reach(Path(PYTHON_NAME).stem, folder, isolate.LAB)
+    own = {name: sha256 for name, sha256 in code.items() if not name.startswith("lab:")}
+    return f"# Its source: {graph.code_sha256(own)}\n"
+
+
+def _declared(python: Path, isolated: bool) -> str:
+    """What the file declares, from running it."""
     if isolated:
         return _isolated(python)
     command = [sys.executable, "-m", "runner.lock", str(python.resolve())]
@@ -47,8 +82,16 @@ def compiled(folder: Path, *, isolated: bool = False) -> str:
             python,
             f"it took longer than {MAY_TAKE:.0f} s; a declaration only says what is to be done",
         ) from None
-    if ended.returncode:
-        raise _bad(python, ended.stderr.strip().rpartition("\n")[2] or "it ended without a word")
+    if ended.returncode == TOLD:
+        raise BadExperiment(
+            [
+                Problem(str(python.parent / name), line, printable(field), printable(words))
+                for name, line, field, words in json.loads(ended.stdout)
+            ]
+        )
+    if ended.returncode or not ended.stdout:
+        last = ended.stderr.strip().rpartition("\n")[2]
+        raise _bad(python, printable(last) or "it ended without a word")
     return ended.stdout
 
 
@@ -69,30 +112,119 @@ def _isolated(python: Path) -> str:
 def check(folder: Path, *, isolated: bool = False) -> None:
     """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now, and
     isolate.CannotIsolate."""
-    locked = folder / LOCK_NAME
-    if not ((folder / PYTHON_NAME).is_file() and locked.is_file()):
+    python, locked = folder / PYTHON_NAME, folder / LOCK_NAME
+    if not (python.is_file() and locked.is_file()):
         return  # reading the declaration says what is missing
-    if locked.read_text() != compiled(folder, isolated=isolated):
+    said = re.sub(r"\A(#.*\n)*", "", locked.read_text(encoding="utf-8"))
+    if said != _declared(python, isolated):
         words = f"{PYTHON_NAME} says something else now; run `regatta compile {folder}` and look"
         raise _bad(locked, words)
+
+
+def check_source(folder: Path, called: str) -> None:
+    """Raises BadExperiment where the lock in `folder`, which its author knows as `called`, was made
+    from another `experiment.py` than the one beside it. Nothing is run."""
+    locked = Path(called, LOCK_NAME)
+    try:
+        source = _source(folder)
+    except closure.BadCode as error:
+        raise _bad(locked, str(error).replace(str(folder), called)) from error
+    if source not in (folder / LOCK_NAME).read_text(encoding="utf-8"):
+        words = f"it was not made from {PYTHON_NAME} as that is now; run `regatta compile {called}`"
+        raise _bad(locked, words)
+
+
+def write(text: str, folder: Path) -> bool:
+    """Put the lock there, whole or not at all, and say whether it is another than before. Raises
+    StoreError."""
+    locked, data = folder / LOCK_NAME, text.encode()
+    draft = folder / f".{LOCK_NAME}.{secrets.token_hex(6)}.tmp"
+    with in_words(f"{locked} was not written"):
+        if locked.is_file() and locked.read_bytes() == data:
+            return False
+        try:
+            draft.write_bytes(data)
+            draft.replace(locked)
+        finally:
+            draft.unlink(missing_ok=True)
+    return True
+
+
+def line_of(python: Path) -> int:
+    """Where the file says what its `experiment` is."""
+    nodes = ast.walk(ast.parse(python.read_bytes()))
+    names = (x for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store))
+    return max((x.lineno for x in names if x.id == "experiment"), default=1)
 
 
 def _bad(path: Path, words: str) -> BadExperiment:
     return BadExperiment([Problem(str(path), 1, "", words)])
 
 
+# ── In the process of its own ────────────────────────────────────────────────────────────────
+
+
 def main(python: Path) -> None:
-    """Run the file and print its lock."""
+    """Run the file and print what it declares, or else what is wrong with it."""
     sys.path.insert(0, str(python.parent))
-    with contextlib.redirect_stdout(sys.stderr):
-        declared = runpy.run_path(str(python)).get("experiment")
+    try:
+        sys.stdout.write(_written(_ran(python), line_of(python)))
+    except BadExperiment as error:
+        json.dump([astuple(problem) for problem in error.problems], sys.stdout)
+        sys.exit(TOLD)
+
+
+def _ran(python: Path) -> object:
+    """What the file says that its experiment is. Raises BadExperiment."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return runpy.run_path(str(python)).get("experiment")
+    except (Exception, SystemExit) as error:
+        file, line = _place(error, python.parent)
+        raise BadExperiment(_told(error, file, line)) from error
+
+
+def _place(error: BaseException, folder: Path) -> tuple[str, int]:
+    """The file, by its name in the folder, and the line in it that the error comes from."""
+    found: list[tuple[str, int | None]] = [
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    if isinstance(error, SyntaxError):
+        found.append((error.filename or "", error.lineno))
+    own = [(file, line) for file, line in found if Path(file).is_relative_to(folder)]
+    file, line = own[-1] if own else (str(folder / PYTHON_NAME), 1)
+    return str(Path(file).relative_to(folder)), line or 1
+
+
+def _told(error: BaseException, file: str, line: int) -> list[Problem]:
+    if not isinstance(error, ValidationError):
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        words = ": ".join(filter(None, [type(error).__name__, " ".join(said.split())]))
+        return [Problem(file, line, "", words)]
+    details = error.errors(include_url=False)[: MOST_PROBLEMS + 1]
+    schema = SCHEMAS.get(error.title)
+    if schema is None:  # somebody else's, for which there are no words here
+        return [Problem(file, line, dotted(one["loc"]), one["msg"]) for one in details]
+    document = yaml12.Document(None, {(): line})
+    return in_order([told(file, document, schema, one) for one in details])
+
+
+def _written(declared: object, line: int) -> str:
+    """The declaration as YAML. Raises BadExperiment."""
     if not isinstance(declared, Declaration):
-        sys.exit("it has no variable `experiment` that is a runner.spec.Declaration")
-    value = declared.model_dump(mode="json", exclude_unset=True, by_alias=True)
-    text = HEAD + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
-    if yaml12.read(text).value != value:
-        sys.exit("it has a text that YAML would read as a number; write it in another way")
-    sys.stdout.write(text)
+        words = "it has no variable `experiment` that is a runner.spec.Declaration"
+        raise BadExperiment([Problem(PYTHON_NAME, line, "", words)])
+    try:
+        value = declared.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+        read: dict[str, Any] = yaml12.read(text).value
+    except (yaml12.BadYaml, ValueError, RecursionError) as error:
+        raise BadExperiment([Problem(PYTHON_NAME, line, "", str(error))]) from error
+    if read != value:
+        words = "it has a text that YAML would read as a number; write it in another way"
+        other = graph.differing(graph.leaves(value), graph.leaves(read))
+        raise BadExperiment([Problem(PYTHON_NAME, line, key, words) for key, *_ in other])
+    return text
 
 
 if __name__ == "__main__":

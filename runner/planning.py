@@ -14,7 +14,7 @@ from typing import Any
 from engine import flops
 from engine.config import ModelConfig, TrainConfig
 from engine.tokenize import BadText, Text, read_text
-from runner import closure, graph, ladder, predictions, spec, yaml12
+from runner import closure, graph, ladder, lock, predictions, spec, yaml12
 from runner.complaints import BadExperiment, Problem, near
 from runner.hardware import KINDS
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
@@ -72,6 +72,9 @@ def make_graph_plan(
     """Resolve an experiment with steps, whose own modules lie in `folder`, under its sealed
     preregistration, if it has one. Their code is read and not run. `called` is the folder in the
     repository, where that is another one. Raises BadExperiment."""
+    compiled = Path(experiment.file).name == spec.LOCK_NAME
+    if compiled:
+        lock.check_source(folder, called or str(folder))
     problems: list[Problem] = []
     steps: dict[str, PlannedStep] = {}
     first: dict[tuple[Any, ...], PlannedStep] = {}  # points of a sweep differ in little
@@ -118,11 +121,7 @@ def make_graph_plan(
         steps[name] = first[alike].model_copy(update=itself)
     if problems:
         raise BadExperiment(problems)
-    compiled = Path(experiment.file).name == spec.LOCK_NAME
-    try:
-        files = _own_code(steps, folder, compiled)
-    except closure.BadCode as error:
-        raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
+    files = _own_code(steps, folder, compiled)
     trained = _arms(experiment)
     draft = Plan(
         experiment=called or folder.as_posix(),

@@ -192,7 +192,7 @@ class _Reader:
                 self._say((name, "sweep"), words)
                 return
             checked, known = None, step.do in BUILT_IN
-            if known and (checked := self._checked(name, step.do, config)) is None:
+            if known and (checked := self._checked(name, step, config, values)) is None:
                 return
             if not known and not self._is_finite(name, config):
                 return
@@ -270,15 +270,20 @@ class _Reader:
             return False
         return True
 
-    def _checked(self, name: str, do: str, config: dict[str, Any]) -> BaseModel | None:
-        """A built-in's configuration, with every default filled in."""
-        schema = schema_of(do, config)
+    def _checked(
+        self, name: str, step: Step, config: dict[str, Any], values: Mapping[str, Any]
+    ) -> BaseModel | None:
+        """A built-in's configuration at the point of its sweep that has these values, with every
+        default filled in."""
+        schema = schema_of(step.do, config)
         try:
             return self._spread(name, schema.model_validate(config))
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 where = ("steps", name, "config")
                 found = told(self._file, self._document, schema, detail, where)
+                if swept := _swept(step, values, detail["loc"]):
+                    found = self.problem((name, "sweep", *swept), found.message)
                 if found not in self.problems:
                     self.problems.append(found)
             return None
@@ -309,6 +314,23 @@ class _Reader:
     def _say(self, path: yaml12.Path, words: str) -> None:
         if (found := self.problem(path, words)) not in self.problems:
             self.problems.append(found)
+
+
+def _swept(step: Step, values: Mapping[str, Any], place: yaml12.Path) -> yaml12.Path:
+    """Where in the step's sweep the value at `place` of a point's configuration is written; empty
+    where it is not of the sweep."""
+    for key, value in values.items():
+        parts = tuple(key.split("."))
+        if place[: len(parts)] != parts:
+            continue
+        below = tuple(part for part in place[len(parts) :] if part != "[key]")
+        if isinstance(step.sweep, dict):
+            written = step.sweep.get(key, [])  # which lacks the step's `seeds`
+            return next(((key, n, *below) for n, one in enumerate(written) if one is value), ())
+        for number, point in enumerate(step.sweep):
+            if key in point and all(values[x] is y for x, y in point.items() if x != "name"):
+                return (number, key, *below)
+    return ()
 
 
 def _own_models(

@@ -1,5 +1,6 @@
 """An experiment in Python says the same as one in YAML."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,50 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
     (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
     text = (folder / "experiment.py").read_text()
     (folder / "experiment.py").write_text(text.replace("8192", "4096"))
+    for command in ("plan", "run"):
+        asked = [command, str(folder), "--store", str(tmp_path / "store")]
+        answer = CliRunner().invoke(cli.app, asked)
+        words = f"it was not made from experiment.py as that is now; run `regatta compile {folder}`"
+        assert (answer.exit_code, words in answer.output) == (2, True)
+    (folder / "experiment.py").write_text(f"'What it is.'  # and why\n{text}")
+    planning.plan_folder(folder)
+    made = (folder / spec.LOCK_NAME).read_text().splitlines(keepends=True)
+    (folder / spec.LOCK_NAME).write_text("".join([made[0], *made[2:]]))
+    with pytest.raises(BadExperiment, match="run `regatta compile"):
+        planning.plan_folder(folder)
+    (folder / spec.FILE_NAME).write_text("")
+    with pytest.raises(BadExperiment, match="only one of them can declare"):
+        spec.load(folder)
+
+
+def test_what_an_imported_module_declares_makes_a_lock_old_and_what_steps_do_does_not(
+    folder: Path,
+) -> None:
+    (folder / "parts").mkdir()
+    (folder / "parts" / "sizes.py").write_text("BATCH = 8\n")
+    text = (folder / "experiment.py").read_text()
+    (folder / "experiment.py").write_text(f"from parts.sizes import BATCH\n{text}")
+    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    with (folder / "prepare.py").open("a") as module:
+        module.write("MORE = 1\n")
+    planning.plan_folder(folder)
+    (folder / "parts" / "sizes.py").write_text("BATCH = 16\n")
+    with pytest.raises(BadExperiment, match="not made from"):
+        planning.plan_folder(folder)
+
+
+def test_a_run_compiles_too_where_words_decide_what_is_declared(
+    folder: Path, tmp_path: Path
+) -> None:
+    text = (folder / "experiment.py").read_text() + "experiment = experiment.model_copy("
+    text = f"'One title'\n{text}update={{'title': __doc__}})\n"
+    (folder / "experiment.py").write_text(text)
+    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    (folder / "experiment.py").write_text(text.replace("One title", "Another"))
     asked = ["run", str(folder), "--store", str(tmp_path / "store")]
     answer = CliRunner().invoke(cli.app, asked)
     assert answer.exit_code == 2
     assert "experiment.py says something else now; run `regatta compile" in answer.output
-    (folder / spec.FILE_NAME).write_text("")
-    with pytest.raises(BadExperiment, match="only one of them can declare"):
-        spec.load(folder)
 
 
 def test_the_job_compiles_again_and_stops_on_a_difference(
@@ -73,11 +111,15 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
     )
     worker._steps(store, job)
     assert asked == ["run"]
+    old = store.path(planning.code_folder(plan)) / spec.LOCK_NAME
+    old.write_text("".join(old.read_text().partition("title:")[1:]))
+    worker._steps(store, job)
+    assert asked == ["run", "run"], "what an earlier lab has compiled is declared as it was"
     kept = store.path(planning.code_folder(plan)) / spec.PYTHON_NAME
     kept.write_text(kept.read_text().replace("8192", "4096"))
     with pytest.raises(worker.Refusal, match="says something else now"):
         worker._steps(store, job)
-    assert asked == ["run"]
+    assert asked == ["run", "run"]
 
 
 @pytest.mark.parametrize(
@@ -97,3 +139,82 @@ def test_python_that_declares_nothing_is_said(folder: Path, text: str, words: st
     (folder / "experiment.py").write_text(text)
     with pytest.raises(BadExperiment, match=words):
         lock.compiled(folder)
+
+
+DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps="
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\nraise ValueError('not\\ntoday\\x1b')",
+         ["experiment.py, line 3: ValueError: not today\\x1b"]),
+        ("import sys\nsys.exit(0)", ["experiment.py, line 3: SystemExit: 0"]),
+        ("import os\nos._exit(0)", ["experiment.py, line 1: it ended without a word"]),
+        ("x = 1\ny = (", ["experiment.py, line 3: SyntaxError: '(' was never closed"]),
+        ("import broken", ["broken.py, line 2: SyntaxError: invalid syntax"]),
+        ("import deep\n\ndeep.down(3)", ["deep.py, line 2: ZeroDivisionError: division by zero"]),
+        ("steps = {\n    'a': Step(doo='m:f', inputs={'X': 'a'}),\n}",
+         ["experiment.py, line 3, `do`: is missing; it has no default",
+          "experiment.py, line 3, `inputs.X`: `X` is not a name of an input; use a–z, 0–9 and `_`, "
+          "a letter first",
+          "experiment.py, line 3, `doo`: unknown key; did you mean `do`?"]),
+        (DECLARED + "{'a': {'do': 3}})",
+         ["experiment.py, line 2, `steps.a.do`: must be text, not `3`"]),
+        ("from engine.config import ModelConfig\nModelConfig(hidden_dim='x', depth=1, seq_len=8)",
+         ["experiment.py, line 3, `hidden_dim`: must be a whole number, not `x`"]),
+        ("from pydantic import BaseModel\nclass Mine(BaseModel):\n  x: int\nMine(x='y')",
+         ["experiment.py, line 5, `x`: Input should be a valid integer, unable to parse string as "
+          "an integer"]),
+        (DECLARED + "{'a': Step(do='m:f', config={'x': print})})",
+         ["experiment.py, line 2: Unable to serialize unknown type: <class "
+          "'builtin_function_or_method'>"]),
+        (DECLARED + "{'a': Step(do='m:f', config={'day': {'of': '08'}})})",
+         ["experiment.py, line 2, `steps.a.config.day.of`: it has a text that YAML would read as a "
+          "number; write it in another way"]),
+        ("\n" + DECLARED + "{'a': Step(do='prepare:nothing')})\nprint(experiment)",
+         ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`"]),
+        (DECLARED + "{'a': Step(do='tokenize', config={'sourc': 'stdlib', 'tokenizer': 'x'})})",
+         ["experiment.py, line 2, `steps.a.config.sourc`: unknown key; did you mean `source`?",
+          "experiment.py, line 2, `steps.a.config.tokenizer`: must be `byte`, `bpe` or `given`, "
+          "not `x`"]),
+    ],
+)  # fmt: skip
+def test_what_fails_is_told_with_its_line_and_leaves_the_lock(
+    folder: Path, text: str, said: list[str]
+) -> None:
+    (folder / spec.LOCK_NAME).write_text("the good one")
+    (folder / "broken.py").write_text("x = 1\ndef f(:\n")
+    (folder / "deep.py").write_text("def down(n):\n    return down(n - 1) if n else 1 / 0\n")
+    (folder / "experiment.py").write_text(f"from runner.spec import Declaration, Step\n{text}\n")
+    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    assert answer.exit_code == 2
+    lines = [f"{folder}/{line}".replace("FOLDER", str(folder)) for line in said]
+    assert answer.output.splitlines() == lines
+    assert (folder / spec.LOCK_NAME).read_text() == "the good one"
+
+
+def test_a_lock_is_written_whole_or_not_at_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / spec.LOCK_NAME).write_text("the good one")
+    write = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        write(path, data[:20])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    before = sorted(folder.iterdir())
+    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    assert answer.exit_code == 2
+    assert "experiment.lock.yaml was not written: No space left on device" in answer.output
+    assert (folder / spec.LOCK_NAME).read_text() == "the good one"
+    assert sorted(folder.iterdir()) == before
+
+
+def test_beside_an_experiment_yaml_nothing_is_compiled(folder: Path) -> None:
+    (folder / spec.FILE_NAME).write_text("")
+    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    assert (answer.exit_code, "only one of them can declare" in answer.output) == (2, True)
+    assert not (folder / spec.LOCK_NAME).exists()

@@ -77,7 +77,7 @@ def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
          "a sweep is a grid, such as {seed: [0, 1]"),
         (f"  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
          f"      model: {MODEL}\n      train: {TRAIN}\n    sweep: {{model.num_heads: [2, 3]}}\n",
-         9, "steps.a.config.model.num_heads", "num_heads 3 does not divide hidden_dim 8"),
+         11, "steps.a.sweep.model.num_heads.1", "num_heads 3 does not divide hidden_dim 8"),
         ("  a: {do: m:f}\narms: {}\n", 5, "arms", "where there are `steps`"),
         ("  a: {do: tokenize}\n", 4, "steps.a", "needs the input `text` or a `source`"),
         ("  a: {do: tokenize, config: {source: stdlib, tokenizer: bpe}}\n", 4,
@@ -98,7 +98,31 @@ def test_a_seed_that_cannot_be_is_said_also_behind_some_that_can(seed: str) -> N
         f"  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
         f"      model: {MODEL}\n      train: {TRAIN}\n    sweep: {{seed: [0, 1, {seed}]}}\n"
     )
-    assert [field for _, field, _ in problems(text)] == ["steps.a.config.seed"]
+    assert [field for _, field, _ in problems(text)] == ["steps.a.sweep.seed.2"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "line", "field", "words"),
+    [
+        ("{train.learning_rate: [0.1,\n      fast]}", 12, "train.learning_rate.1", "`fast`"),
+        ("\n      seed: [0, 1]\n      train.learning_rate:\n      - 0.1\n      - fast", 15,
+         "train.learning_rate.1", "`fast`"),
+        ("\n    - {seed: 1}\n    - {name: two,\n       seed: true}", 14, "1.seed", "`true`"),
+        ("\n    - {seed: 1, train.beta1: 0.5}\n    - {train.beta1: x, seed: 1}", 13,
+         "1.train.beta1", "`x`"),
+        ("\n    - train:\n        learning_rate: fast", 13, "0.train.learning_rate", "`fast`"),
+        ("{train.learning_rat:\n      [0.1]}", 12, "train.learning_rat.0", "unknown key"),
+    ],
+)  # fmt: skip
+def test_a_value_of_a_sweep_that_cannot_be_is_said_where_it_stands(
+    sweep: str, line: int, field: str, words: str
+) -> None:
+    text = (
+        f"  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
+        f"      model: {MODEL}\n      train: {TRAIN}\n    sweep: {sweep}\n"
+    )
+    found = {(line, field): message for line, field, message in problems(text)}
+    assert words in found[line, f"steps.a.sweep.{field}"], found
 
 
 def test_seeds_of_a_sweep_are_read_as_if_each_stood_alone() -> None:

@@ -249,15 +249,21 @@ def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) 
         assert "| `a` | made |" in lab.last(pull)
 
 
-def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab) -> None:
+def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab, tmp_path: Path) -> None:
     files = shipped()
-    lock = files.pop("experiment.yaml").partition("title:")
-    files |= {
-        "experiment.py": "raise SystemExit('run!')\n",
-        "experiment.lock.yaml": "".join(lock[1:]),
-    }
+    declared = files.pop("experiment.yaml").partition("title:")
+    files["experiment.py"] = "raise SystemExit('run!')\n"
+    (tmp_path / "experiment.py").write_text(files["experiment.py"])
+    files["experiment.lock.yaml"] = "".join([lock._source(tmp_path), *declared[1:]])
     plan = lab.last(proposed(lab, files))
     assert "**6 steps** (6 new)" in plan
+    files["experiment.py"] += "x = 1\n"
+    stale = {f"{FOLDER}/{name}": text.encode() for name, text in files.items()}
+    lab.sandbox.commit("ada", "stale", stale, "Edited")
+    pull = lab.sandbox.open_pull("ada", "Edited", "", "stale")
+    lab.settle()
+    words = "it was not made from experiment.py as that is now; run `regatta compile"
+    assert f"{FOLDER}/experiment.lock.yaml, line 1: {words} {FOLDER}`" in lab.last(pull.number)
     files.pop("experiment.lock.yaml")
     lab.sandbox.commit("ada", "unlocked", {f"{FOLDER}/experiment.py": b"x = 1\n"}, "No lock")
     pull = lab.sandbox.open_pull("ada", "No lock", "", "unlocked")
