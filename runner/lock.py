@@ -221,7 +221,7 @@ def _written(declared: object, line: int) -> str:
     except (yaml12.BadYaml, ValueError, RecursionError) as error:
         raise BadExperiment([Problem(PYTHON_NAME, line, "", str(error))]) from error
     if read != value:
-        words = "it has a text that YAML would read as a number; write it in another way"
+        words = "no finite number, or a text that YAML would read as one; write it in another way"
         other = graph.differing(graph.leaves(value), graph.leaves(read))
         raise BadExperiment([Problem(PYTHON_NAME, line, key, words) for key, *_ in other])
     return text

@@ -79,7 +79,7 @@ class _Declaration(BaseModel):
 class Declaration(BaseModel):
     """An experiment with steps, which say all that is done themselves, as it is declared."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     title: Title
     preregistration: Annotated[int, Field(ge=1, strict=True)] | None = None

@@ -131,7 +131,7 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
             "from runner.spec import Declaration, Step\n"
             "step = Step(do='m:f', config={'month': '08'})\n"
             "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps={'a': step})",
-            "a text that YAML would read as a number",
+            "a text that YAML would read as one",
         ),
     ],
 )
@@ -170,8 +170,11 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
          ["experiment.py, line 2: Unable to serialize unknown type: <class "
           "'builtin_function_or_method'>"]),
         (DECLARED + "{'a': Step(do='m:f', config={'day': {'of': '08'}})})",
-         ["experiment.py, line 2, `steps.a.config.day.of`: it has a text that YAML would read as a "
-          "number; write it in another way"]),
+         ["experiment.py, line 2, `steps.a.config.day.of`: no finite number, or a text that YAML "
+          "would read as one; write it in another way"]),
+        (DECLARED + "{'a': Step(do='m:f', config={'x': [float('inf')]})})",
+         ["experiment.py, line 2, `steps.a.config.x`: no finite number, or a text that YAML would "
+          "read as one; write it in another way"]),
         ("\n" + DECLARED + "{'a': Step(do='prepare:nothing')})\nprint(experiment)",
          ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`"]),
         (DECLARED + "{'a': Step(do='tokenize', config={'sourc': 'stdlib', 'tokenizer': 'x'})})",
