@@ -27,9 +27,9 @@ from runner.complaints import (
     telling,
     told,
 )
+from runner.costs import UTILISATION
 from runner.hardware import DESCRIBED, KINDS
 from runner.lifecycle import MOST_ATTEMPTS
-from runner.planning import UTILISATION
 from runner.queues import HOUR
 from runner.record import Plan, PlannedArm, Resources, run_name
 from runner.schedule import Cluster, Policy, Pool
