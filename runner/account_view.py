@@ -12,7 +12,7 @@ from rich.text import Text
 
 from runner import graph, step_runs
 from runner.aliases import Alias
-from runner.figures import duration
+from runner.figures import between, duration
 from runner.provenance import Account, Differences
 from runner.record import Lab, PlannedStep, Result, Source, StepEnd
 from runner.steps_view import ended, ordered
@@ -74,8 +74,7 @@ def _facts(account: Account) -> Iterator[tuple[str, str]]:
         yield "with", words
     if result := account.result:
         yield "it cost", "; ".join(_used(result, account.ends)) or "not on record"
-    low, high = (duration(value) for value in cost.seconds)
-    yield "planned", f"{low} to {high} of training on {cost.device}"
+    yield "planned", f"{between(*cost.seconds)} of training on {cost.device}"
 
 
 def _used(result: Result, ends: Mapping[str, StepEnd]) -> Iterator[str]:

@@ -108,11 +108,12 @@ def plan(
         print(json.dumps(planned.model_dump(mode="json"), indent=2, ensure_ascii=False))
         out.print(*drifted, sep="\n\n", end="")
         return
+    stands: dict[str, record.Standing] = {}
     if planned.steps:
         earlier = provenance.latest(opened, planned.experiment) if opened else None
         before = earlier.plan.steps if earlier else {}
-        found = provenance.standing(opened, planned.steps, before)
-        out.print(steps_view.standings(planned.steps, found))
+        stands = provenance.standing(opened, planned.steps, before)
+        out.print(steps_view.standings(planned.steps, stands))
         out.print()
         for drift in drifted:
             out.print(drift)
@@ -120,7 +121,7 @@ def plan(
     past = Past(opened) if opened else None
     predictions = past.predictions(planned) if past else ()
     told = power.told(planned, predictions, past.spread(planned) if past else None)
-    out.print(terminal.plan_view(planned, Group(*held, *told)))
+    out.print(terminal.plan_view(planned, Group(*held, *told), stands))
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"

@@ -5,7 +5,7 @@ Nothing runs. Exit codes are those of `runner.cli`: 0 done, 2 bad input.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -16,15 +16,17 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from runner import cluster, planning, simulate
-from runner.complaints import BadExperiment, near
-from runner.figures import duration
+from runner import cluster, planning, simulate, spec
+from runner.complaints import BadExperiment, Problem, near
+from runner.figures import duration, many
+from runner.regular import printable
 from runner.simulate import Fate, Submission, Summary
 
 BAD_INPUT = 2
 MOST_ROWS = 10  # people of a table
 MOST_TROUBLES = 4
 PICTURES = (".svg", ".png")
+UNCOUNTED = "models of its own, whose FLOPs are not known beforehand"
 
 
 def command(
@@ -46,7 +48,7 @@ def command(
         _stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
     try:
         described = cluster.load(cluster_file)
-        arriving = _planned(experiments or [], described, person)
+        arriving, left_out = _planned(experiments or [], described, person)
     except BadExperiment as error:
         _stop(str(error))
     arriving += cluster.synthetic(described.synthetic, described.cluster, described.faults.seed)
@@ -58,18 +60,21 @@ def command(
     if chart is not None:
         _draw(chart, fates, described, title(found))
     if as_json:
-        answer = asdict(found) | {"each": {name: _fate(fate) for name, fate in fates.items()}}
+        each = {name: _fate(fate) for name, fate in fates.items()}
+        answer = asdict(found) | {"each": each, "left_out": left_out}
         print(json.dumps(answer, indent=2, ensure_ascii=False))
         return
     named = [submission.name for submission in arriving[: len(experiments or [])]]
-    Console().print(view(found, named, described))
+    Console().print(view(found, named, left_out, described))
 
 
 def _planned(
     experiments: list[Path], described: cluster.Described, person: str
-) -> list[Submission]:
-    """The experiments as they arrive, each under a name of its own."""
+) -> tuple[list[Submission], dict[str, int]]:
+    """The experiments as they arrive, each under a name of its own, and how many runs of which are
+    left out because nobody knows how long they take. Raises BadExperiment."""
     found: list[Submission] = []
+    left_out: dict[str, int] = {}
     kinds = {pool.kind for pool in described.cluster.pools}
     for path in experiments:
         plan = planning.plan_folder(path)
@@ -82,16 +87,28 @@ def _planned(
             if each not in taken
         )
         submission = cluster.planned(plan, unique, person, 0, described.faults.seed)
+        if plan.cost.uncounted:
+            left_out[unique] = plan.cost.uncounted
+        if not submission.jobs and left_out.get(unique):
+            _stop(f"{path}: all that it trains are {UNCOUNTED}; there is nothing to play.")
         if not submission.jobs:
             _stop(f"{path}: none of its steps trains, and for others no time is expected.")
         for kind in sorted({job.request.kind for job in submission.jobs} - kinds):
             known = ", ".join(f"`{each}`" for each in sorted(kinds))
-            _stop(
-                f"{path}, `resources.kind`: {described.file} describes no devices of kind "
-                f"`{kind}`, only {known}{near(kind, kinds)}"
-            )
+            words = f"{described.file} describes no devices of kind `{kind}`, only {known}"
+            raise BadExperiment([_asking(path, kind, words + near(kind, kinds))])
         found.append(submission)
-    return found
+    return found, left_out
+
+
+def _asking(path: Path, kind: str, words: str) -> Problem:
+    """A complaint about devices of this kind, at the place that asks for them."""
+    experiment = spec.load(path)
+    for name, node in experiment.nodes.items():
+        at = (*experiment.place(name), "resources", "kind")
+        if (node.do, node.resources.kind) == ("train", kind) and at in experiment.document.lines:
+            return experiment.problem(at, words)
+    return experiment.problem(("resources", "kind"), words)
 
 
 def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, words: str) -> None:
@@ -137,47 +154,87 @@ def _stop(words: str) -> NoReturn:
 def title(found: Summary) -> str:
     """`400 runs on 848 devices`."""
     devices = sum(pool.devices for pool in found.pools)
-    return f"{found.all.runs:,} runs on {devices:,} devices"
+    return f"{many(found.all.runs, 'run')} on {many(devices, 'device')}"
 
 
-def view(found: Summary, experiments: list[str], described: cluster.Described) -> RenderableType:
+def view(
+    found: Summary,
+    experiments: list[str],
+    left_out: Mapping[str, int],
+    described: cluster.Described,
+) -> RenderableType:
     """What a simulation found, for people: pools, waiting, and what did not finish."""
-    head = Text(title(found), style="bold")
-    head.append(f": all over after {duration(found.makespan)}", style="none")
-    if found.all.cost is not None:
-        head.append(f", for {found.all.cost:,.0f} US$", style="none")
+    head = Text(title(found), style="bold").append(f": {_outcome(found)}", style="none")
     named = [group for group in found.experiments if group.name in experiments]
-    lines = [Text(line, style="yellow") for line in _troubles(found)]
+    lines = [Text(line, style="yellow") for line in (*_troubles(found), *_left_out(left_out))]
     parts: list[RenderableType] = [head, _pools(found), _waiting(found)]
+    notes = [*_notes(found, described)]
     if named:
         parts.append(_experiments(named))
-    notes = f"seed {described.faults.seed}; waiting: until a run first has its devices"
-    return Group(*parts, *lines, Text(notes, style="dim"))
+        pace = "50 % to 20 % of their devices' peak FLOP/s"
+        notes = [f"experiments: training alone, at {pace}", *notes]
+    return Group(*parts, *lines, *(Text(note, style="dim") for note in notes))
+
+
+def _outcome(found: Summary) -> str:
+    """`all over after 3 h 10 min, for 12 US$; 2 runs did not finish`."""
+    if found.all.done_after is None:
+        return "none of them started"
+    cost = "" if found.all.cost is None else f", for {_amount(found.all.cost)} US$"
+    late = found.all.runs - found.all.finished
+    rest = f"; {many(late, 'run')} did not finish" if late else ""
+    return f"all over after {duration(found.makespan)}{cost}{rest}"
+
+
+def _left_out(left_out: Mapping[str, int]) -> Iterator[str]:
+    for name, count in left_out.items():
+        yield f"{printable(name)}: {many(count, 'run')} more would train {UNCOUNTED}; left out here"
+
+
+def _notes(found: Summary, described: cluster.Described) -> Iterator[str]:
+    """What the columns mean."""
+    yield "in use: share of the pool's device-hours until all was over"
+    if found.all.preemptions:
+        yield "lost: share of what was in use, trained since the last checkpoint when preempted"
+    if any(pool.cost is None for pool in found.pools):
+        yield f"US$ –: no price is known; give the pool a `price` in {described.file}"
+    yield "95 %: so many of the runs that started waited no longer"
+    yield f"seed {described.faults.seed}; waiting: until a run first has its devices"
 
 
 def _troubles(found: Summary) -> Iterator[str]:
     by_count = sorted(found.troubles.items(), key=lambda each: -each[1])
     for why, count in by_count[:MOST_TROUBLES]:
-        yield f"{count:,} {'run' if count == 1 else 'runs'} did not finish: {why}"
+        yield f"{many(count, 'run')} did not finish: {why}"
     if more := sum(count for _, count in by_count[MOST_TROUBLES:]):
         yield f"{more:,} more did not finish; --json says why"
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(first)
+    table = Table()
+    table.add_column(first, overflow="fold")
     for name in others:
         table.add_column(name, justify="right")
     return table
 
 
 def _time(seconds: float | None) -> str:
-    """`38 s`, `12.5 min`, `3.1 h`, `14.0 d`: narrow enough for a column."""
+    """`under 1 s`, `38 s`, `12.5 min`, `3.1 h`, `14.0 d`: narrow enough for a column."""
     if seconds is None:
         return "–"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return "under 1 s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+
+
+def _amount(value: float | None) -> str:
+    """`76,790`, `12.34`, `under 0.01`: device-hours or US$."""
+    if value is None:
+        return "–"
+    if 0 < value < 0.01:
+        return "under 0.01"
+    return f"{value:,.0f}" if value == 0 or value >= 100 else f"{value:.2f}"
 
 
 def _pools(found: Summary) -> Table:
@@ -189,14 +246,14 @@ def _pools(found: Summary) -> Table:
             f"{pool.devices:,}",
             f"{100 * pool.utilisation:.1f} %",
             f"{100 * pool.lost:.1f} %",
-            f"{pool.device_hours:,.0f}",
-            "–" if pool.cost is None else f"{pool.cost:,.0f}",
+            _amount(pool.device_hours),
+            _amount(pool.cost),
         )
     return table
 
 
 def _waiting(found: Summary) -> Table:
-    table = _table("waiting", "runs", "mean", "median", "95 %", "longest", "preempted")
+    table = _table("waiting", "runs", "mean", "median", "95 %", "longest", "preemptions")
     people, more = found.people[:MOST_ROWS], len(found.people) - MOST_ROWS
     for groups in (found.priorities, people, (found.all,)):
         for group in groups:
@@ -222,6 +279,6 @@ def _experiments(groups: list[simulate.Group]) -> Table:
             f"{group.finished:,}",
             _time(group.longest_wait),
             _time(group.done_after),
-            "–" if group.cost is None else f"{group.cost:,.2f}",
+            _amount(group.cost),
         )
     return table

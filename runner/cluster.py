@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
 
 from engine.config import Config
-from runner import yaml12
+from runner import costs, yaml12
 from runner.admission import Request, priority_of
 from runner.complaints import (
     MOST_PROBLEMS,
@@ -29,7 +29,6 @@ from runner.complaints import (
 )
 from runner.hardware import DESCRIBED, KINDS
 from runner.lifecycle import MOST_ATTEMPTS
-from runner.planning import UTILISATION
 from runner.queues import HOUR
 from runner.record import Plan, PlannedArm, Resources, run_name
 from runner.schedule import Cluster, Policy, Pool
@@ -38,6 +37,7 @@ from runner.simulate import Faults, Job, Submission
 MOST_DEVICES = 1_000_000
 MOST_RUNS = 100_000
 
+PoolName = Annotated[str, StringConstraints(pattern=r"^\w[\w .:+-]{0,39}$")]
 Hours = Annotated[float, Field(gt=0, le=100_000)]
 Share = Annotated[float, Field(gt=0, le=1_000_000)]
 Amount = Annotated[float, Field(ge=0, le=1e12)]
@@ -88,7 +88,7 @@ class Synthetic(Config):
 
 
 class _File(Config):
-    pools: Annotated[dict[str, _Pool], Field(min_length=1)]
+    pools: Annotated[dict[PoolName, _Pool], Field(min_length=1)]
     policy: _Policy = _Policy()
     synthetic: Synthetic = Synthetic()
     attempts: Annotated[int, Field(gt=0, le=10_000)] = MOST_ATTEMPTS
@@ -127,7 +127,8 @@ def parse(text: str, file: str) -> Described:
     try:
         document = yaml12.read(text)
     except yaml12.BadYaml as error:
-        raise BadCluster([Problem(file, error.line, "", str(error))]) from error
+        words = f"{error}; examples/cluster.yaml shows how a cluster is described"
+        raise BadCluster([Problem(file, error.line, "", words)]) from error
     if not isinstance(document.value, dict):
         words = "it must be a mapping with keys such as `pools` and `policy`"
         raise BadCluster([Problem(file, 1, "", words)])
@@ -226,29 +227,26 @@ def _price(pool: _Pool) -> float | None:
 
 def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submission:
     """The runs of a plan: its arms with each seed, or what its steps train. They arrive together;
-    what other steps do is not counted.
+    what other steps do is not counted, nor are runs whose model is the experiment's own
+    (`plan.cost.uncounted`): how long these take, nobody knows beforehand.
 
     Each is expected to take what it takes at poor utilisation, and takes something between that and
     what it takes at good one; how much, depends on seed and name.
     """
-    trained = plan.trained()
-    on = {
-        run: plan.steps[trained[run]].resources if run in trained else plan.resources
-        for run in plan.runs()
-    }
-    times = {run: _seconds(plan.arms[run[0]], resources) for run, resources in on.items()}
+    runs = dict(_runs(plan))
+    times = {run: _seconds(arm, resources) for run, (arm, resources) in runs.items()}
     longest = max((math.ceil(slow) for _, slow in times.values()), default=0)
     jobs = []
-    for run, resources in on.items():
-        called, train = run_name(*run), plan.arms[run[0]].train
-        chance = random.Random(f"{seed}/{name}.{called}")
+    for run, (arm, resources) in runs.items():
+        train = arm.train
+        chance = random.Random(f"{seed}/{name}.{run}")
         seconds = max(1, math.ceil(chance.uniform(*times[run])))
         apart = seconds * train.checkpoint_every / train.num_train_steps
         apart = min(apart, train.checkpoint_seconds or apart)
         request = Request(
-            name=f"{name}.{called}",
+            name=f"{name}.{run}",
             person=person,
-            priority=priority_of(len(on), longest),
+            priority=priority_of(len(runs), longest),
             kind=resources.kind,
             count=resources.count,
             seconds=max(1, math.ceil(times[run][1])),
@@ -258,10 +256,21 @@ def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submissio
     return Submission(name, tuple(jobs))
 
 
+def _runs(plan: Plan) -> Iterator[tuple[str, tuple[PlannedArm, Resources]]]:
+    """Each run whose FLOPs are known: what it trains, and on what. One with own code is called as
+    its step is, so that no other has its name."""
+    for arm, seed in () if plan.steps else plan.runs():
+        yield run_name(arm, seed), (plan.arms[arm], plan.resources)
+    for name, trained in costs.training(plan).items():
+        if trained:
+            run = plan.arm_of(name)
+            yield run_name(*run) if run else name, (trained, plan.steps[name].resources)
+
+
 def _seconds(arm: PlannedArm, on: Resources) -> tuple[float, float]:
     """How long a run of this arm takes at good and at poor utilisation."""
     peak = KINDS[on.kind].peak_flops * on.count
-    good, poor = (arm.model_flops / use / peak for use in UTILISATION)
+    good, poor = (arm.model_flops / use / peak for use in costs.UTILISATION)
     return good, poor
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+LONG = 72 * 3600  # seconds that are said in days
+
 
 def flops(value: float) -> str:
     """`2.60e12`, as the field writes FLOPs."""
@@ -15,6 +17,11 @@ def flops(value: float) -> str:
 def count(value: int) -> str:
     """`1,234,567`."""
     return f"{value:,}"
+
+
+def many(value: int, what: str) -> str:
+    """`1 run`, `1,234 runs`."""
+    return f"{value:,} {what}" if value == 1 else f"{value:,} {what}s"
 
 
 def percent(share: float) -> str:
@@ -28,15 +35,25 @@ def sure(confidence: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`34 s`, `2 min 5 s`, `3 h 10 min`; of what is no number, `unknown`."""
+    """`under 1 s`, `34 s`, `2 min 5 s`, `3 h 10 min`, `31 d 9 h`; of what is no number,
+    `unknown`."""
     if not math.isfinite(seconds):
         return "unknown"
-    whole = max(0, round(seconds))
+    if seconds < 1:
+        return "under 1 s"
+    whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < LONG:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def between(low: float, high: float) -> str:
+    """`34 s to 2 min 5 s`; once what is said alike: `under 1 s`."""
+    return " to ".join(dict.fromkeys((duration(low), duration(high))))
 
 
 def flow(value: Any) -> str:

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from engine import flops
-from engine.config import ModelConfig, TrainConfig
 from engine.tokenize import BadText, Text, read_text
-from runner import closure, graph, ladder, lock, predictions, spec, yaml12
+from runner import closure, costs, graph, ladder, lock, predictions, spec, yaml12
 from runner.complaints import BadExperiment, Problem, near
-from runner.hardware import KINDS
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
 from runner.spec import Experiment
 from runner.steps import Node
@@ -25,7 +23,6 @@ from runner.store import Store, to_json
 LAB = Path(flops.__file__).parents[1]  # where the lab's packages lie
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 NO_FINGERPRINT = "0" * 64  # of what is not yet whole
-UTILISATION = (0.5, 0.2)  # of peak FLOP/s: what a good and a poor run reach
 
 
 def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan:
@@ -295,7 +292,7 @@ def make_plan(
             problems.append(experiment.problem(("data", "source"), str(error)))
             break
     # Sorted, as records are: a plan is the same whether it was just made or read back.
-    arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    arms = {name: costs.arm_of(*experiment.arms[name]) for name in sorted(experiment.arms)}
     if problems := problems or [*_of_no_law(experiment, arms, sealed)]:
         raise BadExperiment(problems)
     planned = None
@@ -442,60 +439,23 @@ def _arms(experiment: Experiment) -> dict[str, PlannedArm]:
     for name, (model, train) in sorted(experiment.arms.items()):
         both = id(model), id(train)
         if both not in alike:
-            alike[both] = _arm(model, train)
+            alike[both] = costs.arm_of(model, train)
         found[name] = alike[both]
     return found
-
-
-def _arm(model: ModelConfig, train: TrainConfig) -> PlannedArm:
-    tokens = train.num_train_steps * train.train_batch_size * model.seq_len
-    return PlannedArm(
-        model=model,
-        train=train,
-        parameters=flops.parameters(model),
-        tokens=tokens,
-        forward_flops_per_token=flops.forward_flops_per_token(model),
-        model_flops=flops.model_flops(model, tokens),
-    )
 
 
 def _cost(experiment: Experiment, arms: dict[str, PlannedArm]) -> Cost:
     """Of steps, what those cost that train, each on the devices that it names; what the others will
     take is not known beforehand."""
+    nodes, devices = experiment.nodes, experiment.resources
     seeds = len(experiment.seeds) or 1  # of steps, each point of a sweep is a run
-    flops_on: dict[tuple[str, int], int] = {}
-    for name, arm in arms.items():
-        node = experiment.nodes.get(name)
-        on = node.resources if node else experiment.resources
-        key = (on.kind, on.count)
-        flops_on[key] = flops_on.get(key, 0) + arm.model_flops * seeds
-    if not flops_on:
-        flops_on[experiment.resources.kind, experiment.resources.count] = 0
-    least, most = UTILISATION
-    seconds, price, devices = (0.0, 0.0), (0.0, 0.0), dict[str, tuple[float, float]]()
-    for (name, count), model_flops in flops_on.items():
-        kind, before = KINDS[name], devices.get(name, (0.0, 0.0))
-        of_all = [model_flops / share / kind.peak_flops for share in (least, most)]
-        devices[name] = (before[0] + of_all[0], before[1] + of_all[1])
-        seconds = (seconds[0] + of_all[0] / count, seconds[1] + of_all[1] / count)
-        dollars = (kind.price or 0.0) / 3600
-        price = (price[0] + of_all[0] * dollars, price[1] + of_all[1] * dollars)
-    whole = sum(flops_on.values())
-    uncounted = [
-        node.config["train"]["num_train_steps"]
-        * node.config["train"]["train_batch_size"]
-        * node.config["model"]["seq_len"]
-        for node in experiment.nodes.values()
-        if node.do == "train" and "model" in node.config["own"]
-    ]
-    return Cost(
-        runs=len(arms) * seeds + len(uncounted),
-        uncounted=len(uncounted),
-        tokens=sum(arm.tokens for arm in arms.values()) * seeds + sum(uncounted),
-        model_flops=whole,
-        hardware_flops=(whole / least, whole / most),
-        seconds=seconds,
-        price=price if any(KINDS[name].price for name in devices) else None,
-        device=" and ".join(f"{n} × {KINDS[name].description}" for name, n in flops_on),
-        device_seconds=devices,
+    each = [(nodes[x].resources if x in nodes else devices, arm) for x, arm in arms.items()]
+    return costs.cost(
+        each * seeds,
+        [
+            costs.tokens(node.config)
+            for node in nodes.values()
+            if node.do == "train" and "model" in node.config["own"]
+        ],
+        devices,
     )

@@ -14,17 +14,18 @@ from rich.text import Text
 from engine import memory
 from engine.config import ComputeConfig, ModelConfig, TrainConfig
 from engine.flops import parameters
-from runner import allowance, record
+from runner import allowance, costs, record
 from runner.analysis import entered, promotion
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.compile_check import Check
-from runner.figures import duration, flops, flow, percent
+from runner.figures import between, count, duration, flops, flow, many, percent
 from runner.hardware import DESCRIBED, Slice
 from runner.lifecycle import Facts
 from runner.progress import Progress as Advance
 from runner.progress import RunProgress
 
 MOST_LOSSES = 12  # runs whose loss is shown at once
+MOST_ALIKE = 12  # arms of the same figures that are shown one by one
 MOST_FOOTPRINTS = 4  # columns that a terminal of 80 characters has room for
 FITS = {True: "green", False: "red"}
 LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
@@ -39,8 +40,11 @@ STATES = {
 # ── Plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_view(plan: record.Plan, held: RenderableType) -> Group:
-    """Arms, what a device holds (`memory_view`), cost and fingerprint of a plan."""
+def plan_view(
+    plan: record.Plan, held: RenderableType, stands: Mapping[str, record.Standing]
+) -> Group:
+    """Arms, what a device holds (`memory_view`), fingerprint of a plan, and the cost of what is to
+    be made: of steps, as they stand."""
     table = Table(title=escape(plan.title), title_justify="left", title_style="bold")
     for name, justify in (
         ("arm", "left"),
@@ -49,21 +53,21 @@ def plan_view(plan: record.Plan, held: RenderableType) -> Group:
         ("forward FLOPs/token", "right"),
         ("model FLOPs a run", "right"),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, arm in plan.arms.items():
-        table.add_row(
-            name,
-            f"{arm.parameters:,}",
-            f"{arm.tokens:,}",
-            f"{arm.forward_flops_per_token:,}",
-            flops(arm.model_flops),
-        )
+        alike.setdefault(_figures(arm), []).append(name)
+    for name, arm in plan.arms.items():
+        names = alike[_figures(arm)]
+        if len(names) <= MOST_ALIKE or name == names[0]:
+            called = name if len(names) <= MOST_ALIKE else _called(names)
+            table.add_row(escape(called), *_figures(arm))
     phases = [
         f"{name}, from step {phase.at + 1}: {flow(phase.model_dump(exclude={'at'}))}"
         for name, arm in plan.arms.items()
         for phase in arm.train.phases
     ]
-    lines = (*_cost(plan), f"fingerprint {plan.fingerprint}")
+    lines = (*_cost(plan, stands), f"fingerprint {plan.fingerprint}")
     head = table if plan.arms else Text(plan.title, style="bold")
     return Group(head, *map(Text, phases), held, *map(Text, lines))
 
@@ -81,7 +85,7 @@ def memory_view(
     shown = sorted(alike, key=lambda held: -held.total)[:MOST_FOOTPRINTS]
     table = Table("")
     for held in shown:
-        table.add_column(escape(", ".join(alike[held])), justify="right")
+        table.add_column(escape(_called(alike[held])), justify="right", overflow="fold")
     for part in memory.Footprint._fields:
         table.add_row(part, *(memory.size(getattr(held, part)) for held in shown))
     table.add_section()
@@ -98,9 +102,22 @@ def memory_view(
                 arm = arms[alike[held][0]]
                 fitting = memory.choices(arm.model, arm.train, compute, kind.platform, room)
                 remedy = memory.listed(fitting) or "nor would any batch; make fsdp larger"
-                words = Text(f"{', '.join(alike[held])} does not fit", style=FITS[False])
+                words = Text(f"{_called(alike[held])} does not fit", style=FITS[False])
                 lines.append(words.append(f": {remedy}", style="none"))
     return Group(_memory_of(on, compute), table, *lines)
+
+
+def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
+    """What the table of arms says of one."""
+    counts = arm.parameters, arm.tokens, arm.forward_flops_per_token
+    return *map(count, counts), flops(arm.model_flops)
+
+
+def _called(names: Sequence[str]) -> str:
+    """Arms that are alike, in the place of one: `fast, slow`, of very many `a and 99 more`."""
+    if len(names) <= MOST_ALIKE:
+        return ", ".join(names)
+    return f"{names[0]} and {len(names) - 1:,} more"
 
 
 def _memory_of(on: Slice, compute: ComputeConfig) -> Text:
@@ -145,27 +162,37 @@ def check_view(
     return Group(_memory_of(on, compute), table, *map(Text, lines))
 
 
-def _cost(plan: record.Plan) -> list[str]:
+def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]:
     cost = plan.cost
-    runs = f"{len(plan.arms)} arms × {len(plan.seeds)} seeds = {cost.runs} runs"
+    arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
+    runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
     if plan.steps:
-        runs = f"{len(plan.steps)} steps, of which {cost.runs} train"
-    if cost.uncounted == cost.runs > 0:
+        # What is being made counts: whoever makes it may have been lost.
+        cached = {name for name, one in stands.items() if one.state == "cached"}
+        steps, left = many(len(plan.steps), "step"), plan.steps.keys() - cached
+        if not left:
+            return [f"{steps}, all made before: nothing to run", *entered.foreseen(plan)]
+        cost = costs.cost_of(plan, left) if cached else cost
+        state = f", {len(cached):,} cached and {len(left):,} to be made" if cached else ""
+        runs = f"{steps}{state}, of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
+    if not cost.runs:
+        words = f"{runs}; how long they take is not known beforehand"
+        return [words, *_ceiling(plan), *entered.foreseen(plan)]
+    if cost.uncounted == cost.runs:
         words = "with models of the experiment's own, whose FLOPs are counted after approval"
         first = f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"
         return [first, *_ceiling(plan), *entered.foreseen(plan)]
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
-    times = " to ".join(duration(value) for value in cost.seconds)
+    times = between(*cost.seconds)
     if len(cost.device_seconds) > 1:
         of_kinds = sorted(cost.device_seconds.items())
-        each = [f"{kind} {duration(low)} to {duration(high)}" for kind, (low, high) in of_kinds]
+        each = [f"{kind} {between(low, high)}" for kind, (low, high) in of_kinds]
         times += f" ({'; '.join(each)})"
     price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""
-    alone = ", training alone" if plan.steps else ""
     lines = [
         f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs",
-        f"at 50 % to 20 % utilisation{alone}: {hardware} hardware FLOPs, {times} on {cost.device}"
-        f"{price}",
+        f"training alone, at 50 % to 20 % of peak FLOP/s: {hardware} hardware FLOPs, {times} on "
+        f"{cost.device}{price}",
     ]
     if rung := plan.rung:
         what = f"{rung.variant} against {rung.baseline}"

@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Literal
 
 from runner import record
+from runner.costs import UTILISATION
 from runner.hardware import KINDS
-from runner.planning import UTILISATION
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from runner import cli, cluster, planning, simulate
 from runner.cluster import BadCluster
 from runner.queues import HOUR
 from runner.schedule import Policy, Pool
+from tests.runner.test_own_declared import SHORT, STEPS
+from tests.runner.test_own_declared import planned as declared
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "cluster.yaml"
@@ -74,6 +77,9 @@ synthetic: {runs: 5}
         (GOOD, "pools: {}", "line 1, `pools`: must not be empty"),
         (GOOD, "- 1", "line 1: it must be a mapping with keys such as `pools` and `policy`"),
         (GOOD, "pools: [", "line 1: it is not YAML"),
+        (GOOD, "", "line 1: it is empty; examples/cluster.yaml shows how"),
+        ("mine:", '"":', "`` is not a name of a pool; use letters,"),
+        ("mine:", '"a\\nb":', "`a b` is not a name of a pool"),
         (GOOD, "pools: {a: 3}", "line 1, `pools.a`: must be a mapping of keys to values, not `3`"),
     ],
 )
@@ -142,8 +148,23 @@ def test_durations_come_from_the_plan(folder: Path) -> None:
         assert (each.request.submitted, each.request.priority) == (50, "run")
 
 
+def test_what_own_code_trains_is_played_unless_its_model_is_its_own(tmp_path: Path) -> None:
+    plan = declared(tmp_path / "x", SHORT)
+    submission = cluster.planned(plan, "x", "ada", 0, seed=0)
+    assert [each.request.name for each in submission.jobs] == [
+        *(f"x.train/harder,seed={seed}" for seed in (0, 1)),
+        *(f"x.theirs.s{seed}" for seed in (0, 1)),
+    ]
+    assert len(submission.jobs) == plan.cost.runs - plan.cost.uncounted
+
+
 # ── As it is typed ───────────────────────────────────────────────────────────────────────────
 
+THERE = "    do: train\n", "    do: train\n    resources: {kind: h100}\n"
+LABS = (
+    "{seq_len: 16, width: 4}",
+    "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}",
+)
 TWO = "pools:\n  desks: {kind: cpu, count: 2, price: 0.1}\n"
 
 
@@ -166,6 +187,29 @@ def test_simulate_says_what_would_wait_and_cost(two: Path, folder: Path) -> None
     assert "│ desks │ cpu │ 2 │" in words
     assert "│ warm │ 6 │ 6 │" in words
     assert "seed 0" in words
+    assert "did not finish" not in words
+    (cost,) = re.findall(r"for (0\.\d\d) US\$", words)
+    assert words.count(f"│ {cost} │") == 2, "the pool's and the experiment's"
+    assert "in use: share of the pool's device-hours until all was over" in words
+
+
+def test_the_headline_says_what_did_not_finish(two: Path, folder: Path) -> None:
+    two.write_text(f"{TWO}policy: {{budgets_device_hours: {{you: {{cpu: 0}}}}}}\n")
+    words = " ".join(ask(two, folder).stdout.split())
+    assert "6 runs on 2 devices: none of them started" in words
+    assert "6 runs did not finish: the experiment needs" in words
+    two.write_text(f"{two.read_text()}synthetic: {{runs: 3}}\n")
+    words = " ".join(ask(two, folder).stdout.split())
+    assert "9 runs on 2 devices: all over after " in words
+    assert " US$; 6 runs did not finish" in words
+
+
+def test_what_is_not_played_is_said(two: Path, tmp_path: Path) -> None:
+    declared(tmp_path / "x", SHORT)
+    words = " ".join(ask(two, tmp_path / "x").stdout.split())
+    assert "4 runs on 2 devices" in words
+    assert "x: 2 runs more would train models of its own, whose FLOPs are not known" in words
+    assert json.loads(ask(two, tmp_path / "x", "--json").stdout)["left_out"] == {"x": 2}
 
 
 def test_json_holds_all_figures_and_each_run(two: Path, folder: Path) -> None:
@@ -201,13 +245,19 @@ def test_bad_input_ends_in_words(two: Path, folder: Path, tmp_path: Path) -> Non
     bad.write_text(TWO.replace("cpu", "cup"))
     gpus = tmp_path / "gpus.yaml"
     gpus.write_text(TWO.replace("cpu", "h100"))
+    own, on_gpus = tmp_path / "own", tmp_path / "on_gpus"
+    declared(own, STEPS)
+    declared(on_gpus, STEPS.replace(*THERE).replace('model: "model:Mine", ', "").replace(*LABS))
     for words, complaint in (
         ((tmp_path / "none.yaml",), "there is no such file; a cluster is described in YAML"),
         ((tmp_path,), "it cannot be read"),
         ((bad, folder), "line 2, `pools.desks.kind`: no kind of device `cup` is known"),
         ((two,), "has no `synthetic:` load, so name an experiment"),
         ((two, tmp_path / "none"), "there is no such file; an experiment is a folder"),
+        ((gpus, folder), "experiment.yaml, line 6, `resources.kind`: "),
         ((gpus, folder), "describes no devices of kind `cpu`, only `h100`"),
+        ((two, on_gpus), "experiment.yaml, line 7, `steps.train.resources.kind`: "),
+        ((two, own), "all that it trains are models of its own, whose FLOPs are not known"),
         ((two, folder, "--chart", "a.pdf"), "end its name in .svg or .png"),
         ((two, folder, "--chart", tmp_path / "none" / "a.svg"), "cannot be written: No such file"),
     ):
