@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from runner import cluster, planning, simulate
-from runner.complaints import BadExperiment, near
+from runner.complaints import BadExperiment
 from runner.figures import duration
+from runner.hardware import listed
 from runner.simulate import Fate, Submission, Summary
 
 BAD_INPUT = 2
@@ -85,10 +86,9 @@ def _planned(
         if not submission.jobs:
             _stop(f"{path}: none of its steps trains, and for others no time is expected.")
         for kind in sorted({job.request.kind for job in submission.jobs} - kinds):
-            known = ", ".join(f"`{each}`" for each in sorted(kinds))
             _stop(
                 f"{path}, `resources.kind`: {described.file} describes no devices of kind "
-                f"`{kind}`, only {known}{near(kind, kinds)}"
+                f"`{kind}`, only {listed(sorted(kinds))}"
             )
         found.append(submission)
     return found
