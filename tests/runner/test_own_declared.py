@@ -152,6 +152,9 @@ def test_an_own_data_function_may_read_inputs_of_any_name(tmp_path: Path) -> Non
         planned(tmp_path / "x", scored)
     plan = planned(tmp_path / "x", scored.replace("own: {", 'own: {data: "loss:focal", '))
     assert set(plan.steps["train/gamma=1"].inputs) == {"tokens", "order"}
+    text = scored.replace('by: {do: "average:all"}', "by: {do: filter, inputs: {text: average}}")
+    text = text.replace("own: {", 'own: {data: "loss:focal", ').replace("{models: train}", "{}")
+    assert planned(tmp_path / "x", text).steps["by"].do == "filter", "and of any kind"
 
 
 def problems(declared: str) -> list[tuple[int, str, str]]:
