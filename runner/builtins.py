@@ -270,10 +270,26 @@ def in_the_way(own: Own, train: TrainConfig) -> str:
     return ""
 
 
-def own_of(do: str, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The functions of the experiment's own that a step names itself."""
+# What functions of the experiment's own are called with; see `runner.builtin.own`.
+CALLED = {
+    "model": ("config",),
+    "loss": ("config", "logits", "targets"),
+    "optimizer": ("config", "learning_rate"),
+    "schedule": ("config", "step"),
+    "data": ("config", "inputs", "seed"),
+}
+
+
+def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The functions of the experiment's own that a step names itself, with what it calls each."""
     if do not in BUILT_IN:
-        return (do,)
+        return ((do, ("config", "inputs", "out")),)
     if do == "map":
-        return (str(config["function"]),)
-    return tuple(dict.fromkeys(config["own"].values())) if do == "train" else ()
+        return ((str(config["function"]), ("document",)),)
+    named = config["own"] if do == "train" else {}
+    return tuple((function, CALLED[key]) for key, function in named.items())
+
+
+def own_of(do: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same functions, each once."""
+    return tuple(dict.fromkeys(function for function, _ in calls_of(do, config)))
