@@ -115,6 +115,7 @@ def _sense(rules: Rules, document: yaml12.Document) -> list[Problem]:
     named |= {(key, kind): kind for kind in getattr(rules, key) if kind != EVERYTHING}
     for path, kind in named.items():
         if kind not in hardware.KINDS:
-            words = f"the lab knows no hardware {quoted(kind)}{near(kind, hardware.KINDS)}"
+            known = hardware.listed(hardware.KINDS)
+            words = f"the lab knows no hardware {quoted(kind)}; it has {known}"
             wrong(path, words)
     return problems

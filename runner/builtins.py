@@ -1,5 +1,6 @@
-"""The built-in steps: what each is called, which configuration and inputs it takes, and where its
-function is. Light: the functions (`runner.builtin`) are imported only where a step is made.
+"""The built-in steps: what each is called, which configuration and inputs it takes, what it makes,
+and where its function is. Light: the functions (`runner.builtin`) are imported only where a step is
+made.
 
 A step's function is called as `function(config, inputs, out)`: its configuration, {input: folder}
 (of an input that is a whole sweep {input: {label: folder}}), and an empty folder for its output.
@@ -193,11 +194,20 @@ class OverShards(NamedTuple):
     when: tuple[str, tuple[str, ...]] | None = None  # a key, and its values that make it worth it
 
 
+# What steps make and take, in the words of complaints. Own code makes and takes what it likes.
+TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
+MODEL, SCORES = "a trained model", "scores"
+STORES = (TOKENS, MIXTURE)
+
+
 class BuiltIn(NamedTuple):
     function: str  # module:function
     config: type[BaseModel]
-    inputs: tuple[str, ...]
-    optional: tuple[str, ...] = ()
+    makes: str
+    inputs: Mapping[str, tuple[str, ...]]  # {input: what it may be}
+    optional: Mapping[str, tuple[str, ...]] = {}
+    others: tuple[str, ...] = ()  # what inputs may be that the author names; none: there are none
+    sweeps: tuple[str, ...] = ()  # the inputs that may be a whole sweep
     over: OverShards | None = None
 
 
@@ -212,13 +222,32 @@ MAPPED = OverShards("runner.builtin.mapping:map_shards", "runner.builtin.texts:j
 
 BUILT_IN = {
     "tokenize": BuiltIn(
-        "runner.builtin.tokens:tokenize", Tokenize, (), ("text", "tokenizer"), ENCODED
+        *("runner.builtin.tokens:tokenize", Tokenize, TOKENS),
+        inputs={},
+        optional={"text": (TEXT,), "tokenizer": (TOKENS,)},
+        over=ENCODED,
     ),
-    "filter": BuiltIn("runner.builtin.texts:filter_documents", Filter, ("text",), (), FILTERED),
-    "map": BuiltIn("runner.builtin.mapping:map_documents", Map, ("text",), (), MAPPED),
-    "mix": BuiltIn("runner.builtin.mix:mix", Mix, ()),
-    "train": BuiltIn("runner.builtin.train:train", Train, ("tokens",)),
-    "evaluate": BuiltIn("runner.builtin.evaluate:evaluate", Evaluate, ("models", "tokens")),
+    "filter": BuiltIn(
+        *("runner.builtin.texts:filter_documents", Filter, TEXT),
+        inputs={"text": (TEXT,)},
+        over=FILTERED,
+    ),
+    "map": BuiltIn(
+        *("runner.builtin.mapping:map_documents", Map, TEXT),
+        inputs={"text": (TEXT,)},
+        over=MAPPED,
+    ),
+    "mix": BuiltIn("runner.builtin.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
+    "train": BuiltIn(
+        *("runner.builtin.train:train", Train, MODEL),
+        inputs={"tokens": STORES},
+        others=STORES,
+    ),
+    "evaluate": BuiltIn(
+        *("runner.builtin.evaluate:evaluate", Evaluate, SCORES),
+        inputs={"models": (MODEL,), "tokens": STORES},
+        sweeps=("models",),
+    ),
 }
 
 
@@ -241,10 +270,26 @@ def in_the_way(own: Own, train: TrainConfig) -> str:
     return ""
 
 
-def own_of(do: str, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The functions of the experiment's own that a step names itself."""
+# What functions of the experiment's own are called with; see `runner.builtin.own`.
+CALLED = {
+    "model": ("config",),
+    "loss": ("config", "logits", "targets"),
+    "optimizer": ("config", "learning_rate"),
+    "schedule": ("config", "step"),
+    "data": ("config", "inputs", "seed"),
+}
+
+
+def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The functions of the experiment's own that a step names itself, with what it calls each."""
     if do not in BUILT_IN:
-        return (do,)
+        return ((do, ("config", "inputs", "out")),)
     if do == "map":
-        return (str(config["function"]),)
-    return tuple(dict.fromkeys(config["own"].values())) if do == "train" else ()
+        return ((str(config["function"]), ("document",)),)
+    named = config["own"] if do == "train" else {}
+    return tuple((function, CALLED[key]) for key, function in named.items())
+
+
+def own_of(do: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same functions, each once."""
+    return tuple(dict.fromkeys(function for function, _ in calls_of(do, config)))

@@ -27,10 +27,9 @@ TheJobs = Annotated[
 
 
 def found(place: str, jobs: str | None) -> Store | None:
-    """The store, if there is one. A folder that is there is one. Raises StoreError."""
-    if place.startswith("gs:"):
-        try:
-            return Store(place, jobs=jobs, make=False)
-        except NoStore:
-            return None
-    return Store(place, jobs=jobs) if Path(place).is_dir() else None
+    """The store, if there is one. A folder that is there is one. Raises StoreError, also for what
+    is there and is no folder."""
+    try:
+        return Store(place, jobs=jobs, make=Path(place).is_dir())
+    except NoStore:
+        return None

@@ -35,7 +35,9 @@ def command(
         ended = record.read(opened, f"executions/{execution}/result", Result)
         found, left = results.runs(ran, ended)
         out.write_bytes(speedrun.write(found))
-    except (results.NoResults, StoreError, OSError) as error:
+    except StoreError as error:
+        _stop(str(error))
+    except (results.NoResults, OSError) as error:
         _stop(f"{error}.")
     errors = Console(stderr=True, highlight=False)
     for words in left:

@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from runner import cluster, planning, simulate, spec
-from runner.complaints import BadExperiment, Problem, near
+from runner.complaints import BadExperiment, Problem
 from runner.figures import duration, many
+from runner.hardware import listed
 from runner.regular import printable
 from runner.simulate import Fate, Submission, Summary
 
@@ -94,9 +95,9 @@ def _planned(
         if not submission.jobs:
             _stop(f"{path}: none of its steps trains, and for others no time is expected.")
         for kind in sorted({job.request.kind for job in submission.jobs} - kinds):
-            known = ", ".join(f"`{each}`" for each in sorted(kinds))
+            known = listed(sorted(kinds))
             words = f"{described.file} describes no devices of kind `{kind}`, only {known}"
-            raise BadExperiment([_asking(path, kind, words + near(kind, kinds))])
+            raise BadExperiment([_asking(path, kind, words)])
         found.append(submission)
     return found, left_out
 

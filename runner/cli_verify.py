@@ -10,7 +10,7 @@ from rich.console import Console
 
 from runner import signing
 from runner.cli_place import TheStore
-from runner.store import Store
+from runner.store import Store, StoreError
 
 app = typer.Typer(help="The lab's signing key.", no_args_is_help=True)
 BAD_INPUT, FORGED = 2, 1
@@ -51,11 +51,12 @@ def new(path: Annotated[Path, typer.Argument(help="The file to write it to.")]) 
 @app.command()
 def revoke(key: Annotated[str, typer.Argument(help="Its id.")], store: TheStore = "store") -> None:
     """Take a key that was stolen out of those that the lab publishes."""
-    opened = Store(store, make=False)
     try:
-        signing.revoke(opened, key, datetime.now(UTC))
+        signing.revoke(Store(store, make=False), key, datetime.now(UTC))
     except signing.BadKey as error:
         _stop(BAD_INPUT, f"{error}.")
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
     print(f"{key} is revoked: nothing it signed is the lab's word any more.")
 
 

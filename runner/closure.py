@@ -13,7 +13,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -127,8 +127,36 @@ def _is_a_library(name: str, folder: Path) -> bool:
 def defined(module: str, folder: Path) -> frozenset[str]:
     """The names of functions, and of whatever else can be called, in the experiment's `module`;
     none if there is no such module."""
-    path = next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
+    path = _file(module, folder)
     return _bound(path, path.stat().st_mtime_ns) if path else frozenset()
+
+
+def _file(module: str, folder: Path) -> Path | None:
+    return next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
+
+
+def uncallable(folder: Path, function: str, given: Sequence[str]) -> str:
+    """Why a function that is `defined` (module:function) cannot take what it is given; empty where
+    it may. It certainly cannot where a `def` without decorators and `*` has another number of
+    parameters, and is all in its file that could be meant by its name."""
+    module, _, name = function.partition(":")
+    path = _file(module, folder)
+    match [node for node in ast.walk(_parsed(path)) if _may_bind(node, name)] if path else []:
+        case [ast.FunctionDef(args=takes, decorator_list=[], lineno=line)] if not takes.vararg:
+            most = len(takes.posonlyargs) + len(takes.args)
+            if not most - len(takes.defaults) <= len(given) <= most:
+                words = f"takes {most} parameter{'' if most == 1 else 's'}"
+                where = f"`{name}` (line {line} of the module `{module}`)"
+                return f"{where} {words}, and it is called with {len(given)}: {', '.join(given)}"
+    return ""
+
+
+def _may_bind(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == name and not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name.partition(".")[0]) in (name, "*")
+    return getattr(node, "name", None) == name  # a `def`, for one
 
 
 @lru_cache(maxsize=4096)

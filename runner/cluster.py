@@ -23,11 +23,10 @@ from runner.complaints import (
     Problem,
     dotted,
     in_order,
-    near,
     telling,
     told,
 )
-from runner.hardware import DESCRIBED, KINDS
+from runner.hardware import DESCRIBED, KINDS, listed
 from runner.lifecycle import MOST_ATTEMPTS
 from runner.queues import HOUR
 from runner.record import Plan, PlannedArm, Resources, run_name
@@ -174,9 +173,8 @@ def _senseless_pools(whole: _File) -> Iterator[tuple[yaml12.Path, str]]:
     """What is well formed and still no pool."""
     for name, pool in whole.pools.items():
         if pool.kind not in DESCRIBED:
-            known = ", ".join(f"`{kind}`" for kind in DESCRIBED)
-            words = f"no kind of device `{pool.kind}` is known, only {known}"
-            yield ("pools", name, "kind"), words + near(pool.kind, DESCRIBED)
+            words = f"no kind of device `{pool.kind}` is known, only {listed(DESCRIBED)}"
+            yield ("pools", name, "kind"), words
             continue
         shapes = DESCRIBED[pool.kind].topologies
         if shapes and pool.slice not in shapes:
@@ -192,7 +190,7 @@ def _senseless_budgets(whole: _File) -> Iterator[tuple[yaml12.Path, str]]:
     kinds = {pool.kind for pool in whole.pools.values()}
     for person, budget in whole.policy.budgets_device_hours.items():
         for kind in sorted(set(budget) - kinds):
-            words = f"no pool has devices of kind `{kind}`" + near(kind, kinds)
+            words = f"no pool has devices of kind `{kind}`, only of {listed(sorted(kinds))}"
             yield ("policy", "budgets_device_hours", person, kind), words
 
 

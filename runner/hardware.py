@@ -11,7 +11,7 @@ otherwise of what is in it, in a `hardware.yaml` beside its README:
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -118,18 +118,20 @@ def takes_gang(kind: str, count: int) -> bool:
     return count > 1 or bool(KINDS[kind].ray_tpu)
 
 
+def listed(kinds: Iterable[str]) -> str:
+    """Kinds as complaints name them. Those that are spelt alike are not what is meant: `gpu` is
+    near `cpu`, and `a100` near `h100`."""
+    return ", ".join(f"`{kind}`" for kind in kinds)
+
+
 def misfit(kind: str, count: int, *, trains: bool) -> tuple[str, str] | None:
     """What is wrong with these resources, as the key (`kind` or `count`) and words, of a `train`
     step or (not `trains`) of anything else; None if nothing is."""
-    known = [name for name, one in KINDS.items() if trains or not one.topologies]
-    if kind not in known:
-        listed = ", ".join(f"`{name}`" for name in known)
-        if kind in KINDS:
-            return "kind", f"slices of {kind} are for `train` steps; write one of {listed} here"
-        from runner.complaints import near
-
-        words = f"the lab has no devices of kind `{kind}`; it has {listed}"
-        return "kind", words + near(kind, known)
+    if kind not in KINDS:
+        return "kind", f"the lab has no devices of kind `{kind}`; it has {listed(KINDS)}"
+    if KINDS[kind].topologies and not trains:
+        here = listed(name for name, one in KINDS.items() if not one.topologies)
+        return "kind", f"slices of {kind} are for `train` steps; write one of {here} here"
     if not trains:
         one = "only a `train` step may have more than one device; write `count: 1`"
         return ("count", one) if count != 1 else None
@@ -158,7 +160,7 @@ def slice_named(name: str) -> Slice:
     """The slice that `h100x8` stands for: eight devices, chips for a TPU (Google's `v5p-64` counts
     cores, two on a chip). Raises ValueError in words."""
     found = re.fullmatch(r"([a-z0-9]+?)x([1-9][0-9]{0,5})", name)
-    known = ", ".join(DESCRIBED)
+    known = listed(DESCRIBED)
     if not found:
         raise ValueError(
             f"`--slice`: `{name}` names no slice; write a kind ({known}), x and how many: h100x8"

@@ -14,6 +14,7 @@ from typing import Any
 from engine import flops
 from engine.tokenize import BadText, Text, read_text
 from runner import closure, costs, graph, ladder, lock, predictions, spec, yaml12
+from runner.builtins import calls_of
 from runner.complaints import BadExperiment, Problem, near
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
 from runner.spec import Experiment
@@ -76,11 +77,15 @@ def make_graph_plan(
     steps: dict[str, PlannedStep] = {}
     first: dict[tuple[Any, ...], PlannedStep] = {}  # points of a sweep differ in little
     found = cache(lambda function, own: _code(function, own, folder, lab))
+    uncallable = cache(partial(closure.uncallable, folder))
     source = partial(_with_source, cache(read_text))
     private, place = _private(experiment.nodes), folder.resolve().name
     for name, node in experiment.nodes.items():
         try:
             code, digest = found(node.function, node.own)
+            for function, given in calls_of(node.do, node.config):
+                if words := uncallable(function, given):
+                    raise closure.BadCode(words)
         except closure.BadCode as error:
             code, digest = {}, ""
             words = str(error).replace(str(folder), called or str(folder))

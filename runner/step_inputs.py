@@ -1,10 +1,12 @@
-"""The inputs that `mix` and `train` take under names of the author's choosing: which of them a
-configuration reads, and what is wrong with how it speaks of them."""
+"""The inputs of built-in steps: whether they are what the step takes; and of those that `mix` and
+`train` take under names of the author's choosing, which a configuration reads, and what is wrong
+with how it speaks of them."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from runner import yaml12
+from runner.builtins import BUILT_IN, MIXTURE, TOKENS
 from runner.complaints import near
 
 # {input: the parts of the mixture that it is}; empty for one store, None for what nobody knows yet.
@@ -18,9 +20,6 @@ def _mixed(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
             ("inputs",),
             "a mixture has two inputs at least; name another, or use the one as it is",
         )
-    for name, parts in inputs.items():
-        if parts:
-            yield ("inputs", name), "it is a mixture already; name its parts as inputs instead"
     yield from _weighed(config["weights"], tuple(inputs), ("config", "weights"), "an input")
 
 
@@ -34,6 +33,28 @@ def _trained_on(config: Mapping[str, Any], inputs: Inputs) -> Complaints:
         parts = inputs.get(now)
         if "weights" in phase and parts is not None:
             yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
+
+
+def unfit(do: str, config: Mapping[str, Any], made: Mapping[str, tuple[str, str]]) -> Complaints:
+    """Of `made` {input: (step, what it does)} those that are not what the built-in `do` takes."""
+    taker = BUILT_IN[do]
+    takes = {**taker.inputs, **taker.optional}
+    any_other = () if do == "train" and "data" in config["own"] else taker.others
+    for key in sorted(read_by(do, config, made)):
+        of, maker = made[key]
+        wanted = takes.get(key, any_other)
+        makes = BUILT_IN[maker].makes if maker in BUILT_IN else ""
+        if not wanted or not makes or makes in wanted:
+            continue
+        makers = " or ".join(f"`{name}`" for name, one in BUILT_IN.items() if one.makes in wanted)
+        instead = f"name a step that does {makers}, or own code that makes one"
+        if makes == MIXTURE and TOKENS in wanted:
+            instead = "name what it mixes instead"
+        yield (
+            ("inputs", key),
+            f"the step `{of}` makes {makes}, and `{do}` takes {' or '.join(wanted)} here; "
+            + instead,
+        )
 
 
 def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
@@ -55,7 +76,7 @@ def _weighed(
             yield at, f"`{name}` has no weight; write one, or take it out of the mixture"
 
 
-# Of these steps an input may have any name, and is no sweep.
+# Of these steps an input may have any name.
 CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs], Complaints]] = {
     "mix": _mixed,
     "train": _trained_on,

@@ -25,7 +25,7 @@ from runner import graph, hardware, yaml12
 from runner.builtins import BUILT_IN, FUNCTION, Own, Train, own_of, schema_of
 from runner.complaints import Problem, dotted, near, told
 from runner.record import Resources
-from runner.step_inputs import CHECKS, read_by
+from runner.step_inputs import CHECKS, read_by, unfit
 from runner.store import to_json
 
 NO_OWN, ONE_DEVICE = Own(), MeshConfig()
@@ -172,6 +172,9 @@ class _Reader:
             self._say((name, "sweep"), "two of its points have the same name; name them in a list")
         idle = set(step.inputs)
         inputs = {key: self._parts(of) for key, of in step.inputs.items()}
+        made = {
+            key: (of, self._steps[of].do) for key, of in step.inputs.items() if of in self._steps
+        }
         read: dict[str, tuple[dict[str, Any], BaseModel]] = {}  # by all that varies but the seed
         for label, values in points.items():
             if len(label.encode()) > MOST_LABEL:
@@ -197,6 +200,8 @@ class _Reader:
             if not known and not self._is_finite(name, config):
                 return
             config = checked.model_dump(mode="json") if checked else config
+            for path, words in unfit(step.do, config, made) if known else ():
+                self._say((name, *path), words)
             if step.do == "tokenize" and (config["source"] is None) != ("text" in step.inputs):
                 words = "`tokenize` needs the input `text` or a `source`, and not both"
                 self._say((name,), words)
@@ -237,8 +242,7 @@ class _Reader:
                 self._say((name, "as"), words)
         for key, of in step.inputs.items():
             if of not in self._steps:
-                words = f"there is no step `{of}`{near(of, self._steps)}"
-                self._say((name, "inputs", key), words)
+                self._say((name, "inputs", key), self._missing(of))
         if len(set(step.seeds)) != len(step.seeds):
             self._say((name, "seeds"), "a seed stands twice; each is one run")
         if re.fullmatch(FUNCTION, step.do):
@@ -249,17 +253,30 @@ class _Reader:
             self._say((name, "do"), words + near(step.do, BUILT_IN))
             return
         takes = (*built_in.inputs, *built_in.optional)
-        for key in step.inputs:
-            if key not in takes and step.do not in CHECKS:
+        for key, of in step.inputs.items():
+            if key not in takes and not built_in.others:
                 words = f"`{step.do}` takes {_listed(takes)}{near(key, takes)}"
                 self._say((name, "inputs", key), words)
-            taken = self._steps.get(step.inputs[key])
-            if step.do in CHECKS and taken and (taken.sweep or taken.seeds):
-                words = f"`{step.inputs[key]}` is a sweep, and `{step.do}` takes one of them here"
+            elif self._is_sweep(of) and key not in built_in.sweeps:
+                words = f"`{of}` is a sweep, and `{step.do}` takes one of them here"
                 self._say((name, "inputs", key), words)
         for key in built_in.inputs:
             if key not in step.inputs:
                 self._say((name,), f"`{step.do}` needs the input `{key}`")
+
+    def _is_sweep(self, name: str) -> bool:
+        step = self._steps.get(name)
+        return step is not None and bool(step.sweep or step.seeds)
+
+    def _missing(self, of: str) -> str:
+        """What to say of an input that is no step: it may be meant for a point of a sweep."""
+        step = of.partition("/")[0]
+        if step != of and self._is_sweep(step):
+            return (
+                f"`{of}` would be one point of `{step}`, and an input is a whole step; write "
+                f"`{step}` for all of its points, or declare this one as a step of its own"
+            )
+        return f"there is no step `{of}`{near(step, self._steps)}"
 
     def _is_finite(self, name: str, config: dict[str, Any]) -> bool:
         """Whether no number of an own function's configuration is infinite or none at all."""

@@ -9,6 +9,7 @@ succeeds, and a reader sees a whole file or none.
 import contextlib
 import io
 import json
+import os
 import re
 import secrets
 import shutil
@@ -293,6 +294,9 @@ def _files(place: Path | str) -> Files:
         return Bucket(place)
     if re.match("gs:/", str(place)):
         raise StoreError(_no_folder(str(place).replace("gs:/", "gs://", 1)))
+    # Unlike Path's, these say no where it cannot be seen, which is told when it is used.
+    if os.path.exists(place) and not os.path.isdir(place):  # noqa: PTH110, PTH112
+        raise StoreError(f"{place} is no folder, and a store is one; {ELSEWHERE}.")
     return Disk(Path(place))
 
 

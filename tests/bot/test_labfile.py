@@ -64,7 +64,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         ("commands:\n  run: {roles: [none]}\n", "no role is `none`"),
         ("commands:\n  run: {people: ['@grace']}\n", "write the login without its `@`"),
         ("commands:\n  run:\n    people:\n    - ''\n", "line 4, `commands.run.people.0`: must"),
-        ("kinds: [h1000]\n", "the lab knows no hardware `h1000`; did you mean `h100`?"),
+        ("kinds: [h1000]\n", "the lab knows no hardware `h1000`; it has `cpu`, `h100`"),
         ("device_hours_per_person_and_month: {gpu: 1}\n", "the lab knows no hardware `gpu`"),
         ("two_approvers_from: -1\n", "line 1, `two_approvers_from`: it should be greater than"),
         ("two_approvers_from: .inf\n", "line 1, `two_approvers_from`: must be a number"),

@@ -170,6 +170,34 @@ def test_plan_says_what_a_device_holds(folder: Path) -> None:
     assert not any(name.startswith("of ") for name in rows), "what a CPU's machine has is unknown"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "FOLDER"),
+        ("run", "FOLDER"),
+        ("show", "x"),
+        ("results", "x"),
+        ("replay", "x"),
+        ("reproduce", "x"),
+        ("forecast", "--at", "1e9"),
+        ("key", "revoke", "x"),
+        ("store", "ls"),
+        ("plan", "FOLDER", "--store", "THERE", "--jobs"),
+    ],
+)
+def test_a_store_that_is_a_file_is_said_to_be_no_folder(
+    folder: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    file, there = tmp_path / "file", tmp_path / "there"
+    file.write_text("")
+    there.mkdir()
+    asked = [{"FOLDER": str(folder), "THERE": str(there)}.get(word, word) for word in words]
+    answer = ask(*asked, *(["--store"] if words[-1] != "--jobs" else []), file)
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert f"{file} is no folder, and a store is one; name another store" in answer.stderr
+    assert file.read_text() == ""
+
+
 def test_plan_says_for_a_described_slice_what_its_devices_hold(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text(BIG)
     alone, eight = (table(ask("plan", tmp_path, "--slice", n).stdout) for n in ("h100x1", "h100x8"))

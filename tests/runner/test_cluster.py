@@ -61,7 +61,7 @@ synthetic: {runs: 5}
     ("was", "now", "complaint"),
     [
         ("kind: v5p", "kind: v5q", "line 2, `pools.mine.kind`: no kind of device `v5q` is known"),
-        ("kind: v5p", "kind: v5q", "; did you mean `v5p`?"),
+        ("kind: v5p", "kind: v5q", "no kind of device `v5q` is known, only `cpu`, `h100`, `h200`"),
         ("count: 64, ", "", "line 2, `pools.mine.count`: is missing"),
         ("count:", "coutn:", "line 2, `pools.mine.coutn`: unknown key; did you mean `count`?"),
         ("count: 64", "count: many", "`pools.mine.count`: must be a whole number, not `many`"),
@@ -73,6 +73,7 @@ synthetic: {runs: 5}
         ("half_life_hours: 10", "half_life: 10", "line 4, `policy.half_life`: unknown key"),
         ("half_life_hours: 10", "half_life_hours: 0", "should be greater than 0, not `0`"),
         ("{v5p: 5}", "{v5e: 5}", "line 5, `policy.budgets_device_hours.ada.v5e`: no pool has"),
+        ("{v5p: 5}", "{v5e: 5}", "no pool has devices of kind `v5e`, only of `v5p`"),
         ("pools:", "pool:", "line 1, `pool`: unknown key; did you mean `pools`?"),
         (GOOD, "pools: {}", "line 1, `pools`: must not be empty"),
         (GOOD, "- 1", "line 1: it must be a mapping with keys such as `pools` and `policy`"),

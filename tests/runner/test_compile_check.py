@@ -213,8 +213,8 @@ def test_a_compiler_that_fails_is_quoted(
     [
         (["--mesh", "fsdp=32", "--slice", "h100x64"], "a mesh of 32 and there are 64 devices"),
         (["--mesh", "tensor=64"], "tensor 64 does not divide num_heads 32"),
-        (["--slice", "h100"], "`h100` names no slice; write a kind (cpu, h100, h200, "),
-        (["--slice", "gpux8"], "no kind of device `gpu` is known"),
+        (["--slice", "h100"], "`h100` names no slice; write a kind (`cpu`, `h100`, `h200`"),
+        (["--slice", "gpux8"], "no kind of device `gpu` is known, only `cpu`, `h100`, `h200`"),
         (["--mesh", "tensr=8"], "write sizes of data, fsdp, tensor"),
         (["--mesh", "fsdp=0"], "`fsdp=0` is no part of a mesh"),
         (["nowhere"], "nowhere, line 1: there is no such file"),

@@ -271,10 +271,15 @@ PHASE = "          - {at: 4, %s}\n"
         (MIX.replace("code: code", "code: many"), 8, "steps.mix.inputs.code",
          "`many` is a sweep, and `mix` takes one of them here"),
         (MIX + MIX.replace("  mix:", "  twice:").replace("code: code", "code: mix"), 9,
-         "steps.twice.inputs.code", "it is a mixture already"),
+         "steps.twice.inputs.code", "the step `mix` makes a mixture of token stores, and `mix` "
+         "takes a token store here; name what it mixes instead"),
         (train_step(PHASE % "tokens: clean", "tokens: mix, clear: web"), 19,
          "steps.train.config.train.phases.0.tokens",
          "there is no input `clean`; did you mean `clear`?"),
+        ("  s: {do: filter, inputs: {text: own}}\n"
+         + train_step(PHASE % "tokens: late", "tokens: mix, late: s"), 12,
+         "steps.train.inputs.late", "the step `s` makes a text, and `train` takes a token store or "
+         "a mixture of token stores here; name a step that does `tokenize` or `mix`, or own code"),
         (train_step(PHASE % "warmup: 1", "tokens: mix, spare: web"), 11,
          "steps.train.inputs.spare", "no phase has `spare` as its `tokens`"),
         (train_step(PHASE % "warmup: 1", "tokens: mix, token: web"), 11,

@@ -152,6 +152,9 @@ def test_an_own_data_function_may_read_inputs_of_any_name(tmp_path: Path) -> Non
         planned(tmp_path / "x", scored)
     plan = planned(tmp_path / "x", scored.replace("own: {", 'own: {data: "loss:focal", '))
     assert set(plan.steps["train/gamma=1"].inputs) == {"tokens", "order"}
+    text = scored.replace('by: {do: "average:all"}', "by: {do: filter, inputs: {text: average}}")
+    text = text.replace("own: {", 'own: {data: "loss:focal", ').replace("{models: train}", "{}")
+    assert planned(tmp_path / "x", text).steps["by"].do == "filter", "and of any kind"
 
 
 def problems(declared: str) -> list[tuple[int, str, str]]:
@@ -230,3 +233,46 @@ def test_a_function_that_is_not_there_is_said_once_where_it_is_named(
     [problem] = it.value.problems
     assert (problem.line, problem.field) == (line, field)
     assert problem.message.endswith("has no `Your` in a module `model`")
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "field", "sentence"),
+    [
+        ("loss", "import jax\ndef focal(config, logits): ...\n", "steps.train",
+         "`focal` (line 2 of the module `loss`) takes 2 parameters, and it is called with 3: "
+         "config, logits, targets"),
+        ("loss", "def focal(config, logits, targets, gamma, *, x=1): ...\n", "steps.train",
+         "takes 4 parameters, and it is called with 3"),
+        ("average", "def all(config): ...\n", "steps.average",
+         "takes 1 parameter, and it is called with 3: config, inputs, out"),
+        ("model", "def Mine(): ...\n", "steps.train", "takes 0 parameters, and it is"),
+    ],
+)  # fmt: skip
+def test_a_function_that_cannot_take_what_it_is_given_is_said_before_it_runs(
+    tmp_path: Path, module: str, text: str, field: str, sentence: str
+) -> None:
+    with pytest.raises(BadExperiment) as it:
+        planned(tmp_path / "x", STEPS, **{module: text})
+    [problem] = it.value.problems
+    assert (problem.field, sentence in problem.message) == (field, True), problem.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def focal(config, logits, targets, gamma=2): ...\n",
+        "def focal(*everything): ...\n",
+        "import jax\n@jax.jit\ndef focal(): ...\n",
+        "from parts import wrapped\ndef focal(): ...\nfocal = wrapped(focal)\n",
+        "from parts import wrapped\ndef focal(): ...\nfocal, other = wrapped(focal)\n",
+        "from parts import *\ndef focal(): ...\n",
+        "if True:\n    from parts import other as focal\ndef focal(): ...\n",
+        "class focal:\n    def __new__(cls, config, logits, targets): ...\n",
+        "from parts import focal\n",
+        "focal = lambda: 0\n",
+    ],
+)
+def test_where_it_is_not_certain_what_a_function_takes_it_is_left_alone(
+    tmp_path: Path, text: str
+) -> None:
+    assert planned(tmp_path / "x", STEPS, loss=text).steps

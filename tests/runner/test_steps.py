@@ -61,8 +61,19 @@ def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
          "steps.a.config.tokeniser", "unknown key; did you mean `tokenizer`?"),
         ("  a: {do: m:f, inputs: {x: b}}\n  b: {do: m:f, inputs: {x: a}}\n", 4,
          "steps.a.inputs", "so that none can be first"),
+        ("  text: {do: m:f, seeds: [0]}\n  b: {do: m:g, inputs: {x: text/1}}\n", 5,
+         "steps.b.inputs.x", "`text/1` would be one point of `text`, and an input is a whole step; "
+         "write `text` for all of its points, or declare this one as a step of its own"),
+        ("  text: {do: m:f}\n  b: {do: m:g, inputs: {x: txt/learning_rate=0.1}}\n", 5,
+         "steps.b.inputs.x", "no step `txt/learning_rate=0.1`; did you mean `text`?"),
+        ("  text: {do: m:f, sweep: {x: [1, 2]}}\n  b: {do: filter, inputs: {text: text}}\n", 5,
+         "steps.b.inputs.text", "`text` is a sweep, and `filter` takes one of them here"),
+        ("  s: {do: m:f, seeds: [0]}\n  b: {do: evaluate, inputs: {models: s, tokens: s}}\n", 5,
+         "steps.b.inputs.tokens", "`s` is a sweep, and `evaluate` takes one of them here"),
         ("  a: {do: m:f, resources: {kind: gpu}}\n", 4, "steps.a.resources.kind",
-         "the lab has no devices of kind `gpu`"),
+         "the lab has no devices of kind `gpu`; it has `cpu`, `h100`, `v4`, `v5e`, `v5p`"),
+        ("  a: {do: m:f, resources: {kind: v4}}\n", 4, "steps.a.resources.kind",
+         "slices of v4 are for `train` steps; write one of `cpu`, `h100` here"),
         ("  a: {do: m:f, config: {x: 1}, sweep: {x.y: [1]}}\n", 4, "steps.a.sweep",
          "`x.y` leads through something that is no mapping"),
         ("  a: {do: m:f, sweep: {x: [1, 1]}}\n", 4, "steps.a.sweep", "have the same name"),
@@ -90,6 +101,40 @@ def test_what_cannot_be_is_said_with_its_line(
     found = problems(text)
     assert (line, field) in [(one, other) for one, other, _ in found], found
     assert any(sentence in words for _, _, words in found), found
+
+
+@pytest.mark.parametrize(
+    ("key", "of", "taker", "sentence"),
+    [
+        ("text", "tokens", "do: filter",
+         "the step `tokens` makes a token store, and `filter` takes a text here; name a step that "
+         "does `filter` or `map`, or own code that makes one"),
+        ("text", "train", "do: map, config: {function: 'm:f'}", "makes a trained model, and `map`"),
+        ("text", "scores", "do: tokenize", "makes scores, and `tokenize` takes a text here"),
+        ("tokenizer", "mix", "do: tokenize, config: {source: stdlib, tokenizer: given}",
+         "takes a token store here; name what it mixes instead"),
+        ("tokens", "short", f"do: train, config: {{model: {MODEL}, train: {TRAIN}}}",
+         "makes a text, and `train` takes a token store or a mixture of token stores here"),
+        ("models", "tokens", "do: evaluate", "and `evaluate` takes a trained model here; name a "
+         "step that does `train`, or own code"),
+    ],
+)  # fmt: skip
+def test_what_a_built_in_does_not_take_is_said_and_own_code_makes_anything(
+    key: str, of: str, taker: str, sentence: str
+) -> None:
+    makers = (
+        "  own: {do: m:f}\n  short: {do: filter, inputs: {text: own}}\n"
+        "  tokens: {do: tokenize, inputs: {text: short}}\n"
+        "  mix: {do: mix, inputs: {a: tokens, b: own}, config: {weights: {a: 1, b: 1}}}\n"
+        f"  train: {{do: train, inputs: {{tokens: mix}}, config: {{model: {MODEL}, "
+        f"train: {TRAIN}}}}}\n  scores: {{do: evaluate, inputs: {{models: train, tokens: mix}}}}\n"
+    )
+    also = ", tokens: mix" if key == "models" else ""
+    ((line, field, words),) = problems(f"{makers}  a: {{{taker}, inputs: {{{key}: {of}{also}}}}}\n")
+    assert (line, field) == (10, f"steps.a.inputs.{key}")
+    assert sentence in words
+    assert nodes(f"{makers}  a: {{{taker}, inputs: {{{key}: own{also}}}}}\n")
+    assert nodes(f"{makers}  a: {{do: m:f, inputs: {{{key}: {of}}}}}\n")
 
 
 @pytest.mark.parametrize("seed", ["-1", "2147483648", "1.0", "true", "null", "'7'"])
