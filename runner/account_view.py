@@ -3,6 +3,9 @@ came out, and of each step what it was made of; and what of two executions is no
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -14,11 +17,12 @@ from runner import graph, step_runs
 from runner.aliases import Alias
 from runner.figures import duration
 from runner.provenance import Account, Differences
-from runner.record import Lab, PlannedStep, Result, Source, StepEnd
+from runner.record import Execution, Lab, PlannedStep, Result, Source, StepEnd
 from runner.steps_view import ended, ordered
 from runner.store import Store
 
 DIGITS = 16  # of a digest for people; `--json` has all
+SHORT = 7  # of a commit in a list, as Git has it
 MOST_EXCERPT = 4096  # bytes of a file that is shown as it is
 MOST_FILES = 6  # named of one output
 READABLE = (".md", ".txt", ".csv", ".json")
@@ -44,6 +48,45 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
         rows = (*_made_of(step, like), *_became(store, account, name, end))
         parts += [title, _pairs(rows)]
     return Group(*parts)
+
+
+# ── All of them ──────────────────────────────────────────────────────────────────────────────
+
+
+class Line(NamedTuple):
+    """An execution in a list of them."""
+
+    execution: str
+    begun: str  # ISO 8601, UTC
+    state: str
+    commit: str  # that its folder was of; "" if of none
+    changed: bool  # the folder was not as that commit has it
+    experiment: str  # the folder
+
+
+def line(execution: Execution, result: Result | None) -> Line:
+    """What tells it from the others."""
+    origin, source = execution.origin, execution.source
+    return Line(
+        execution=execution.id,
+        begun=execution.at.astimezone(UTC).isoformat(timespec="seconds"),
+        state=result.state if result else "unfinished",
+        commit=origin.commit if origin else source.commit if source else "",
+        changed=bool(source and source.changed),
+        experiment=execution.plan.experiment,
+    )
+
+
+def listing(lines: Iterable[Line]) -> Table:
+    """A line each, with the folder's name instead of its whole path."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("execution", "begun (UTC)", "state", "commit", "experiment"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for one in lines:
+        commit = one.commit[:SHORT] + "+" * one.changed
+        begun, folder = one.begun[:16].replace("T", " "), Path(one.experiment).name
+        table.add_row(one.execution, begun, one.state, commit, escape(folder))
+    return table
 
 
 # ── Head ─────────────────────────────────────────────────────────────────────────────────────

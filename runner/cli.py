@@ -36,7 +36,7 @@ from runner import compile_check as checking
 from runner.analysis import power
 from runner.cli_forecast import command as forecast
 from runner.cli_new import command as new
-from runner.cli_place import TheJobs, TheStore
+from runner.cli_place import TheExecution, TheJobs, TheStore
 from runner.cli_replay import command as replay
 from runner.cli_reproduce import command as reproduce
 from runner.cli_results import command as results
@@ -177,7 +177,7 @@ def run(
 
 @app.command("wandb")
 def upload_runs(
-    execution: Annotated[str, typer.Argument(help="Its id.")],
+    execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
 ) -> None:
@@ -187,12 +187,14 @@ def upload_runs(
     """
     if not upload.wanted():
         _stop(BAD_INPUT, f"{upload.KEY} is not set; it says whose W&B the runs are to go to.")
-    opened = _open(store, jobs)
-    if execution not in record.names(opened, "executions"):
-        _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}; `records/` lists them.")
-    if not record.read(opened, f"executions/{execution}/result", record.Result):
-        _stop(BAD_INPUT, f"{execution} is not over; upload its runs when it has a result.")
-    sys.exit(DONE if _upload(opened, execution, Console(stderr=True)) else FAILED)
+    try:
+        opened = cli_place.opened(store, jobs)
+        name = cli_place.execution(opened, execution).id
+        if not record.read(opened, f"executions/{name}/result", record.Result):
+            _stop(BAD_INPUT, f"{name} is not over; upload its runs when it has a result.")
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
+    sys.exit(DONE if _upload(opened, name, Console(stderr=True)) else FAILED)
 
 
 @app.command()

@@ -15,9 +15,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from runner import isolate, makers, planning, provenance, record, reproduce, step_runs
-from runner.cli_place import TheJobs, TheStore
-from runner.cli_place import found as found_store
+from runner import cli_place, isolate, makers, planning, provenance, record, reproduce, step_runs
+from runner.cli_place import TheExecution, TheJobs, TheStore
 from runner.record import Execution, Replayed
 from runner.scratch import SCRATCH
 from runner.store import Store, StoreError, to_json
@@ -30,7 +29,7 @@ class CannotReplay(Exception):
 
 
 def command(
-    execution: Annotated[str, typer.Argument(help="Its id.")],
+    execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
     run: Annotated[str, typer.Option(help="Which `train` step; else one by chance.")] = "",
@@ -41,12 +40,8 @@ def command(
     losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
     and where that does not work, not at all."""
     try:
-        opened = found_store(store, jobs)
-        if opened is None:
-            _stop(BAD_INPUT, f"there is no store at {store}; name another one with --store.")
-        if execution not in record.names(opened, "executions"):
-            _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}.")
-        known = record.require(opened, f"executions/{execution}/execution", Execution)
+        opened = cli_place.opened(store, jobs)
+        known = cli_place.execution(opened, execution)
         told = replay(opened, known, run, random.Random(secrets.randbits(64)))
     except (StoreError, CannotReplay) as error:
         _stop(BAD_INPUT, str(error))

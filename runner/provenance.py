@@ -99,14 +99,17 @@ def _made(manifest: makers.Manifest, execution: str) -> StepEnd:
 def latest(store: Store, experiment: str) -> Execution | None:
     """The newest execution that has steps of the experiment in a folder of this name."""
     called = Path(experiment).resolve().name
-    found = [
-        execution
-        for name in record.names(store, "executions")
-        if (execution := record.read(store, f"executions/{name}/execution", Execution))
-        and execution.plan.steps
-        and Path(execution.plan.experiment).resolve().name == called
-    ]
-    return max(found, key=lambda execution: execution.at, default=None)
+    for execution in executions(store):
+        if execution.plan.steps and Path(execution.plan.experiment).resolve().name == called:
+            return execution
+    return None
+
+
+def executions(store: Store) -> list[Execution]:
+    """All of them, the newest first."""
+    paths = [f"executions/{name}/execution" for name in record.names(store, "executions")]
+    found = [one for path in paths if (one := record.read(store, path, Execution))]
+    return sorted(found, key=lambda execution: execution.at, reverse=True)
 
 
 def differences(

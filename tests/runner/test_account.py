@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from runner import record
 from runner.hardware import KINDS
-from runner.record import Execution, PlannedStep, Resources, Result, StepEnd
+from runner.record import Execution, PlannedStep, Resources, Result, Source, StepEnd
 from runner.store import Store, to_json
 from runner.usage import of_attempts, of_steps
 from tests import synthetic
@@ -63,6 +64,54 @@ def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, st
     ):
         assert part in said, part
     assert "table.md" in said.partition("What came out")[2].partition("| arm")[0].replace(" ", "")
+
+
+@pytest.mark.parametrize("command", ["show", "graph", "reproduce", "replay", "results"])
+def test_an_execution_is_meant_by_the_beginning_of_its_id(
+    two: tuple[Path, str, str], command: str
+) -> None:
+    store, first, second = two
+    short, whole = (ask(command, id, "--store", store) for id in (first[:12], first))
+    assert (short.exit_code, short.stdout) == (whole.exit_code, whole.stdout)
+    assert command == "graph" or first in short.output
+    for unclear, words in (
+        ("x", f"x begins the ids of {', '.join(sorted((first, second)))}; write more of the one"),
+        (f"{first}0", f"{store} knows no execution {first}0; `regatta show` lists them."),
+    ):
+        answer = ask(command, unclear, "--store", store)
+        assert (answer.exit_code, words in answer.stderr) == (2, True), answer.output
+
+
+def test_show_without_an_execution_lists_them(two: tuple[Path, str, str]) -> None:
+    store, first, second = two
+    said = ask("show", "--store", store).stdout.splitlines()
+    assert said[0].split() == ["execution", "begun", "(UTC)", "state", "commit", "experiment"]
+    assert [line.split()[0] for line in said[1:]] == [second, first]
+    assert said[1].split()[3:] == ["done", "which"]
+    one, _ = json.loads(ask("show", "--store", store, "--json").stdout)
+    assert (one["execution"], one["state"], one["commit"]) == (second, "done", "")
+    assert one["experiment"] == str(store.parent / "which")
+
+
+def test_of_many_executions_the_newest_are_listed_with_their_commits(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path / "store"), synthetic.plan()
+    begun = [synthetic.START + timedelta(minutes=n) for n in range(25)]
+    ran = [synthetic.execution(plan, str(n), at=at) for n, at in enumerate(begun)]
+    source = Source(tree="b" * 40, commit="c" * 40, changed=True)
+    ran[-1] = ran[-1].model_copy(update={"origin": None, "source": source})
+    for one in ran:
+        synthetic.begin(store, one)
+    said = ask("show", "--store", store.root).stdout.splitlines()
+    assert [line.split()[0] for line in said[1:-2]] == [one.id for one in ran[:4:-1]]
+    assert said[1].split()[3:] == ["unfinished", "ccccccc+", "warm-rate"]
+    origin = ran[-2].origin
+    assert origin
+    assert origin.commit[:7] in said[2].split()
+    assert said[-2:] == [
+        "+ with changes that were not committed",
+        "and 5 before these; --json lists all",
+    ]
+    assert len(json.loads(ask("show", "--store", store.root, "--json").stdout)) == 25
 
 
 def test_show_in_json_has_every_digest(two: tuple[Path, str, str]) -> None:
