@@ -147,8 +147,9 @@ def _lab(lab: Lab | None) -> str:
 
 def _device(receipt: Mapping[str, str]) -> str:
     cores = len(receipt.get("affinity", "").split(","))
-    words = [receipt.get("device", "an unknown device"), receipt.get("cpu", "")]
-    return ", ".join(filter(None, [*words, f"{cores} cores" if receipt.get("affinity") else ""]))
+    words = [receipt.get("device", ""), receipt.get("cpu", "")]  # no device: JAX was not asked
+    words.append(f"{cores} cores" if receipt.get("affinity") else "")
+    return ", ".join(filter(None, words)) or "not on record"
 
 
 def _software(receipt: Mapping[str, str]) -> str:
@@ -176,7 +177,8 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
             why = f"{run.state}, {run.why}" if run.why else run.state
             table.add_row(escape(f"{run.arm}, seed {run.seed}"), figure, escape(why))
         yield Group(Text("bits per byte, less is better"), table)
-    yield from (Text(words, style="red") for words in account.unread)
+    for name, words in account.unread.items():
+        yield Text(f"{name}: {words}", style="red")
     needed = {other for step in plan.steps.values() for other in step.needs}
     for name in account.files:
         if name not in needed and name not in account.scores:
@@ -257,11 +259,17 @@ def _became(
     made_at = f", {end.made_at:%Y-%m-%d %H:%M:%S} UTC" if end.made_at else ""
     yield end.state, ended(end) + (made_at if end.state == "made" else "")
     if end.output_sha256:
-        files = account.files.get(name, {})
-        more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
         yield "output", f"{end.output_sha256[:DIGITS]}, over all of its files"
-        yield "files", ", ".join(list(files)[:MOST_FILES]) + more or "gone"
+        yield "files", _files(account, name)
         yield "in", store.url(end.folder)
+
+
+def _files(account: Account, name: str) -> str:
+    files = account.files.get(name)
+    if files is None:
+        return "not as they were made" if name in account.unread else "gone"
+    more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+    return ", ".join(list(files)[:MOST_FILES]) + more or "none, as it wrote nothing"
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> Table:

@@ -17,6 +17,7 @@ import typer
 
 from runner import cli_place, isolate, makers, planning, provenance, record, reproduce, step_runs
 from runner.cli_place import TheExecution, TheJobs, TheStore
+from runner.complaints import near
 from runner.record import Execution, Replayed
 from runner.scratch import SCRATCH
 from runner.store import Store, StoreError, to_json
@@ -59,16 +60,20 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
             f"{execution.id} has no steps, and runs of arms keep no place to go on from; `regatta "
             f"reproduce {execution.id}` runs it again"
         )
-    ends = provenance.step_ends(store, execution)
-    trained = [
-        name
-        for name, step in execution.plan.steps.items()
-        if step.do == "train" and name in ends and ends[name].state != "failed"
-    ]
-    if run and run not in trained:
-        raise CannotReplay(
-            f"{execution.id} has trained no {run}; {', '.join(trained) or 'nothing'}"
-        )
+    ends = provenance.account(store, execution).ends
+    trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]
+    if run and run not in trains:
+        listed = ", ".join(trains) or "none"
+        words = f"no `train` step of {execution.id} is called {run}; there are: {listed}"
+        raise CannotReplay(words + near(run, trains))
+    trained = [name for name in trains if name in ends and ends[name].state != "failed"]
+    if not trained or (run and run not in trained):
+        words = [
+            f"{name} failed: {ends[name].why}" if name in ends else f"{name} was not made"
+            for name in ([run] if run else trains)
+        ]
+        told = "; ".join(words) or "it has no `train` step"
+        raise CannotReplay(f"{execution.id} has nothing that could be trained again: {told}")
     left = {name: _stretches(store, execution, name) for name in ([run] if run else trained)}
     choices = [(name, *stretch) for name, these in left.items() for stretch in these]
     if not choices:

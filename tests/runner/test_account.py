@@ -1,13 +1,14 @@
 """What is on record of an execution, as `show` and `diff` tell it."""
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from runner import record
+from runner import account_view, makers, record
 from runner.hardware import KINDS
 from runner.record import Execution, PlannedStep, Resources, Result, Source, StepEnd
 from runner.store import Store, to_json
@@ -177,6 +178,39 @@ def test_an_output_that_was_changed_is_said_and_not_shown(two: tuple[Path, str, 
     said = words("show", second, "--store", store)
     assert "evaluate: it is not the file that was made" in said
     assert "train/deep 1." not in said
+
+
+def test_what_became_of_the_files_of_an_output_is_said(two: tuple[Path, str, str]) -> None:
+    store, _, second = two
+    steps = record.require(Store(store), f"executions/{second}/execution", Execution).plan.steps
+    place = {x: store / "steps" / step.store / step.fingerprint[:16] for x, step in steps.items()}
+    for folder in (place["prepare"], place["tokens"], *place["compare"].glob("1-*")):
+        shutil.rmtree(folder)
+    step = steps["prepare"]
+    makers.make(Store(store), step.store, step.fingerprint, lambda _: None, {})
+    said = words("show", second, "--store", store)
+    of = {name: said.rpartition(f" {name} {step.do} ")[2] for name, step in steps.items()}
+    for name, files in (
+        ("prepare", "none, as it wrote nothing"),
+        ("tokens", "gone"),
+        ("compare", "not as they were made"),
+        ("evaluate", "scores.json"),
+    ):
+        assert of[name].partition(" files files ")[2].startswith(f"{files} in "), name
+
+
+@pytest.mark.parametrize(
+    ("receipt", "words"),
+    [
+        ({"device": "1 × cpu", "cpu": "A CPU", "affinity": "0"}, "1 × cpu, A CPU, 1 cores"),
+        ({"cpu": "A CPU", "affinity": "0,1"}, "A CPU, 2 cores"),
+        ({}, "not on record"),
+    ],
+)
+def test_a_receipt_says_no_more_of_a_device_than_it_knows(
+    receipt: dict[str, str], words: str
+) -> None:
+    assert account_view._device(receipt) == words
 
 
 def test_an_execution_of_arms_is_shown_with_its_runs(tmp_path: Path) -> None:
