@@ -29,14 +29,24 @@ def command(
         ran = cli_place.execution(opened, execution)
         ended = record.read(opened, f"executions/{ran.id}/result", Result)
         found, left = results.runs(ran, ended)
-        out.write_bytes(speedrun.write(found))
+        with out.open("xb") as file:
+            file.write(speedrun.write(found))
     except StoreError as error:
         _stop(str(error))
-    except (results.NoResults, OSError) as error:
+    except results.NoResults as error:
         _stop(f"{error}.")
+    except FileExistsError:
+        _stop(f"{out} is there already; choose another name with --out, or remove it.")
+    except OSError as error:
+        _stop(f"{out} cannot be written: {error.strerror}; choose another place with --out.")
     errors = Console(stderr=True, highlight=False)
     for words in left:
         errors.print(f"left out: {words}", markup=False, soft_wrap=True)
+    errors.print(
+        "their bits per byte are of the validation text that each description names, and stand "
+        "under eval/paloma/c4_en/bpb, the only field that the form has for them",
+        soft_wrap=True,
+    )
     print(f"{out}: {len(found)} run{'' if len(found) == 1 else 's'}")
 
 
