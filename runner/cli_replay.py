@@ -63,17 +63,18 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
     ends = provenance.account(store, execution).ends
     trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]
     if run and run not in trains:
-        listed = ", ".join(trains) or "none"
-        words = f"no `train` step of {execution.id} is called {run}; there are: {listed}"
-        raise CannotReplay(words + near(run, trains))
+        raise CannotReplay(
+            f"no `train` step of {execution.id} is called {run}; there are: "
+            f"{', '.join(trains) or 'none'}{near(run, trains)}"
+        )
     trained = [name for name in trains if name in ends and ends[name].state != "failed"]
     if not trained or (run and run not in trained):
-        words = [
+        untrained = [
             f"{name} failed: {ends[name].why}" if name in ends else f"{name} was not made"
             for name in ([run] if run else trains)
         ]
-        told = "; ".join(words) or "it has no `train` step"
-        raise CannotReplay(f"{execution.id} has nothing that could be trained again: {told}")
+        why = "; ".join(untrained) or "it has no `train` step"
+        raise CannotReplay(f"{execution.id} has nothing that could be trained again: {why}")
     left = {name: _stretches(store, execution, name) for name in ([run] if run else trained)}
     choices = [(name, *stretch) for name, these in left.items() for stretch in these]
     if not choices:
@@ -82,8 +83,8 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
             f"finished); `regatta reproduce {execution.id}` runs it again"
         )
     name, folder, first, last = chance.choice(choices)
+    curve = _curve(store, execution, name)
     found = _trained(store, execution, name, folder, (first, last))
-    curve = dict(step_runs.losses_of(store, execution.plan.steps[name]))
     how, words = judged(found, curve, ends[name].receipt)
     told = Replayed(at=datetime.now(UTC), run=name, first=first, last=last, how=how, words=words)
     number = len(record.names(store, f"replays/{execution.id}")) + 1
@@ -128,6 +129,14 @@ def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path
     return found
 
 
+def _curve(store: Store, execution: Execution, name: str) -> dict[int, float]:
+    """A run's losses by step, as they are on record. Raises CannotReplay."""
+    try:
+        return dict(step_runs.losses_of(store, execution.plan.steps[name]))
+    except step_runs.UNBELIEVED as error:
+        raise CannotReplay(f"{name}, curve.jsonl: {' '.join(str(error).split())}") from error
+
+
 def _trained(
     store: Store, execution: Execution, name: str, folder: Path, between: tuple[int, int]
 ) -> Mapping[str, object]:
@@ -136,7 +145,10 @@ def _trained(
     inputs = {}
     for key, these in step.inputs.items():
         for other, fingerprint in these.items():
-            made = makers.find(store, steps[other].store, fingerprint)
+            try:
+                made = makers.find(store, steps[other].store, fingerprint)
+            except makers.BadOutput as error:
+                raise CannotReplay(f"what {other} made cannot be trained on: {error}") from error
             if made is None:
                 raise CannotReplay(f"what {other} made is no longer in {store.root}")
             inputs[key] = str(made.folder)

@@ -23,6 +23,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationError,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -693,8 +694,10 @@ def parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
     """The record that `records/<path>.json` holds as `data`. Raises StoreError."""
     try:
         return kind.model_validate_json(data)
-    except ValueError as error:
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = f"`{'.'.join(map(str, first['loc']))}`: " if first["loc"] else ""
         raise StoreError(
-            f"{store.root}/records/{path}.json is not a {kind.__name__}: {error}. "
-            "Records are never edited; restore the file or move it aside."
+            f"{store.root}/records/{path}.json is no record of the kind {kind.__name__}: {field}"
+            f"{first['msg']}. Records are never edited; restore the file or move it aside."
         ) from error

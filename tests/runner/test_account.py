@@ -237,6 +237,30 @@ def test_what_arms_took_of_the_devices_is_on_record(tmp_path: Path, local: Local
     assert len(found["runs"]) == 4
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"id": 7}', "kind Execution: `id`: Input should be a valid string. Records are never"),
+        (
+            "{",
+            "kind Execution: Invalid JSON: EOF while parsing an object at line 1 column 1. Records",
+        ),
+    ],
+)
+def test_a_record_that_is_none_is_told_in_a_sentence(
+    tmp_path: Path, content: str, words: str
+) -> None:
+    store, execution = Store(tmp_path / "store"), synthetic.execution(synthetic.plan())
+    synthetic.begin(store, execution)
+    path = store.path(f"records/executions/{execution.id}/execution.json")
+    path.write_text(content)
+    answer = ask("results", execution.id, "--store", store.root)
+    assert answer.exit_code == 2
+    assert answer.stderr.startswith(f"{path} is no record of the ")
+    assert words in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
 def test_a_record_from_before_is_still_read() -> None:
     plan = synthetic.plan()
     for kind, one, later in (
