@@ -16,6 +16,7 @@ from engine.config import ModelConfig, TrainConfig
 from engine.tokenize import BadText, Text, read_text
 from runner import closure, graph, ladder, predictions, spec, yaml12
 from runner.complaints import BadExperiment, Problem, near
+from runner.figures import natural
 from runner.hardware import KINDS
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
 from runner.spec import Experiment
@@ -135,7 +136,7 @@ def make_graph_plan(
         resources=experiment.resources,
         seeds=(),
         arms={},
-        steps={name: steps[name] for name in sorted(steps)},
+        steps=steps,
         code_sha256=_digest(files),
         compiled=compiled,
         ceiling_hours=experiment.ceiling_hours,
@@ -144,9 +145,10 @@ def make_graph_plan(
         fingerprint=NO_FINGERPRINT,
     )
     runs = draft.trained()
+    of_arms = {arm: trained[name] for (arm, _), name in runs.items()}
     draft = draft.model_copy(
         update={
-            "arms": {arm: trained[name] for (arm, _), name in sorted(runs.items())},
+            "arms": {arm: of_arms[arm] for arm in sorted(of_arms, key=natural)},
             "seeds": tuple(sorted({seed for _, seed in runs})),
         }
     )
@@ -296,7 +298,7 @@ def make_plan(
             problems.append(experiment.problem(("data", "source"), str(error)))
             break
     # Sorted, as records are: a plan is the same whether it was just made or read back.
-    arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    arms = {name: _arm(*experiment.arms[name]) for name in sorted(experiment.arms, key=natural)}
     if problems := problems or [*_of_no_law(experiment, arms, sealed)]:
         raise BadExperiment(problems)
     planned = None
@@ -305,7 +307,9 @@ def make_plan(
         if problems := [experiment.problem(path, words) for path, words in unlike]:
             raise BadExperiment(problems)
         planned = experiment.ladder.planned(rung, arms if sealed else None)
-        arms = {name: arms[name] for name in sorted((planned.baseline, planned.variant))}
+        arms = {
+            name: arms[name] for name in sorted((planned.baseline, planned.variant), key=natural)
+        }
     draft = Plan(
         experiment=folder,
         title=experiment.title,

@@ -24,12 +24,14 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from engine.config import EvalConfig, ModelConfig, TrainConfig
 from runner import predictions
+from runner.figures import natural
 from runner.store import Store, StoreError, to_json
 
 R = TypeVar("R", bound="Record")
@@ -254,6 +256,12 @@ class Plan(Record):
     rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two
     cost: Cost
     fingerprint: Sha256
+
+    @field_validator("arms", "steps")
+    @classmethod
+    def _in_order(cls, found: dict[str, R]) -> dict[str, R]:
+        """As people sort names, since a record's bytes keep no order of its author's."""
+        return {name: found[name] for name in sorted(found, key=natural)}
 
     def runs(self) -> list[tuple[str, int]]:
         """Every (arm, seed), arm by arm; of steps, what they train."""
