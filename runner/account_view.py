@@ -24,6 +24,7 @@ from runner.store import Store
 DIGITS = 16  # of a digest for people; `--json` has all
 SHORT = 7  # of a commit in a list, as Git has it
 MOST_EXCERPT = 4096  # bytes of a file that is shown as it is
+NAMED = 14  # characters of the column that names what is said of a step, at least
 MOST_FILES = 6  # named of one output
 READABLE = (".md", ".txt", ".csv", ".json")
 
@@ -45,8 +46,9 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
             title.append(" (which means something else by now)" if other else "", style="yellow")
         like = (first, plan.steps[first]) if first != name else None
         end = account.ends.get(name)
-        rows = (*_made_of(step, like), *_became(store, account, name, end))
-        parts += [title, _pairs(rows)]
+        rows = (*_made_of(step, like), *_became(account, name, end))
+        place = store.url(end.folder) if end and end.output_sha256 else ""
+        parts += [title, _pairs(rows, place)]
     return Group(*parts)
 
 
@@ -160,9 +162,8 @@ def _software(receipt: Mapping[str, str]) -> str:
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _results(store: Store, account: Account) -> Iterator[RenderableType]:
-    """The figures, and what the last steps have made."""
-    plan = account.execution.plan
+def scores_view(account: Account) -> Iterator[RenderableType]:
+    """The figures of the models that steps have scored, the best first."""
     for name, scores in account.scores.items():
         targets = next((f"{score.targets:,}" for score in scores.values()), "no")
         words = f"{name}: bits per byte on {targets} validation tokens, less is better"
@@ -170,6 +171,12 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
         for model, score in sorted(scores.items(), key=lambda item: item[1].bpb):
             table.add_row(escape(model), f"{score.bpb:.4f}")
         yield Group(Text(words), table)
+
+
+def _results(store: Store, account: Account) -> Iterator[RenderableType]:
+    """The figures, and what the last steps have made."""
+    plan = account.execution.plan
+    yield from scores_view(account)
     if not plan.steps:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
         for run in account.runs:
@@ -187,7 +194,7 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
 
 def _excerpts(store: Store, account: Account, name: str) -> Iterator[RenderableType]:
     for file, size in list(account.files[name].items())[:MOST_FILES]:
-        yield Text(f"{name}: {store.url(f'{account.ends[name].folder}/{file}')}")
+        yield _whole(Text(f"{name}: {store.url(f'{account.ends[name].folder}/{file}')}"))
         if size <= MOST_EXCERPT and file.endswith(READABLE):
             try:
                 data = step_runs.file_of(store, account.execution.plan.steps[name], file) or b""
@@ -250,9 +257,7 @@ def _made_of(step: PlannedStep, like: tuple[str, PlannedStep] | None) -> Iterato
     yield "fingerprint", f"{step.fingerprint[:DIGITS]}, over inputs, config and code"
 
 
-def _became(
-    store: Store, account: Account, name: str, end: StepEnd | None
-) -> Iterator[tuple[str, str]]:
+def _became(account: Account, name: str, end: StepEnd | None) -> Iterator[tuple[str, str]]:
     if end is None:
         yield "not made", ""
         return
@@ -261,7 +266,6 @@ def _became(
     if end.output_sha256:
         yield "output", f"{end.output_sha256[:DIGITS]}, over all of its files"
         yield "files", _files(account, name)
-        yield "in", store.url(end.folder)
 
 
 def _files(account: Account, name: str) -> str:
@@ -272,10 +276,21 @@ def _files(account: Account, name: str) -> str:
     return ", ".join(list(files)[:MOST_FILES]) + more or "none, as it wrote nothing"
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
+def _pairs(rows: Iterable[tuple[str, str]], place: str = "") -> Group:
+    """A table of them; and below it, on a line of any length, the place that they lie in."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True, min_width=14)
+    table.add_column(style="dim", no_wrap=True, min_width=NAMED)
     table.add_column(overflow="fold")
+    width = NAMED
     for what, words in rows:
         table.add_row(escape(what), escape(words))
-    return table
+        width = max(width, len(what))
+    lines = [_whole(Text.assemble(("in".ljust(width + 4), "dim"), place))] if place else []
+    return Group(table, *lines)
+
+
+def _whole(line: Text) -> Text:
+    """A line with a path, which can only be copied if it is not broken where a terminal ends. Who
+    prints it does not crop it."""
+    line.no_wrap, line.overflow = True, "ignore"
+    return line

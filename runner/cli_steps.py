@@ -82,7 +82,7 @@ def show(
     if not as_json:
         meanings = aliases.known(opened, found.execution.plan)
         out = Console()
-        out.print(account_view.view(opened, found, meanings), highlight=False)
+        out.print(account_view.view(opened, found, meanings), highlight=False, crop=False)
         for name, log in provenance.logs(opened, found.execution).items():
             out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
         return

@@ -64,7 +64,10 @@ def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, st
         "model.head_dim 8 model.hidden_dim 16 model.num_layers 1 code",
     ):
         assert part in said, part
-    assert "table.md" in said.partition("What came out")[2].partition("| arm")[0].replace(" ", "")
+    ends = json.loads(ask("show", second, "--store", store, "--json").stdout)["steps"]
+    made = store / ends["compare"]["folder"]
+    assert f" compare: {made}/table.md | arm" in said  # no path is broken where a line ends
+    assert f" files table.md in {made}" in said
 
 
 @pytest.mark.parametrize("command", ["show", "graph", "reproduce", "replay", "results"])
