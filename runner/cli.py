@@ -18,6 +18,7 @@ from rich.text import Text
 from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner import (
+    account_view,
     aliases,
     checkout,
     cli_place,
@@ -373,11 +374,12 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
         return
     out = Console()
     took = f" after {figures.duration(result.seconds)}" if result and result.seconds else ""
-    why = f": {printable(result.why)}" if result and result.why else ""
-    out.print(Text(f"{execution.id} {facts.state}{took}{why}"))
+    ends = provenance.step_ends(store, execution)
+    why = result.why if result and not steps_view.says(result.why, ends) else ""
+    out.print(Text(f"{execution.id} {facts.state}{took}{': ' * bool(why)}{printable(why)}"))
     if execution.plan.steps:
-        ends = provenance.step_ends(store, execution)
-        out.print(steps_view.ends(execution.plan.steps, ends))
+        scores = account_view.scores_view(provenance.account(store, execution))
+        out.print(steps_view.ends(execution.plan.steps, ends), *scores)
         out.print(f"`regatta show {execution.id}` says where their outputs lie", style="dim")
         for name, log in provenance.logs(store, execution).items():
             out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
