@@ -124,5 +124,5 @@ def main() -> None:
     try:
         app()
     except StoreError as error:
-        errors.print(str(error), style="red", highlight=False, markup=False)
+        errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(1)

@@ -3,6 +3,9 @@ came out, and of each step what it was made of; and what of two executions is no
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -14,12 +17,14 @@ from runner import graph, step_runs
 from runner.aliases import Alias
 from runner.figures import between, duration
 from runner.provenance import Account, Differences
-from runner.record import Lab, PlannedStep, Result, Source, StepEnd
+from runner.record import Execution, Lab, PlannedStep, Result, Source, StepEnd
 from runner.steps_view import ended, ordered
 from runner.store import Store
 
 DIGITS = 16  # of a digest for people; `--json` has all
+SHORT = 7  # of a commit in a list, as Git has it
 MOST_EXCERPT = 4096  # bytes of a file that is shown as it is
+NAMED = 14  # characters of the column that names what is said of a step, at least
 MOST_FILES = 6  # named of one output
 READABLE = (".md", ".txt", ".csv", ".json")
 
@@ -41,9 +46,49 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
             title.append(" (which means something else by now)" if other else "", style="yellow")
         like = (first, plan.steps[first]) if first != name else None
         end = account.ends.get(name)
-        rows = (*_made_of(step, like), *_became(store, account, name, end))
-        parts += [title, _pairs(rows)]
+        rows = (*_made_of(step, like), *_became(account, name, end))
+        place = store.url(end.folder) if end and end.output_sha256 else ""
+        parts += [title, _pairs(rows, place)]
     return Group(*parts)
+
+
+# ── All of them ──────────────────────────────────────────────────────────────────────────────
+
+
+class Line(NamedTuple):
+    """An execution in a list of them."""
+
+    execution: str
+    begun: str  # ISO 8601, UTC
+    state: str
+    commit: str  # that its folder was of; "" if of none
+    changed: bool  # the folder was not as that commit has it
+    experiment: str  # the folder
+
+
+def line(execution: Execution, result: Result | None) -> Line:
+    """What tells it from the others."""
+    origin, source = execution.origin, execution.source
+    return Line(
+        execution=execution.id,
+        begun=execution.at.astimezone(UTC).isoformat(timespec="seconds"),
+        state=result.state if result else "unfinished",
+        commit=origin.commit if origin else source.commit if source else "",
+        changed=bool(source and source.changed),
+        experiment=execution.plan.experiment,
+    )
+
+
+def listing(lines: Iterable[Line]) -> Table:
+    """A line each, with the folder's name instead of its whole path."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("execution", "begun (UTC)", "state", "commit", "experiment"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for one in lines:
+        commit = one.commit[:SHORT] + "+" * one.changed
+        begun, folder = one.begun[:16].replace("T", " "), Path(one.experiment).name
+        table.add_row(one.execution, begun, one.state, commit, escape(folder))
+    return table
 
 
 # ── Head ─────────────────────────────────────────────────────────────────────────────────────
@@ -103,8 +148,9 @@ def _lab(lab: Lab | None) -> str:
 
 def _device(receipt: Mapping[str, str]) -> str:
     cores = len(receipt.get("affinity", "").split(","))
-    words = [receipt.get("device", "an unknown device"), receipt.get("cpu", "")]
-    return ", ".join(filter(None, [*words, f"{cores} cores" if receipt.get("affinity") else ""]))
+    words = [receipt.get("device", ""), receipt.get("cpu", "")]  # no device: JAX was not asked
+    words.append(f"{cores} cores" if receipt.get("affinity") else "")
+    return ", ".join(filter(None, words)) or "not on record"
 
 
 def _software(receipt: Mapping[str, str]) -> str:
@@ -115,9 +161,8 @@ def _software(receipt: Mapping[str, str]) -> str:
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _results(store: Store, account: Account) -> Iterator[RenderableType]:
-    """The figures, and what the last steps have made."""
-    plan = account.execution.plan
+def scores_view(account: Account) -> Iterator[RenderableType]:
+    """The figures of the models that steps have scored, the best first."""
     for name, scores in account.scores.items():
         targets = next((f"{score.targets:,}" for score in scores.values()), "no")
         words = f"{name}: bits per byte on {targets} validation tokens, less is better"
@@ -125,6 +170,12 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
         for model, score in sorted(scores.items(), key=lambda item: item[1].bpb):
             table.add_row(escape(model), f"{score.bpb:.4f}")
         yield Group(Text(words), table)
+
+
+def _results(store: Store, account: Account) -> Iterator[RenderableType]:
+    """The figures, and what the last steps have made."""
+    plan = account.execution.plan
+    yield from scores_view(account)
     if not plan.steps:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
         for run in account.runs:
@@ -132,7 +183,8 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
             why = f"{run.state}, {run.why}" if run.why else run.state
             table.add_row(escape(f"{run.arm}, seed {run.seed}"), figure, escape(why))
         yield Group(Text("bits per byte, less is better"), table)
-    yield from (Text(words, style="red") for words in account.unread)
+    for name, words in account.unread.items():
+        yield Text(f"{name}: {words}", style="red")
     needed = {other for step in plan.steps.values() for other in step.needs}
     for name in account.files:
         if name not in needed and name not in account.scores:
@@ -141,7 +193,7 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
 
 def _excerpts(store: Store, account: Account, name: str) -> Iterator[RenderableType]:
     for file, size in list(account.files[name].items())[:MOST_FILES]:
-        yield Text(f"{name}: {store.url(f'{account.ends[name].folder}/{file}')}")
+        yield _whole(Text(f"{name}: {store.url(f'{account.ends[name].folder}/{file}')}"))
         if size <= MOST_EXCERPT and file.endswith(READABLE):
             try:
                 data = step_runs.file_of(store, account.execution.plan.steps[name], file) or b""
@@ -204,26 +256,40 @@ def _made_of(step: PlannedStep, like: tuple[str, PlannedStep] | None) -> Iterato
     yield "fingerprint", f"{step.fingerprint[:DIGITS]}, over inputs, config and code"
 
 
-def _became(
-    store: Store, account: Account, name: str, end: StepEnd | None
-) -> Iterator[tuple[str, str]]:
+def _became(account: Account, name: str, end: StepEnd | None) -> Iterator[tuple[str, str]]:
     if end is None:
         yield "not made", ""
         return
     made_at = f", {end.made_at:%Y-%m-%d %H:%M:%S} UTC" if end.made_at else ""
     yield end.state, ended(end) + (made_at if end.state == "made" else "")
     if end.output_sha256:
-        files = account.files.get(name, {})
-        more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
         yield "output", f"{end.output_sha256[:DIGITS]}, over all of its files"
-        yield "files", ", ".join(list(files)[:MOST_FILES]) + more or "gone"
-        yield "in", store.url(end.folder)
+        yield "files", _files(account, name)
 
 
-def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
+def _files(account: Account, name: str) -> str:
+    files = account.files.get(name)
+    if files is None:
+        return "not as they were made" if name in account.unread else "gone"
+    more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+    return ", ".join(list(files)[:MOST_FILES]) + more or "none, as it wrote nothing"
+
+
+def _pairs(rows: Iterable[tuple[str, str]], place: str = "") -> Group:
+    """A table of them; and below it, on a line of any length, the place that they lie in."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True, min_width=14)
+    table.add_column(style="dim", no_wrap=True, min_width=NAMED)
     table.add_column(overflow="fold")
+    width = NAMED
     for what, words in rows:
         table.add_row(escape(what), escape(words))
-    return table
+        width = max(width, len(what))
+    lines = [_whole(Text.assemble(("in".ljust(width + 4), "dim"), place))] if place else []
+    return Group(table, *lines)
+
+
+def _whole(line: Text) -> Text:
+    """A line with a path, which can only be copied if it is not broken where a terminal ends. Who
+    prints it does not crop it."""
+    line.no_wrap, line.overflow = True, "ignore"
+    return line

@@ -18,6 +18,7 @@ from rich.text import Text
 from engine import memory
 from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner import (
+    account_view,
     aliases,
     checkout,
     cli_place,
@@ -36,7 +37,7 @@ from runner import compile_check as checking
 from runner.analysis import power
 from runner.cli_forecast import command as forecast
 from runner.cli_new import command as new
-from runner.cli_place import TheJobs, TheStore
+from runner.cli_place import TheExecution, TheJobs, TheStore
 from runner.cli_replay import command as replay
 from runner.cli_reproduce import command as reproduce
 from runner.cli_results import command as results
@@ -178,7 +179,7 @@ def run(
 
 @app.command("wandb")
 def upload_runs(
-    execution: Annotated[str, typer.Argument(help="Its id.")],
+    execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
 ) -> None:
@@ -188,12 +189,14 @@ def upload_runs(
     """
     if not upload.wanted():
         _stop(BAD_INPUT, f"{upload.KEY} is not set; it says whose W&B the runs are to go to.")
-    opened = _open(store, jobs)
-    if execution not in record.names(opened, "executions"):
-        _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}; `records/` lists them.")
-    if not record.read(opened, f"executions/{execution}/result", record.Result):
-        _stop(BAD_INPUT, f"{execution} is not over; upload its runs when it has a result.")
-    sys.exit(DONE if _upload(opened, execution, Console(stderr=True)) else FAILED)
+    try:
+        opened = cli_place.opened(store, jobs)
+        name = cli_place.execution(opened, execution).id
+        if not record.read(opened, f"executions/{name}/result", record.Result):
+            _stop(BAD_INPUT, f"{name} is not over; upload its runs when it has a result.")
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
+    sys.exit(DONE if _upload(opened, name, Console(stderr=True)) else FAILED)
 
 
 @app.command()
@@ -372,11 +375,12 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
         return
     out = Console()
     took = f" after {figures.duration(result.seconds)}" if result and result.seconds else ""
-    why = f": {printable(result.why)}" if result and result.why else ""
-    out.print(Text(f"{execution.id} {facts.state}{took}{why}"))
+    ends = provenance.step_ends(store, execution)
+    why = result.why if result and not steps_view.says(result.why, ends) else ""
+    out.print(Text(f"{execution.id} {facts.state}{took}{': ' * bool(why)}{printable(why)}"))
     if execution.plan.steps:
-        ends = provenance.step_ends(store, execution)
-        out.print(steps_view.ends(execution.plan.steps, ends))
+        scores = account_view.scores_view(provenance.account(store, execution))
+        out.print(steps_view.ends(execution.plan.steps, ends), *scores)
         out.print(f"`regatta show {execution.id}` says where their outputs lie", style="dim")
         for name, log in provenance.logs(store, execution).items():
             out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)

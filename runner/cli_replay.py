@@ -15,9 +15,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from runner import isolate, makers, planning, provenance, record, reproduce, step_runs
-from runner.cli_place import TheJobs, TheStore
-from runner.cli_place import found as found_store
+from runner import cli_place, isolate, makers, planning, provenance, record, reproduce, step_runs
+from runner.cli_place import TheExecution, TheJobs, TheStore
+from runner.complaints import near
 from runner.record import Execution, Replayed
 from runner.scratch import SCRATCH
 from runner.store import Store, StoreError, to_json
@@ -30,7 +30,7 @@ class CannotReplay(Exception):
 
 
 def command(
-    execution: Annotated[str, typer.Argument(help="Its id.")],
+    execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
     run: Annotated[str, typer.Option(help="Which `train` step; else one by chance.")] = "",
@@ -41,12 +41,8 @@ def command(
     losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
     and where that does not work, not at all."""
     try:
-        opened = found_store(store, jobs)
-        if opened is None:
-            _stop(BAD_INPUT, f"there is no store at {store}; name another one with --store.")
-        if execution not in record.names(opened, "executions"):
-            _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}.")
-        known = record.require(opened, f"executions/{execution}/execution", Execution)
+        opened = cli_place.opened(store, jobs)
+        known = cli_place.execution(opened, execution)
         told = replay(opened, known, run, random.Random(secrets.randbits(64)))
     except (StoreError, CannotReplay) as error:
         _stop(BAD_INPUT, str(error))
@@ -64,16 +60,21 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
             f"{execution.id} has no steps, and runs of arms keep no place to go on from; `regatta "
             f"reproduce {execution.id}` runs it again"
         )
-    ends = provenance.step_ends(store, execution)
-    trained = [
-        name
-        for name, step in execution.plan.steps.items()
-        if step.do == "train" and name in ends and ends[name].state != "failed"
-    ]
-    if run and run not in trained:
+    ends = provenance.account(store, execution).ends
+    trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]
+    if run and run not in trains:
         raise CannotReplay(
-            f"{execution.id} has trained no {run}; {', '.join(trained) or 'nothing'}"
+            f"no `train` step of {execution.id} is called {run}; there are: "
+            f"{', '.join(trains) or 'none'}{near(run, trains)}"
         )
+    trained = [name for name in trains if name in ends and ends[name].state != "failed"]
+    if not trained or (run and run not in trained):
+        untrained = [
+            f"{name} failed: {ends[name].why}" if name in ends else f"{name} was not made"
+            for name in ([run] if run else trains)
+        ]
+        why = "; ".join(untrained) or "it has no `train` step"
+        raise CannotReplay(f"{execution.id} has nothing that could be trained again: {why}")
     left = {name: _stretches(store, execution, name) for name in ([run] if run else trained)}
     choices = [(name, *stretch) for name, these in left.items() for stretch in these]
     if not choices:
@@ -82,8 +83,8 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
             f"finished); `regatta reproduce {execution.id}` runs it again"
         )
     name, folder, first, last = chance.choice(choices)
+    curve = _curve(store, execution, name)
     found = _trained(store, execution, name, folder, (first, last))
-    curve = dict(step_runs.losses_of(store, execution.plan.steps[name]))
     how, words = judged(found, curve, ends[name].receipt)
     told = Replayed(at=datetime.now(UTC), run=name, first=first, last=last, how=how, words=words)
     number = len(record.names(store, f"replays/{execution.id}")) + 1
@@ -128,6 +129,14 @@ def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path
     return found
 
 
+def _curve(store: Store, execution: Execution, name: str) -> dict[int, float]:
+    """A run's losses by step, as they are on record. Raises CannotReplay."""
+    try:
+        return dict(step_runs.losses_of(store, execution.plan.steps[name]))
+    except step_runs.UNBELIEVED as error:
+        raise CannotReplay(f"{name}, curve.jsonl: {' '.join(str(error).split())}") from error
+
+
 def _trained(
     store: Store, execution: Execution, name: str, folder: Path, between: tuple[int, int]
 ) -> Mapping[str, object]:
@@ -136,7 +145,10 @@ def _trained(
     inputs = {}
     for key, these in step.inputs.items():
         for other, fingerprint in these.items():
-            made = makers.find(store, steps[other].store, fingerprint)
+            try:
+                made = makers.find(store, steps[other].store, fingerprint)
+            except makers.BadOutput as error:
+                raise CannotReplay(f"what {other} made cannot be trained on: {error}") from error
             if made is None:
                 raise CannotReplay(f"what {other} made is no longer in {store.root}")
             inputs[key] = str(made.folder)

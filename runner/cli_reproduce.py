@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner import (
+    cli_place,
     isolate,
     local_run,
     planning,
@@ -25,8 +26,7 @@ from runner import (
     steps_view,
     terminal,
 )
-from runner.cli_place import TheJobs, TheStore
-from runner.cli_place import found as found_store
+from runner.cli_place import TheExecution, TheJobs, TheStore
 from runner.launch import RayAddress, RayError
 from runner.lifecycle import Facts
 from runner.provenance import Account
@@ -39,7 +39,7 @@ MOST_CHANGED = 5  # steps whose code is not here, named in a complaint
 
 
 def command(
-    execution: Annotated[str, typer.Argument(help="Its id.")],
+    execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
@@ -80,11 +80,11 @@ def command(
             differing = list(provenance.receipts(then, now))
         else:
             found = reproduce.compare(_figures(opened, before), _figures(opened, facts.execution))
-            differing = reproduce.differing(_receipt(opened, execution), _receipt(opened, name))
+            differing = reproduce.differing(_receipt(opened, before.id), _receipt(opened, name))
     whole = reproduce.whole(found)
     if as_json:
         answer = {
-            "execution": execution,
+            "execution": before.id,
             "again": name,
             "whole": whole,
             "steps" if before.plan.steps else "runs": {x: asdict(one) for x, one in found.items()},
@@ -150,16 +150,12 @@ def _made(store: Store, account: Account) -> dict[str, reproduce.Made]:
 
 def _known(store: str, jobs: str | None, execution: str) -> tuple[Store, Execution]:
     try:
-        opened = found_store(store, jobs)
-        if opened is None:
-            _stop(BAD_INPUT, f"there is no store at {store}; name another one with --store.")
-        if execution not in record.names(opened, "executions"):
-            _stop(BAD_INPUT, f"{opened.root} knows no execution {execution}.")
-        found = record.require(opened, f"executions/{execution}/execution", Execution)
+        opened = cli_place.opened(store, jobs)
+        found = cli_place.execution(opened, execution)
+        if not record.read(opened, f"executions/{found.id}/result", record.Result):
+            _stop(BAD_INPUT, f"{found.id} is not over, and there is nothing to compare with yet.")
     except StoreError as error:
         _stop(BAD_INPUT, str(error))
-    if not record.read(opened, f"executions/{execution}/result", record.Result):
-        _stop(BAD_INPUT, f"{execution} is not over, and there is nothing to compare with yet.")
     return opened, found
 
 

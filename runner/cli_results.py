@@ -7,18 +7,17 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from runner import record
+from runner import cli_place, record
 from runner.analysis import results, speedrun
-from runner.cli_place import TheJobs, TheStore
-from runner.cli_place import found as found_store
-from runner.record import Execution, Result
+from runner.cli_place import TheExecution, TheJobs, TheStore
+from runner.record import Result
 from runner.store import StoreError
 
 BAD_INPUT = 2
 
 
 def command(
-    execution: Annotated[str, typer.Argument(help="Its id.")],
+    execution: TheExecution,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("speedrun_results.json"),
     store: TheStore = "store",
     jobs: TheJobs = None,
@@ -26,22 +25,28 @@ def command(
     """Write what an execution has entered for a speedrun in the public form, a run for each seed.
     What lacks a figure is left out and named. Exits with 2 if there is nothing to write."""
     try:
-        opened = found_store(store, jobs)
-        ran = (
-            record.read(opened, f"executions/{execution}/execution", Execution) if opened else None
-        )
-        if opened is None or ran is None:
-            _stop(f"There is no execution {execution} in {store}; name one with its --store.")
-        ended = record.read(opened, f"executions/{execution}/result", Result)
+        opened = cli_place.opened(store, jobs)
+        ran = cli_place.execution(opened, execution)
+        ended = record.read(opened, f"executions/{ran.id}/result", Result)
         found, left = results.runs(ran, ended)
-        out.write_bytes(speedrun.write(found))
+        with out.open("xb") as file:
+            file.write(speedrun.write(found))
     except StoreError as error:
         _stop(str(error))
-    except (results.NoResults, OSError) as error:
+    except results.NoResults as error:
         _stop(f"{error}.")
+    except FileExistsError:
+        _stop(f"{out} is there already; choose another name with --out, or remove it.")
+    except OSError as error:
+        _stop(f"{out} cannot be written: {error.strerror}; choose another place with --out.")
     errors = Console(stderr=True, highlight=False)
     for words in left:
         errors.print(f"left out: {words}", markup=False, soft_wrap=True)
+    errors.print(
+        "their bits per byte are of the validation text that each description names, and stand "
+        "under eval/paloma/c4_en/bpb, the only field that the form has for them",
+        soft_wrap=True,
+    )
     print(f"{out}: {len(found)} run{'' if len(found) == 1 else 's'}")
 
 

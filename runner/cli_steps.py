@@ -18,6 +18,7 @@ from runner import (
     account_view,
     aliases,
     checkout,
+    cli_place,
     lock,
     planning,
     provenance,
@@ -26,13 +27,13 @@ from runner import (
     steps_view,
 )
 from runner.cli_place import TheJobs, TheStore
-from runner.cli_place import found as found_store
 from runner.complaints import BadExperiment, near
 from runner.provenance import Account, Side
-from runner.record import Execution, Plan
+from runner.record import Execution, Plan, Result
 from runner.store import Store, StoreError
 
 BAD_INPUT = 2
+MOST_LISTED = 20  # executions, for people
 
 Where = tuple[str, str | None]  # the store, and where jobs write if that is apart
 
@@ -40,7 +41,10 @@ app = typer.Typer()
 
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 What = Annotated[
-    str, typer.Argument(metavar="WHAT", help="An execution's id, or an experiment's folder.")
+    str,
+    typer.Argument(
+        metavar="WHAT", help="An execution's id, or its beginning, or an experiment's folder."
+    ),
 ]
 
 
@@ -73,17 +77,23 @@ def _check_compiled(text: str, path: Path) -> None:
 
 @app.command()
 def show(
-    execution: Annotated[str, typer.Argument(help="Its id.")],
+    execution: Annotated[
+        str, typer.Argument(metavar="EXECUTION", help="Its id, or its beginning.")
+    ] = "",
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say who ran what, when, where and from which code, step by step."""
+    """Say who ran what, when, where and from which code, step by step. Without an execution, list
+    them, the newest first."""
+    if not execution:
+        _list((store, jobs), as_json)
+        return
     opened, found = _account((store, jobs), execution)
     if not as_json:
         meanings = aliases.known(opened, found.execution.plan)
         out = Console()
-        out.print(account_view.view(opened, found, meanings), highlight=False)
+        out.print(account_view.view(opened, found, meanings), highlight=False, crop=False)
         for name, log in provenance.logs(opened, found.execution).items():
             out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
         return
@@ -97,6 +107,28 @@ def show(
             "files": found.files,
         }
     )
+
+
+def _list(where: Where, as_json: bool) -> None:
+    """All executions for programs; for people, as many of the newest as one reads."""
+    opened = _open(where)
+    try:
+        known = provenance.executions(opened)
+        lines = [
+            account_view.line(one, record.read(opened, f"executions/{one.id}/result", Result))
+            for one in (known if as_json else known[:MOST_LISTED])
+        ]
+    except StoreError as error:
+        _stop(str(error))
+    if as_json:
+        _print([line._asdict() for line in lines])
+        return
+    out = Console()
+    out.print(account_view.listing(lines))
+    if any(line.changed for line in lines):
+        out.print("+ with changes that were not committed", style="dim")
+    if more := len(known) - len(lines):
+        out.print(f"and {more:,} before these; --json lists all", style="dim", highlight=False)
 
 
 def _dumped(records: Mapping[str, record.Record]) -> dict[str, Any]:
@@ -189,21 +221,16 @@ def _account(where: Where, name: str) -> tuple[Store, Account]:
 
 def _execution(store: Store, name: str) -> Execution:
     try:
-        if name not in record.names(store, "executions"):
-            _stop(f"{store.root} knows no execution {name}; `records/executions/` lists them.")
-        return record.require(store, f"executions/{name}/execution", Execution)
+        return cli_place.execution(store, name)
     except StoreError as error:
         _stop(str(error))
 
 
 def _open(where: Where) -> Store:
     try:
-        opened = found_store(*where)
+        return cli_place.opened(*where)
     except StoreError as error:
         _stop(str(error))
-    if opened is None:
-        _stop(f"there is no store at {where[0]}; name another one with --store or REGATTA_STORE.")
-    return opened
 
 
 def _print(value: Any) -> None:

@@ -14,6 +14,7 @@ from runner.store import Store, StoreError
 
 app = typer.Typer(help="The lab's signing key.", no_args_is_help=True)
 BAD_INPUT, FORGED = 2, 1
+OTHER_KEYS = "save api/keys.json of the lab's site, and name that file with --keys"
 
 
 def command(
@@ -26,11 +27,13 @@ def command(
     computed from it again, the verdicts too. Asks nothing of any network. Exits with 1 for a file
     that is not what it says."""
     try:
-        known = signing.read_published(_content(keys))
+        known = signing.read_published(_content(keys, OTHER_KEYS))
     except signing.BadKey as error:
-        _stop(BAD_INPUT, f"{keys}: {error}.")
+        _stop(BAD_INPUT, f"{keys}: {error}; {OTHER_KEYS}.")
     try:
-        found = signing.verify(_content(file), known)
+        found = signing.verify(
+            _content(file, "name a file that a lab has signed, as under signed/ of its site"), known
+        )
     except signing.Forged as error:
         _stop(FORGED, f"✗ {file}: {error}.")
     out = Console(highlight=False)
@@ -60,11 +63,11 @@ def revoke(key: Annotated[str, typer.Argument(help="Its id.")], store: TheStore 
     print(f"{key} is revoked: nothing it signed is the lab's word any more.")
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, instead: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        _stop(BAD_INPUT, f"{path} cannot be read: {error.strerror}.")
+        _stop(BAD_INPUT, f"{path} cannot be read: {error.strerror}; {instead}.")
 
 
 def _stop(code: int, words: str) -> NoReturn:

@@ -1,11 +1,19 @@
 """Figures as the lab writes them, the same in comments, on pages and in the terminal."""
 
 import math
+import re
 from typing import Any
 
 from pydantic import BaseModel
 
 LONG = 72 * 3600  # seconds that are said in days
+NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
+
+
+def natural(name: str) -> tuple[list[str | float], str]:
+    """To sort names by: `w8` is before `w16`, and `rate=0.02` before `rate=0.1`."""
+    parts = enumerate(NUMBER.split(name))
+    return [float(part) if n % 2 else part for n, part in parts], name
 
 
 def flops(value: float) -> str:

@@ -16,7 +16,7 @@ from runner.launch import RayAddress, RayError, RayJobs
 from runner.leases import LeaseWatch
 from runner.lifecycle import Facts
 from runner.local_ray import LocalRay
-from runner.progress import progress
+from runner.progress import of_steps, progress
 from runner.store import Remote, Store
 
 POLL = 0.5  # seconds between two looks
@@ -128,15 +128,17 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 )
             if action := lifecycle.decide(facts):
                 drive.act(store, jobs, facts, action, datetime.now(UTC))
-                _say(watching, action)
+                _say(watching, action, told)
                 show_at = 0.0
                 continue
             if (began := time.monotonic()) >= show_at:
-                if facts.execution.plan.steps:
+                plan = facts.execution.plan
+                if plan.steps:
                     for name, end in _ended(store, facts.execution, told):
                         watching.say(f"{name} {end.state} {steps_view.ended(end)}")
-                else:
-                    watching.show(facts, progress(store, facts))
+                advance = of_steps(store, plan, told) if plan.steps else progress(store, facts)
+                if advance.runs:
+                    watching.show(facts, advance)
                 # Long curves and many steps take time; no more than a tenth of it is spent on that.
                 show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
             time.sleep(POLL)
@@ -158,8 +160,10 @@ def _ended(
             return
 
 
-def _say(watching: terminal.Watching, action: lifecycle.Action) -> None:
-    if isinstance(action, lifecycle.End) and action.how != "finished":
+def _say(watching: terminal.Watching, action: lifecycle.Action, told: set[str]) -> None:
+    if not isinstance(action, lifecycle.End) or action.how == "finished":
+        return
+    if not steps_view.says(action.why, told):
         watching.say(f"{action.attempt} {action.how}: {action.why}")
 
 

@@ -16,6 +16,7 @@ from engine.tokenize import BadText, Text, read_text
 from runner import closure, costs, graph, ladder, lock, predictions, spec, yaml12
 from runner.builtins import calls_of
 from runner.complaints import BadExperiment, Problem, near
+from runner.figures import natural
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
 from runner.spec import Experiment
 from runner.steps import Node
@@ -136,7 +137,7 @@ def make_graph_plan(
         resources=experiment.resources,
         seeds=(),
         arms={},
-        steps={name: steps[name] for name in sorted(steps)},
+        steps=steps,
         code_sha256=_digest(files),
         compiled=compiled,
         ceiling_hours=experiment.ceiling_hours,
@@ -145,9 +146,10 @@ def make_graph_plan(
         fingerprint=NO_FINGERPRINT,
     )
     runs = draft.trained()
+    of_arms = {arm: trained[name] for (arm, _), name in runs.items()}
     draft = draft.model_copy(
         update={
-            "arms": {arm: trained[name] for (arm, _), name in sorted(runs.items())},
+            "arms": {arm: of_arms[arm] for arm in sorted(of_arms, key=natural)},
             "seeds": tuple(sorted({seed for _, seed in runs})),
         }
     )
@@ -296,8 +298,7 @@ def make_plan(
         except BadText as error:
             problems.append(experiment.problem(("data", "source"), str(error)))
             break
-    # Sorted, as records are: a plan is the same whether it was just made or read back.
-    arms = {name: costs.arm_of(*experiment.arms[name]) for name in sorted(experiment.arms)}
+    arms = {name: costs.arm_of(*arm) for name, arm in experiment.arms.items()}
     if problems := problems or [*_of_no_law(experiment, arms, sealed)]:
         raise BadExperiment(problems)
     planned = None
@@ -306,7 +307,7 @@ def make_plan(
         if problems := [experiment.problem(path, words) for path, words in unlike]:
             raise BadExperiment(problems)
         planned = experiment.ladder.planned(rung, arms if sealed else None)
-        arms = {name: arms[name] for name in sorted((planned.baseline, planned.variant))}
+        arms = {name: arms[name] for name in (planned.baseline, planned.variant)}
     draft = Plan(
         experiment=folder,
         title=experiment.title,

@@ -4,17 +4,24 @@ A run's curve is the union of its attempts' metrics by step; where two attempts 
 the later one counts. What contradicts the plan is refused.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
+from pydantic import FiniteFloat, PositiveInt, TypeAdapter
+
+from runner import makers, regular
 from runner.lifecycle import Facts
-from runner.record import PlannedArm, run_name
+from runner.record import Plan, PlannedArm, PlannedStep, run_name
 from runner.reports import StepMetrics, read_metrics
+from runner.scratch import SCRATCH
 from runner.store import Store
 from runner.thinning import kept
 
 RECENT = 8  # chunks of an attempt that tell its newest step and speed
 MOST_POINTS = 500  # of a curve in a record
+LOSSES = "curve/losses.jsonl"  # where a `train` step notes [step, loss] line by line, as it trains
+NOTED = TypeAdapter(tuple[PositiveInt, FiniteFloat | None])
+MOST_NOTED = 64 << 20  # bytes of it
 MOST_MISFITS = 20  # lines that contradict the plan; then the rest of an attempt's is not read
 
 
@@ -129,3 +136,43 @@ def progress(store: Store, facts: Facts) -> Progress:
         of_tokens=plan.cost.tokens,
         tokens_per_second=speeds[-1] if speeds else None,
     )
+
+
+def of_steps(store: Store, plan: Plan, ended: Set[str]) -> Progress:
+    """How far the steps are that train on this machine, by what they have noted. Those that have
+    `ended` count whole."""
+    runs = []
+    for (arm, seed), name in plan.trained().items():
+        step, last = plan.steps[name], plan.arms[arm].train.num_train_steps
+        at, loss = (last, None) if name in ended else (0, None)
+        if name not in ended and ended >= set(step.needs):
+            at, loss = _noted(store, step)
+        runs.append(
+            RunProgress(
+                arm=arm,
+                seed=seed,
+                step=min(at, last),
+                steps=last,
+                loss=loss,
+                tokens_per_second=None,
+            )
+        )
+    return Progress(
+        runs=tuple(runs),
+        tokens=sum(run.step * plan.arms[run.arm].tokens_per_step for run in runs),
+        of_tokens=sum(plan.arms[run.arm].tokens for run in runs),
+        tokens_per_second=None,
+    )
+
+
+def _noted(store: Store, step: PlannedStep) -> tuple[int, float | None]:
+    """The newest step and loss that whoever makes `step` now has noted; 0 if there is none yet."""
+    try:
+        start, end = makers.newest(store, step.store, step.fingerprint)
+        if start is None or end:
+            return 0, None
+        path = store.local(f"{start.folder}{SCRATCH}") / LOSSES
+        whole = (regular.read(path, MOST_NOTED) or b"").rpartition(b"\n")[0]
+        return NOTED.validate_json(whole.rpartition(b"\n")[2])
+    except (makers.BadOutput, regular.Refused, ValueError):
+        return 0, None

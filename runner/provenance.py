@@ -99,14 +99,17 @@ def _made(manifest: makers.Manifest, execution: str) -> StepEnd:
 def latest(store: Store, experiment: str) -> Execution | None:
     """The newest execution that has steps of the experiment in a folder of this name."""
     called = Path(experiment).resolve().name
-    found = [
-        execution
-        for name in record.names(store, "executions")
-        if (execution := record.read(store, f"executions/{name}/execution", Execution))
-        and execution.plan.steps
-        and Path(execution.plan.experiment).resolve().name == called
-    ]
-    return max(found, key=lambda execution: execution.at, default=None)
+    for execution in executions(store):
+        if execution.plan.steps and Path(execution.plan.experiment).resolve().name == called:
+            return execution
+    return None
+
+
+def executions(store: Store) -> list[Execution]:
+    """All of them, the newest first."""
+    paths = [f"executions/{name}/execution" for name in record.names(store, "executions")]
+    found = [one for path in paths if (one := record.read(store, path, Execution))]
+    return sorted(found, key=lambda execution: execution.at, reverse=True)
 
 
 def differences(
@@ -157,8 +160,8 @@ class Account:
     receipts: Mapping[str, Mapping[str, str]]  # by step; by attempt where there are no steps
     runs: tuple[Run, ...]
     scores: Mapping[str, Mapping[str, Evaluated]]  # {evaluate step: {train step: figures}}
-    files: Mapping[str, Mapping[str, int]]  # {step: {file of its output: bytes}}
-    unread: tuple[str, ...]  # outputs that are not as they were made, each with its reason
+    files: Mapping[str, Mapping[str, int]]  # {step: {file of its output: bytes}}, if that is there
+    unread: Mapping[str, str]  # {step: why its output is not as it was made}
 
 
 def account(store: Store, execution: Execution) -> Account:
@@ -173,18 +176,18 @@ def account(store: Store, execution: Execution) -> Account:
     order = graph.order({name: step.needs for name, step in plan.steps.items()})
     ends = {name: ends[name] for name in order if name in ends}
     files, scores = dict[str, dict[str, int]](), dict[str, dict[str, Evaluated]]()
-    unread = list[str]()
+    unread = dict[str, str]()
     for name in order:
         step = plan.steps[name]
         if name not in ends or ends[name].state == "failed":
             continue
         try:
-            made = makers.find(store, step.store, step.fingerprint, check=False)
-            files[name] = {x: of.bytes for x, of in made.manifest.files.items()} if made else {}
+            if made := makers.find(store, step.store, step.fingerprint, check=False):
+                files[name] = {x: of.bytes for x, of in made.manifest.files.items()}
             if step.do == "evaluate":
                 scores[name] = step_runs.scores_of(store, step)
         except step_runs.UNBELIEVED as error:
-            unread.append(f"{name}: {' '.join(str(error).split())}")
+            unread[name] = " ".join(str(error).split())
     names = [f"runs/{execution.id}.{record.run_name(arm, seed)}" for arm, seed in plan.runs()]
     return Account(
         execution=execution,
@@ -195,7 +198,7 @@ def account(store: Store, execution: Execution) -> Account:
         runs=tuple(run for name in names if (run := record.read(store, name, Run))),
         scores=scores,
         files=files,
-        unread=tuple(unread),
+        unread=unread,
     )
 
 

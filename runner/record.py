@@ -23,12 +23,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from engine.config import EvalConfig, ModelConfig, TrainConfig
 from runner import predictions
+from runner.figures import natural
 from runner.store import Store, StoreError, to_json
 
 R = TypeVar("R", bound="Record")
@@ -253,6 +256,12 @@ class Plan(Record):
     rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two
     cost: Cost
     fingerprint: Sha256
+
+    @field_validator("arms", "steps")
+    @classmethod
+    def _in_order(cls, found: dict[str, R]) -> dict[str, R]:
+        """As people sort names, since a record's bytes keep no order of its author's."""
+        return {name: found[name] for name in sorted(found, key=natural)}
 
     def runs(self) -> list[tuple[str, int]]:
         """Every (arm, seed), arm by arm; of steps, what they train."""
@@ -693,8 +702,10 @@ def parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
     """The record that `records/<path>.json` holds as `data`. Raises StoreError."""
     try:
         return kind.model_validate_json(data)
-    except ValueError as error:
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = f"`{'.'.join(map(str, first['loc']))}`: " if first["loc"] else ""
         raise StoreError(
-            f"{store.root}/records/{path}.json is not a {kind.__name__}: {error}. "
-            "Records are never edited; restore the file or move it aside."
+            f"{store.root}/records/{path}.json is no record of the kind {kind.__name__}: {field}"
+            f"{first['msg']}. Records are never edited; restore the file or move it aside."
         ) from error

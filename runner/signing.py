@@ -194,9 +194,13 @@ def published(keys: Iterable[bytes]) -> bytes:
 def read_published(content: bytes) -> dict[str, bytes]:
     """{id: public key} of a `keys.json`. Raises BadKey."""
     try:
-        found = {key["id"]: _bytes(key["ed25519"]) for key in json.loads(content)["keys"]}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadKey(f"it is no list of public keys: {error}") from error
+        published = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise BadKey(f"it is no JSON: {error}") from error
+    try:
+        found = {key["id"]: _bytes(key["ed25519"]) for key in published["keys"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadKey("it is no list of public keys, as a lab's site has one") from error
     for name, public in found.items():
         if key_id(public) != name:
             raise BadKey(f"the key {name} is not the one that its id says")

@@ -1,7 +1,7 @@
 """Steps as people see them in a terminal: how they stand before a run, how they ended, and who
 takes what from whom."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from rich.console import Group
@@ -61,6 +61,11 @@ def ended(end: StepEnd) -> str:
         return end.why
     took = f"in {duration(end.seconds)} on {end.host}"
     return took if end.state == "made" else f"{end.by} made it {took}, {_time(end.made_at)}"
+
+
+def says(why: str, steps: Iterable[str]) -> bool:
+    """Whether `why` an execution failed is what one of these steps says of itself."""
+    return any(why.startswith(f"{name}: ") for name in steps)
 
 
 def _time(at: datetime) -> str:

@@ -281,12 +281,15 @@ class Watching:
 
     def say(self, words: str) -> None:
         """A line that stays."""
-        self._console.print(escape(words), highlight=False)
+        self._console.print(escape(words), highlight=False, soft_wrap=True)
 
     def show(self, facts: Facts, advance: Advance) -> None:
         """The present state."""
         last = facts.attempts[-1].name if facts.attempts else ""
-        state = STATES.get(facts.state, facts.state) + (f" ({last})" if last else "")
+        doing = STATES.get(facts.state, facts.state)
+        if facts.execution.plan.steps and facts.state == "running":
+            doing = "making steps"
+        state = doing + (f" ({last})" if last else "")
         words = _words(advance) if facts.state == "running" else ""
         if self._console.is_terminal:
             self._bar.update(self._task, completed=advance.fraction, description=state, words=words)
@@ -301,7 +304,8 @@ class Watching:
 
 
 def _words(advance: Advance) -> str:
-    run = next((run for run in reversed(advance.runs) if run.step), None)
+    begun = [run for run in reversed(advance.runs) if run.step]
+    run = max(begun, key=lambda run: run.step < run.steps, default=None)  # one that goes on, if any
     if run is None:
         return ""
     words = [f"{run.name} step {run.step}/{run.steps}"]

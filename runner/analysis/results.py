@@ -7,6 +7,7 @@ stands there, and the description says which text it is of.
 from runner import hardware
 from runner.analysis import entered, speedrun
 from runner.analysis.speedrun import RunInfo
+from runner.figures import natural
 from runner.record import EnteredRun, Execution, Result
 
 
@@ -24,7 +25,7 @@ def runs(execution: Execution, result: Result | None) -> tuple[list[RunInfo], li
     if result is None:
         raise NoResults(f"{execution.id} has not ended; wait for its result")
     found, left = [], []
-    for run in sorted(result.entered, key=lambda run: (run.arm, run.seed)):
+    for run in sorted(result.entered, key=lambda run: (natural(run.arm), run.seed)):
         if why := _lacking(run):
             left.append(f"{run.arm}, seed {run.seed}: {why}")
         else:

@@ -110,4 +110,14 @@ def test_the_command_writes_the_file_and_says_where(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["results", execution.id, *at])
     assert done.exit_code == 0, done.output
     assert len(speedrun.read(out.read_bytes())) == 1
+    assert "bits per byte are of the validation text that each description names" in done.stderr
     assert CliRunner().invoke(app, ["results", "x" + "0" * 16, *at]).exit_code == 2
+    out.write_text("mine")
+    for place, words in (
+        (out, f"{out} is there already; choose another name with --out, or remove it."),
+        (tmp_path, f"{tmp_path} is there already"),
+        (tmp_path / "a" / "b", "cannot be written: No such file or directory; choose"),
+    ):
+        told = CliRunner().invoke(app, ["results", execution.id, *at[:2], "--out", str(place)])
+        assert (told.exit_code, words in told.stderr) == (2, True), told.stderr
+    assert out.read_text() == "mine"

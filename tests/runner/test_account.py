@@ -1,14 +1,16 @@
 """What is on record of an execution, as `show` and `diff` tell it."""
 
 import json
+import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from runner import record
+from runner import account_view, makers, record
 from runner.hardware import KINDS
-from runner.record import Execution, PlannedStep, Resources, Result, StepEnd
+from runner.record import Execution, PlannedStep, Resources, Result, Source, StepEnd
 from runner.store import Store, to_json
 from runner.usage import of_attempts, of_steps
 from tests import synthetic
@@ -62,7 +64,58 @@ def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, st
         "model.head_dim 8 model.hidden_dim 16 model.num_layers 1 code",
     ):
         assert part in said, part
-    assert "table.md" in said.partition("What came out")[2].partition("| arm")[0].replace(" ", "")
+    ends = json.loads(ask("show", second, "--store", store, "--json").stdout)["steps"]
+    made = store / ends["compare"]["folder"]
+    assert f" compare: {made}/table.md | arm" in said  # no path is broken where a line ends
+    assert f" files table.md in {made}" in said
+
+
+@pytest.mark.parametrize("command", ["show", "graph", "reproduce", "replay", "results"])
+def test_an_execution_is_meant_by_the_beginning_of_its_id(
+    two: tuple[Path, str, str], command: str
+) -> None:
+    store, first, second = two
+    short, whole = (ask(command, id, "--store", store) for id in (first[:12], first))
+    assert (short.exit_code, short.stdout) == (whole.exit_code, whole.stdout)
+    assert command == "graph" or first in short.output
+    for unclear, words in (
+        ("x", f"x begins the ids of {', '.join(sorted((first, second)))}; write more of the one"),
+        (f"{first}0", f"{store} knows no execution {first}0; `regatta show` lists them."),
+    ):
+        answer = ask(command, unclear, "--store", store)
+        assert (answer.exit_code, words in answer.stderr) == (2, True), answer.output
+
+
+def test_show_without_an_execution_lists_them(two: tuple[Path, str, str]) -> None:
+    store, first, second = two
+    said = ask("show", "--store", store).stdout.splitlines()
+    assert said[0].split() == ["execution", "begun", "(UTC)", "state", "commit", "experiment"]
+    assert [line.split()[0] for line in said[1:]] == [second, first]
+    assert said[1].split()[3:] == ["done", "which"]
+    one, _ = json.loads(ask("show", "--store", store, "--json").stdout)
+    assert (one["execution"], one["state"], one["commit"]) == (second, "done", "")
+    assert one["experiment"] == str(store.parent / "which")
+
+
+def test_of_many_executions_the_newest_are_listed_with_their_commits(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path / "store"), synthetic.plan()
+    begun = [synthetic.START + timedelta(minutes=n) for n in range(25)]
+    ran = [synthetic.execution(plan, str(n), at=at) for n, at in enumerate(begun)]
+    source = Source(tree="b" * 40, commit="c" * 40, changed=True)
+    ran[-1] = ran[-1].model_copy(update={"origin": None, "source": source})
+    for one in ran:
+        synthetic.begin(store, one)
+    said = ask("show", "--store", store.root).stdout.splitlines()
+    assert [line.split()[0] for line in said[1:-2]] == [one.id for one in ran[:4:-1]]
+    assert said[1].split()[3:] == ["unfinished", "ccccccc+", "warm-rate"]
+    origin = ran[-2].origin
+    assert origin
+    assert origin.commit[:7] in said[2].split()
+    assert said[-2:] == [
+        "+ with changes that were not committed",
+        "and 5 before these; --json lists all",
+    ]
+    assert len(json.loads(ask("show", "--store", store.root, "--json").stdout)) == 25
 
 
 def test_show_in_json_has_every_digest(two: tuple[Path, str, str]) -> None:
@@ -130,6 +183,39 @@ def test_an_output_that_was_changed_is_said_and_not_shown(two: tuple[Path, str, 
     assert "train/deep 1." not in said
 
 
+def test_what_became_of_the_files_of_an_output_is_said(two: tuple[Path, str, str]) -> None:
+    store, _, second = two
+    steps = record.require(Store(store), f"executions/{second}/execution", Execution).plan.steps
+    place = {x: store / "steps" / step.store / step.fingerprint[:16] for x, step in steps.items()}
+    for folder in (place["prepare"], place["tokens"], *place["compare"].glob("1-*")):
+        shutil.rmtree(folder)
+    step = steps["prepare"]
+    makers.make(Store(store), step.store, step.fingerprint, lambda _: None, {})
+    said = words("show", second, "--store", store)
+    of = {name: said.rpartition(f" {name} {step.do} ")[2] for name, step in steps.items()}
+    for name, files in (
+        ("prepare", "none, as it wrote nothing"),
+        ("tokens", "gone"),
+        ("compare", "not as they were made"),
+        ("evaluate", "scores.json"),
+    ):
+        assert of[name].partition(" files files ")[2].startswith(f"{files} in "), name
+
+
+@pytest.mark.parametrize(
+    ("receipt", "words"),
+    [
+        ({"device": "1 × cpu", "cpu": "A CPU", "affinity": "0"}, "1 × cpu, A CPU, 1 cores"),
+        ({"cpu": "A CPU", "affinity": "0,1"}, "A CPU, 2 cores"),
+        ({}, "not on record"),
+    ],
+)
+def test_a_receipt_says_no_more_of_a_device_than_it_knows(
+    receipt: dict[str, str], words: str
+) -> None:
+    assert account_view._device(receipt) == words
+
+
 def test_an_execution_of_arms_is_shown_with_its_runs(tmp_path: Path) -> None:
     store, plan = Store(tmp_path / "store"), synthetic.plan()
     execution = synthetic.execution(plan)
@@ -152,6 +238,30 @@ def test_what_arms_took_of_the_devices_is_on_record(tmp_path: Path, local: Local
     assert used.kind == "cpu"
     assert 0 < used.device_seconds < found["result"]["seconds"]
     assert len(found["runs"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"id": 7}', "kind Execution: `id`: Input should be a valid string. Records are never"),
+        (
+            "{",
+            "kind Execution: Invalid JSON: EOF while parsing an object at line 1 column 1. Records",
+        ),
+    ],
+)
+def test_a_record_that_is_none_is_told_in_a_sentence(
+    tmp_path: Path, content: str, words: str
+) -> None:
+    store, execution = Store(tmp_path / "store"), synthetic.execution(synthetic.plan())
+    synthetic.begin(store, execution)
+    path = store.path(f"records/executions/{execution.id}/execution.json")
+    path.write_text(content)
+    answer = ask("results", execution.id, "--store", store.root)
+    assert answer.exit_code == 2
+    assert answer.stderr.startswith(f"{path} is no record of the ")
+    assert words in answer.stderr
+    assert answer.stderr.count("\n") == 1
 
 
 def test_a_record_from_before_is_still_read() -> None:

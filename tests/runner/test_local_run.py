@@ -1,14 +1,18 @@
-"""What a look at a running graph costs."""
+"""What a look at a running graph costs, and what is said of it."""
 
 from pathlib import Path
 
 import pytest
 
-from runner import local_run, makers
+from runner import local_run, makers, reports
 from runner.record import Execution, Plan
 from runner.store import Store
 from tests import synthetic
+from tests.pretended import declare, pretend
+from tests.runner.test_cli import LocalStub, ask
+from tests.runner.test_cli import local as local  # a fixture
 from tests.runner.test_execute import HEAD, planned
+from tests.stub_trainer import StubJob, put_report
 
 CHAIN = [f"s{n}: {{do: own:prepare, inputs: {{x: s{n - 1}}}}}" for n in range(1, 20)]
 DECLARED = f"{HEAD}steps:\n  s0: {{do: own:prepare}}\n  " + "\n  ".join(CHAIN)
@@ -46,3 +50,30 @@ def make(store: Store, plan: Plan, *names: str) -> None:
     for name in names:
         step = plan.steps[name]
         makers.make(store, step.store, step.fingerprint, lambda _: None, {}, by="x1")
+
+
+def test_a_run_of_steps_says_how_far_it_is_and_ends_with_its_figures(
+    tmp_path: Path, local: LocalStub
+) -> None:
+    declare(tmp_path / "which")
+    slow = ask("run", tmp_path / "which", "--store", tmp_path / "one")
+    assert "making steps (t1)" in slow.stderr
+    local.ray.make_steps = pretend()
+    said = ask("run", tmp_path / "which", "--store", tmp_path / "other").stdout
+    table = "evaluate: bits per byte on 64 validation tokens, less is better train/deep 3.0500"
+    assert table in " ".join(said.split())
+
+
+def test_why_a_step_failed_is_said_as_it_fails_and_in_the_table(
+    tmp_path: Path, local: LocalStub
+) -> None:
+    def failing(job: StubJob) -> None:
+        pretend(broken="tokens")(job)
+        why = "tokens: ValueError: no such word"
+        put_report(job.out / "failed.json", reports.AttemptReport(nonce=job.spec.nonce, why=why))
+
+    local.ray.make_steps = failing
+    answer = ask("run", declare(tmp_path / "which"), "--store", tmp_path / "store")
+    assert answer.exit_code == 1
+    assert answer.stderr.count("ValueError: no such word") == 1
+    assert answer.stdout.count("ValueError: no such word") == 1

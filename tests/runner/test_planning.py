@@ -16,6 +16,7 @@ from runner.hardware import KINDS
 from runner.record import Person, Plan, Prediction, Preregistration
 from runner.spec import BadExperiment
 from runner.store import Store
+from tests.pretended import DECLARED, declare
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
 FILE = "experiments/warm/experiment.yaml"
@@ -353,3 +354,21 @@ def test_a_cost_adds_up_by_the_devices_that_each_step_names(
     dollars = [seconds / 3600 * 3.0 for seconds in cost.device_seconds["h100"]]
     assert cost.price == pytest.approx(dollars), "the CPU has no price"
     assert set(cost.device.split(" and ")) == {"1 × CPU, 2 cores", "1 × NVIDIA H100 SXM"}
+
+
+def test_arms_stand_as_people_count_however_the_plan_came(tmp_path: Path) -> None:
+    arms = "".join(f"  {name}: {{}}\n" for name in ("w128", "w16", "w8", "base"))
+    made = plan(EXPERIMENT.partition("arms:")[0] + f"arms:\n{arms}")
+    assert list(made.arms) == ["base", "w8", "w16", "w128"]
+    assert list(Plan.model_validate_json(made.canonical()).arms) == list(made.arms)
+    grid = "sweep: {train.learning_rate: [0.1, 0.02], seed: [10, 9]}"
+    declared = DECLARED.partition("    sweep:")[0] + f"    {grid}\n"
+    graph = planning.plan_folder(declare(tmp_path / "grid", declared))
+    assert [name.partition("/")[2] for name in graph.steps][2:] == [
+        "learning_rate=0.02,seed=9",
+        "learning_rate=0.02,seed=10",
+        "learning_rate=0.1,seed=9",
+        "learning_rate=0.1,seed=10",
+    ]
+    assert list(graph.arms) == ["learning_rate=0.02", "learning_rate=0.1"]
+    assert Plan.model_validate_json(graph.canonical()).runs() == graph.runs()

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from runner import makers, planning, scratch, terminal
 from runner.lifecycle import Attempt, Facts
-from runner.progress import curve, progress
+from runner.progress import curve, of_steps, progress
 from runner.record import Claimed, PlannedArm
 from runner.store import Store
 from tests import synthetic
+from tests.pretended import declare
 
 ARM = synthetic.planned_arm(steps=16)
 A_STEP = 16 * 256
@@ -120,3 +122,35 @@ def test_a_skipped_step_counts_and_the_last_loss_is_of_the_one_before(store: Sto
     [run] = progress(store, facts).runs
     assert (run.step, run.loss) == (5, 3.0)
     assert progress(store, facts).tokens == 5 * A_STEP
+
+
+@pytest.mark.parametrize(
+    ("noted", "words"),
+    [
+        ("[1, 5.5]\n[2, 5.25]\n[3, 4", "deep.s0 step 2/4 · loss 5.250"),
+        ("[3, null]\n", "deep.s0 step 3/4"),
+        ("[9, 1.0]\n", "deep.s0 step 4/4 · loss 1.000"),
+        ("[-1, 1.0]\n", ""),
+        ('[1, "\\u001b"]\n', ""),
+        ("no word\n", ""),
+        ("", ""),
+    ],
+)
+def test_a_step_that_trains_is_as_far_as_it_has_noted(
+    store: Store, tmp_path: Path, noted: str, words: str
+) -> None:
+    plan = planning.plan_folder(declare(tmp_path / "which"), store)
+    step, before = plan.steps["train/deep"], {"prepare", "tokens"}
+    seen = []
+
+    def build(out: Path) -> None:
+        (scratch.of(out) / "curve").mkdir(parents=True)
+        (scratch.of(out) / "curve" / "losses.jsonl").write_text(noted)
+        seen.extend(of_steps(store, plan, told) for told in (before, {"prepare"}))
+
+    makers.make(store, step.store, step.fingerprint, build, {})
+    now, early = seen
+    assert terminal._words(now) == words
+    assert (early.fraction, now.runs[1].step) == (0.0, 0)
+    made = of_steps(store, plan, {*before, "train/deep"})
+    assert (made.fraction, terminal._words(made)) == (0.5, "deep.s0 step 4/4")

@@ -1,5 +1,6 @@
 """A stretch of a run that is trained again: the same bits, or it is said."""
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -11,8 +12,12 @@ import pytest
 from runner import cli_replay, isolate, record, replay, reproduce
 from runner.cli_replay import CannotReplay
 from runner.record import Execution, Replayed, Resources
+from runner.scratch import SCRATCH
 from runner.store import Store
 from tests import synthetic
+from tests.pretended import declare, pretend
+from tests.runner.test_cli import LocalStub, ask
+from tests.runner.test_cli import local as local  # a fixture
 from tests.runner.test_execute import HEAD, OWN, made, planned
 
 RECEIPT = {"jax": "0.10.2", "affinity": "0,1", "isolation": "bubblewrap 0.8.0"}
@@ -51,6 +56,53 @@ def test_an_execution_without_steps_says_what_to_do_instead(tmp_path: Path) -> N
     execution = synthetic.execution(synthetic.plan())
     with pytest.raises(CannotReplay, match=f"`regatta reproduce {execution.id}` runs it again"):
         cli_replay.replay(store, execution, "", random.Random(1))
+
+
+@pytest.mark.parametrize(
+    ("run", "broken", "words"),
+    [
+        ("", "tokens", "train/deep was not made; train/wide was not made"),
+        ("", "train/deep", "no checkpoint of .* is left"),
+        ("train/deep", "train/deep", "again: train/deep failed: ValueError: no such word"),
+        ("train/wyde", "", "train/deep, train/wide; did you mean `train/wide`"),
+    ],
+)
+def test_what_was_never_trained_is_not_blamed_on_gc(
+    tmp_path: Path, local: LocalStub, run: str, broken: str, words: str
+) -> None:
+    local.ray.make_steps = pretend(broken=broken)
+    folder, store = declare(tmp_path / "which"), Store(tmp_path / "store")
+    ran = json.loads(ask("run", folder, "--store", store.root, "--json").stdout)["execution"]
+    execution = record.require(store, f"executions/{ran}/execution", Execution)
+    for removed in (False, True):  # by gc, that is
+        with pytest.raises(CannotReplay, match=words):
+            cli_replay.replay(store, execution, run, random.Random(1))
+        if not removed:
+            shutil.rmtree(tmp_path / "store" / "steps")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words"),
+    [
+        ("train/deep", "train/deep, curve.jsonl: it is not the file that was made"),
+        ("tokens", "what tokens made cannot be trained on: .*its file 'text.txt' is not the one"),
+    ],
+)
+def test_what_is_not_as_it_was_made_is_not_replayed(
+    tmp_path: Path, local: LocalStub, damaged: str, words: str
+) -> None:
+    local.ray.make_steps = pretend()
+    folder, store = declare(tmp_path / "which"), Store(tmp_path / "store")
+    ran = json.loads(ask("run", folder, "--store", store.root, "--json").stdout)["execution"]
+    execution = record.require(store, f"executions/{ran}/execution", Execution)
+    for name in {"train/deep": 0, damaged: 1}:
+        step = execution.plan.steps[name]
+        [made] = store.path(f"steps/{step.store}/{step.fingerprint[:16]}").glob(f"1-{'?' * 16}")
+        (made.with_name(made.name + SCRATCH) / "checkpoints" / "4").mkdir(parents=True)
+    for file in made.iterdir():
+        file.write_bytes(bytes(reversed(file.read_bytes())))
+    with pytest.raises(CannotReplay, match=words):
+        cli_replay.replay(store, execution, "train/deep", random.Random(1))
 
 
 def test_own_code_is_replayed_in_isolation_or_not_at_all(

@@ -282,3 +282,36 @@ def test_verify_says_in_the_terminal_what_a_file_is_or_what_is_wrong(
     assert "the record was changed" in told.output
     told = CliRunner().invoke(app, ["verify", str(file), "--keys", str(tmp_path / "none.json")])
     assert told.exit_code == 2
+
+
+NO_KEYS = (
+    "it is no list of public keys, as a lab's site has one; save api/keys.json of the lab's site"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"x": 1}', NO_KEYS),
+        (b"[1]", NO_KEYS),
+        (b'{"keys": [3]}', NO_KEYS),
+        (b'{"keys": [{"id": "a", "ed25519": 5}]}', NO_KEYS),
+        (b"not a word", "it is no JSON: "),
+        (b"\xff\xfe", "it is no JSON: "),
+        (
+            None,
+            "cannot be read: Is a directory; save api/keys.json of the lab's site, and name that",
+        ),
+    ],
+)
+def test_keys_that_are_none_are_refused_in_a_sentence(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(content) if content is not None else keys.mkdir()
+    told = CliRunner().invoke(app, ["verify", str(tmp_path / "none.json"), "--keys", str(keys)])
+    assert (told.exit_code, words in told.output) == (2, True), told.output
+    keys.rmdir() if content is None else keys.unlink()
+    keys.write_bytes(signing.published([]))
+    told = CliRunner().invoke(app, ["verify", str(tmp_path), "--keys", str(keys)])
+    assert f"{tmp_path} cannot be read: Is a directory; name a file that a lab has" in told.output

@@ -52,7 +52,7 @@ def test_what_does_not_need_a_broken_step_is_made(
 ) -> None:
     _, store, (broken, _) = ran
     assert broken.exit_code == 1
-    assert "broken: ValueError: no such word" in broken.output
+    assert "broken failed ValueError: no such word" in broken.output
     found = json.loads(ask("show", execution(broken), "--store", store, "--json").stdout)
     states = {name: end["state"] for name, end in found["steps"].items()}
     assert states == {
