@@ -113,7 +113,7 @@ def _facts(account: Account) -> Iterator[tuple[str, str]]:
         yield "pull request", f"{origin.repository_name}#{origin.pull} at commit {origin.commit}"
     yield "experiment", f"{execution.plan.experiment}{_source(execution.source)}"
     yield "lab", _lab(execution.lab)
-    for words in dict.fromkeys(map(_device, account.receipts.values())):
+    for words in _devices(account.receipts.values()):
         yield "made on", words
     for words in dict.fromkeys(map(_software, account.receipts.values())):
         yield "with", words
@@ -144,6 +144,13 @@ def _lab(lab: Lab | None) -> str:
         return "not on record"
     lock = f", requirements.lock {lab.lock_sha256[:DIGITS]}" if lab.lock_sha256 else ""
     return f"{_checkout(lab)}, code {lab.code_sha256[:DIGITS]}{lock}"
+
+
+def _devices(receipts: Iterable[Mapping[str, str]]) -> list[str]:
+    """On what all of it was made. Where one step knew no more than the processor that others name
+    with their device, that is said once."""
+    found = dict.fromkeys(map(_device, receipts))
+    return [words for words in found if not any(other.endswith(f", {words}") for other in found)]
 
 
 def _device(receipt: Mapping[str, str]) -> str:

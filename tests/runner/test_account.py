@@ -216,6 +216,11 @@ def test_a_receipt_says_no_more_of_a_device_than_it_knows(
     assert account_view._device(receipt) == words
 
 
+def test_a_processor_is_named_once_where_some_steps_used_a_device_of_it() -> None:
+    receipts = [{"cpu": "A"}, {"device": "1 × cpu", "cpu": "A"}, {"cpu": "B"}]
+    assert account_view._devices(receipts) == ["1 × cpu, A", "B"]
+
+
 def test_an_execution_of_arms_is_shown_with_its_runs(tmp_path: Path) -> None:
     store, plan = Store(tmp_path / "store"), synthetic.plan()
     execution = synthetic.execution(plan)
