@@ -20,7 +20,7 @@ from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import MOST_READ, Reading
 from bot.escape import code, fenced, one_line, prose, text
 from bot.facts import Isolated, Message, Ran, Thread
-from runner import figures, foretell, predictions, record, reproduce, steps_view
+from runner import costs, figures, foretell, predictions, record, reproduce, steps_view
 from runner.analysis import entered, power, preregistered, promotion, verdicts
 from runner.analysis.preregistered import Registration, Review, Weighed
 from runner.analysis.text_diff import text_diff
@@ -62,6 +62,8 @@ _jinja.filters.update(
     fenced=fenced,
     flops=figures.flops,
     duration=figures.duration,
+    between=lambda seconds: figures.between(*seconds),
+    many=figures.many,
     count=figures.count,
     percent=figures.percent,
     sure=figures.sure,
@@ -123,7 +125,8 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
             record=record,
             plan=record.plan,
             steps=_steps(record),
-            standings=Counter(standing.state for standing in record.standings.values()),
+            standings=Counter(sorted(one.state for one in record.standings.values())),
+            cost=costs.left(record.plan, record.standings),
             drawing=_drawing(record.plan),
             told=power.told(record.plan, record.plan.predictions, record.spread),
             own_code="" if record.isolation else own_code(record.plan),

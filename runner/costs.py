@@ -7,7 +7,7 @@ from typing import Any
 from engine import flops
 from engine.config import ModelConfig, TrainConfig
 from runner.hardware import KINDS
-from runner.record import Cost, Plan, PlannedArm, Resources
+from runner.record import Cost, Plan, PlannedArm, Resources, Standing
 
 UTILISATION = (0.5, 0.2)  # of peak FLOP/s: what a good and a poor run reach
 
@@ -42,9 +42,13 @@ def training(plan: Plan) -> dict[str, PlannedArm | None]:
     return found
 
 
-def cost_of(plan: Plan, steps: Collection[str]) -> Cost:
-    """What of a plan's cost is that of these of its steps."""
-    trained = {name: arm for name, arm in training(plan).items() if name in steps}
+def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
+    """What it costs to make what is not cached. What is being made counts: whoever makes it may
+    have been lost."""
+    cached = {name for name, one in stands.items() if one.state == "cached"}
+    if not cached:
+        return plan.cost
+    trained = {name: arm for name, arm in training(plan).items() if name not in cached}
     return cost(
         [(plan.steps[name].resources, arm) for name, arm in trained.items() if arm],
         [tokens(plan.steps[name].config) for name, arm in trained.items() if arm is None],

@@ -167,13 +167,12 @@ def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]
     arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
     runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
     if plan.steps:
-        # What is being made counts: whoever makes it may have been lost.
-        cached = {name for name, one in stands.items() if one.state == "cached"}
-        steps, left = many(len(plan.steps), "step"), plan.steps.keys() - cached
-        if not left:
+        cached = [one for one in stands.values() if one.state == "cached"]
+        steps, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
+        if not missing:
             return [f"{steps}, all made before: nothing to run", *entered.foreseen(plan)]
-        cost = costs.cost_of(plan, left) if cached else cost
-        state = f", {len(cached):,} cached and {len(left):,} to be made" if cached else ""
+        cost = costs.left(plan, stands)
+        state = f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
         runs = f"{steps}{state}, of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
     if not cost.runs:
         words = f"{runs}; how long they take is not known beforehand"

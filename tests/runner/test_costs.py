@@ -25,14 +25,17 @@ def plan(tmp_path: Path) -> Plan:
     return planned(tmp_path / "x", SHORT)
 
 
+def stands(plan: Plan, cached: set[str]) -> dict[str, Standing]:
+    return {x: Standing(state="cached" if x in cached else "changed") for x in plan.steps}
+
+
 def said(plan: Plan, cached: set[str]) -> str:
-    states = {x: Standing(state="cached" if x in cached else "changed") for x in plan.steps}
-    return " ".join(terminal._cost(plan, states))
+    return " ".join(terminal._cost(plan, stands(plan, cached)))
 
 
 def test_the_parts_of_a_cost_add_up(plan: Plan) -> None:
-    assert costs.cost_of(plan, plan.steps) == plan.cost
-    parts = [costs.cost_of(plan, [name]) for name in plan.steps]
+    assert costs.left(plan, stands(plan, set())) == plan.cost
+    parts = [costs.left(plan, stands(plan, {*plan.steps} - {name})) for name in plan.steps]
     for what in ("runs", "uncounted", "tokens", "model_flops"):
         assert sum(getattr(part, what) for part in parts) == getattr(plan.cost, what)
     assert sum(part.seconds[1] for part in parts) == pytest.approx(plan.cost.seconds[1])
@@ -44,7 +47,7 @@ def test_a_plan_costs_what_is_still_to_be_made(plan: Plan) -> None:
     one = trained - {"train/harder,seed=1"}
     words = said(plan, one)
     assert words.startswith("8 steps, 5 cached and 3 to be made, of which 1 trains, 128 tokens, ")
-    assert f"{costs.cost_of(plan, ['train/harder,seed=1']).model_flops:.2e}"[:4] in words
+    assert f"{costs.left(plan, stands(plan, one)).model_flops:.2e}"[:4] in words
     assert "with models" not in words
     own = trained - {"train/mine,seed=0"}
     assert "of which 1 trains with models of the experiment's own" in said(plan, own)
