@@ -182,10 +182,9 @@ def plan_title(record: PlanRecord) -> str:
     if record.plan is None:
         number = len(record.problems)
         return "1 problem" if number == 1 else f"{number} problems"
-    cost = record.plan.cost
-    if steps := record.plan.steps:
-        return f"{len(steps)} steps, {figures.flops(cost.model_flops)} model FLOPs"
-    return f"{cost.runs} runs, {figures.flops(cost.model_flops)} model FLOPs"
+    cost, steps = costs.left(record.plan, record.standings), record.plan.steps
+    what = figures.many(len(steps), "step") if steps else figures.many(cost.runs, "run")
+    return f"{what}, {figures.flops(cost.model_flops)} model FLOPs"
 
 
 def runs_in(plan: Plan, isolation: Isolated) -> str:

@@ -17,7 +17,8 @@ from runner import graph, step_runs
 from runner.aliases import Alias
 from runner.figures import between, duration
 from runner.provenance import Account, Differences
-from runner.record import Execution, Lab, PlannedStep, Result, Source, StepEnd
+from runner.record import Evaluated, Execution, Lab, PlannedStep, Result, Source, StepEnd
+from runner.regular import printable
 from runner.steps_view import ended, ordered
 from runner.store import Store
 
@@ -66,13 +67,13 @@ class Line(NamedTuple):
     experiment: str  # the folder
 
 
-def line(execution: Execution, result: Result | None) -> Line:
-    """What tells it from the others."""
+def line(execution: Execution) -> Line:
+    """What tells it from the others, but for its state, which its own record does not know."""
     origin, source = execution.origin, execution.source
     return Line(
         execution=execution.id,
-        begun=execution.at.astimezone(UTC).isoformat(timespec="seconds"),
-        state=result.state if result else "unfinished",
+        begun=execution.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        state="unfinished",
         commit=origin.commit if origin else source.commit if source else "",
         changed=bool(source and source.changed),
         experiment=execution.plan.experiment,
@@ -87,7 +88,7 @@ def listing(lines: Iterable[Line]) -> Table:
     for one in lines:
         commit = one.commit[:SHORT] + "+" * one.changed
         begun, folder = one.begun[:16].replace("T", " "), Path(one.experiment).name
-        table.add_row(one.execution, begun, one.state, commit, escape(folder))
+        table.add_row(one.execution, begun, one.state, commit, escape(printable(folder)))
     return table
 
 
@@ -168,9 +169,9 @@ def _software(receipt: Mapping[str, str]) -> str:
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
 
 
-def scores_view(account: Account) -> Iterator[RenderableType]:
+def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[RenderableType]:
     """The figures of the models that steps have scored, the best first."""
-    for name, scores in account.scores.items():
+    for name, scores in found.items():
         targets = next((f"{score.targets:,}" for score in scores.values()), "no")
         words = f"{name}: bits per byte on {targets} validation tokens, less is better"
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
@@ -182,7 +183,7 @@ def scores_view(account: Account) -> Iterator[RenderableType]:
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:
     """The figures, and what the last steps have made."""
     plan = account.execution.plan
-    yield from scores_view(account)
+    yield from scores_view(account.scores)
     if not plan.steps:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
         for run in account.runs:

@@ -374,13 +374,14 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
         return
     out = Console()
-    took = f" after {figures.duration(result.seconds)}" if result and result.seconds else ""
+    seconds = result.seconds if result else None
+    took = f" after {figures.duration(seconds)}" if seconds and seconds >= 1 else ""
     ends = provenance.step_ends(store, execution)
     why = result.why if result and not steps_view.says(result.why, ends) else ""
     out.print(Text(f"{execution.id} {facts.state}{took}{': ' * bool(why)}{printable(why)}"))
     if execution.plan.steps:
-        scores = account_view.scores_view(provenance.account(store, execution))
-        out.print(steps_view.ends(execution.plan.steps, ends), *scores)
+        scores = provenance.scores(store, execution.plan, ends)
+        out.print(steps_view.ends(execution.plan.steps, ends), *account_view.scores_view(scores))
         out.print(f"`regatta show {execution.id}` says where their outputs lie", style="dim")
         for name, log in provenance.logs(store, execution).items():
             out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)

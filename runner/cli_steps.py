@@ -113,22 +113,25 @@ def _list(where: Where, as_json: bool) -> None:
     """All executions for programs; for people, as many of the newest as one reads."""
     opened = _open(where)
     try:
-        known = provenance.executions(opened)
-        lines = [
-            account_view.line(one, record.read(opened, f"executions/{one.id}/result", Result))
-            for one in (known if as_json else known[:MOST_LISTED])
-        ]
+        known = [account_view.line(one) for one in provenance.executions(opened)]
+        known.sort(key=lambda line: line.begun, reverse=True)
+        lines = [_with_state(opened, one) for one in (known if as_json else known[:MOST_LISTED])]
     except StoreError as error:
         _stop(str(error))
     if as_json:
         _print([line._asdict() for line in lines])
         return
     out = Console()
-    out.print(account_view.listing(lines))
+    out.print(account_view.listing(lines) if lines else f"{opened.root} knows no execution yet")
     if any(line.changed for line in lines):
         out.print("+ with changes that were not committed", style="dim")
     if more := len(known) - len(lines):
         out.print(f"and {more:,} before these; --json lists all", style="dim", highlight=False)
+
+
+def _with_state(store: Store, line: account_view.Line) -> account_view.Line:
+    result = record.read(store, f"executions/{line.execution}/result", Result)
+    return line._replace(state=result.state) if result else line
 
 
 def _dumped(records: Mapping[str, record.Record]) -> dict[str, Any]:

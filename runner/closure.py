@@ -135,28 +135,55 @@ def _file(module: str, folder: Path) -> Path | None:
     return next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
 
 
+class _Takes(NamedTuple):
+    """How many parameters a function has."""
+
+    line: int
+    least: int
+    most: int
+
+
 def uncallable(folder: Path, function: str, given: Sequence[str]) -> str:
     """Why a function that is `defined` (module:function) cannot take what it is given; empty where
-    it may. It certainly cannot where a `def` without decorators and `*` has another number of
-    parameters, and is all in its file that could be meant by its name."""
+    it may, or where it is not plain to see."""
     module, _, name = function.partition(":")
     path = _file(module, folder)
-    match [node for node in ast.walk(_parsed(path)) if _may_bind(node, name)] if path else []:
-        case [ast.FunctionDef(args=takes, decorator_list=[], lineno=line)] if not takes.vararg:
-            most = len(takes.posonlyargs) + len(takes.args)
-            if not most - len(takes.defaults) <= len(given) <= most:
-                words = f"takes {most} parameter{'' if most == 1 else 's'}"
-                where = f"`{name}` (line {line} of the module `{module}`)"
-                return f"{where} {words}, and it is called with {len(given)}: {', '.join(given)}"
-    return ""
+    takes = _plain(path, path.stat().st_mtime_ns).get(name) if path else None
+    if takes is None or takes.least <= len(given) <= takes.most:
+        return ""
+    words = f"takes {takes.most} parameter{'' if takes.most == 1 else 's'}"
+    where = f"`{name}` (line {takes.line} of the module `{module}`)"
+    return f"{where} {words}, and it is called with {len(given)}: {', '.join(given)}"
 
 
-def _may_bind(node: ast.AST, name: str) -> bool:
+@lru_cache(maxsize=4096)
+def _plain(path: Path, _: int) -> dict[str, _Takes]:
+    """A module's functions, each a `def` without decorators and `*`, and all in the file that could
+    be meant by its name. Kept until the file changes."""
+    bound: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(_parsed(path)):
+        if (name := _binds(node)) is not None:
+            bound.setdefault(name, []).append(node)
+    if "*" in bound:
+        return {}
+    return {name: takes for name, nodes in bound.items() if (takes := _takes(nodes))}
+
+
+def _binds(node: ast.AST) -> str | None:
+    """The name that it may give a meaning to; `*` for any."""
     if isinstance(node, ast.Name):
-        return node.id == name and not isinstance(node.ctx, ast.Load)
+        return None if isinstance(node.ctx, ast.Load) else node.id
     if isinstance(node, ast.alias):
-        return (node.asname or node.name.partition(".")[0]) in (name, "*")
-    return getattr(node, "name", None) == name  # a `def`, for one
+        return node.asname or node.name.partition(".")[0]
+    return getattr(node, "name", None)  # a `def`, for one
+
+
+def _takes(nodes: Sequence[ast.AST]) -> _Takes | None:
+    match nodes:
+        case [ast.FunctionDef(args=found, decorator_list=[], lineno=line)] if not found.vararg:
+            most = len(found.posonlyargs) + len(found.args)
+            return _Takes(line, most - len(found.defaults), most)
+    return None
 
 
 @lru_cache(maxsize=4096)

@@ -36,7 +36,7 @@ from runner.simulate import Faults, Job, Submission
 MOST_DEVICES = 1_000_000
 MOST_RUNS = 100_000
 
-PoolName = Annotated[str, StringConstraints(pattern=r"^\w[\w .:+-]{0,39}$")]
+PoolName = Annotated[str, StringConstraints(pattern=r"^[^\pC]{1,80}$")]  # it can be shown
 Hours = Annotated[float, Field(gt=0, le=100_000)]
 Share = Annotated[float, Field(gt=0, le=1_000_000)]
 Amount = Annotated[float, Field(ge=0, le=1e12)]

@@ -17,7 +17,7 @@ from runner import yaml12
 NAMED = {
     "arms": "an arm; use a–z, 0–9, `_` and `-`",
     "steps": "a step; use a–z, 0–9, `_` and `-`, a letter first",
-    "pools": "a pool; use letters, digits, ` `, `_`, `.`, `:`, `+` and `-`, 40 at most",
+    "pools": "a pool; use up to 80 characters that can be shown",
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }

@@ -49,6 +49,8 @@ def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
     if not cached:
         return plan.cost
     trained = {name: arm for name, arm in training(plan).items() if name not in cached}
+    if any(plan.steps[name].resources.kind not in KINDS for name in trained):
+        return plan.cost  # of a kind that the lab had then
     return cost(
         [(plan.steps[name].resources, arm) for name, arm in trained.items() if arm],
         [tokens(plan.steps[name].config) for name, arm in trained.items() if arm is None],
@@ -67,6 +69,7 @@ def cost(
         flops_on[key] = flops_on.get(key, 0) + arm.model_flops
     if not flops_on:
         flops_on[default.kind, default.count] = 0
+    flops_on = dict(sorted(flops_on.items()))
     least, most = UTILISATION
     seconds, price, devices = (0.0, 0.0), (0.0, 0.0), dict[str, tuple[float, float]]()
     for (name, count), model_flops in flops_on.items():

@@ -4,7 +4,7 @@ or somebody else's. Unsigned and without approval; all else is what the bot does
 import itertools
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
@@ -107,7 +107,7 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
     """Look, decide, act, until there is a result. Ctrl-C cancels; a second one leaves."""
     jobs, leases = RayJobs(ray), LeaseWatch(store)
     show_at, stop_by = 0.0, float("inf")
-    told: set[str] = set()  # steps that have ended
+    told: dict[str, record.StepEnd] = {}
     with _interrupts() as interrupted:
         while True:
             facts = drive.observe(store, jobs.look, leases, execution)
@@ -136,7 +136,9 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 if plan.steps:
                     for name, end in _ended(store, facts.execution, told):
                         watching.say(f"{name} {end.state} {steps_view.ended(end)}")
-                advance = of_steps(store, plan, told) if plan.steps else progress(store, facts)
+                    advance = of_steps(store, plan, told.keys())
+                else:
+                    advance = progress(store, facts)
                 if advance.runs:
                     watching.show(facts, advance)
                 # Long curves and many steps take time; no more than a tenth of it is spent on that.
@@ -145,13 +147,13 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
 
 
 def _ended(
-    store: Store, execution: record.Execution, told: set[str]
+    store: Store, execution: record.Execution, told: dict[str, record.StepEnd]
 ) -> Iterator[tuple[str, record.StepEnd]]:
     """The steps that have ended since the last look, which are added to `told`. Only those are
     looked at whose inputs have all been told of: no other can have ended."""
     steps = execution.plan.steps
     while due := [
-        name for name, step in steps.items() if name not in told and told.issuperset(step.needs)
+        name for name, step in steps.items() if name not in told and told.keys() >= set(step.needs)
     ]:
         ends = provenance.step_ends(store, execution, due)
         told.update(ends)
@@ -160,7 +162,9 @@ def _ended(
             return
 
 
-def _say(watching: terminal.Watching, action: lifecycle.Action, told: set[str]) -> None:
+def _say(
+    watching: terminal.Watching, action: lifecycle.Action, told: Mapping[str, record.StepEnd]
+) -> None:
     if not isinstance(action, lifecycle.End) or action.how == "finished":
         return
     if not steps_view.says(action.why, told):

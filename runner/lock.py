@@ -15,7 +15,6 @@ anything when that was edited since.
 """
 
 import ast
-import contextlib
 import json
 import os
 import re
@@ -40,6 +39,7 @@ from runner.spec import LOCK_NAME, PYTHON_NAME, Declaration, Step
 
 HEAD = f"# Made by `regatta compile` from {PYTHON_NAME}, and read in its place. Do not edit.\n"
 SCHEMAS = {one.__name__: one for one in (Declaration, Step, ModelConfig, TrainConfig)}
+SOURCE = "# Its source: "
 TOLD = os.EX_DATAERR  # how the process ends that has printed problems and no declaration
 MAY_TAKE = 60.0  # seconds to declare an experiment
 MOST_LOCK = 16 << 20  # bytes
@@ -65,7 +65,7 @@ def _source(folder: Path) -> str:
     folder, without comments and docstrings. Raises closure.BadCode."""
     code = closure.reach(Path(PYTHON_NAME).stem, folder, isolate.LAB)
     own = {name: sha256 for name, sha256 in code.items() if not name.startswith("lab:")}
-    return f"# Its source: {graph.code_sha256(own)}\n"
+    return f"{SOURCE}{graph.code_sha256(own)}\n"
 
 
 def _declared(python: Path, isolated: bool) -> str:
@@ -75,14 +75,19 @@ def _declared(python: Path, isolated: bool) -> str:
     command = [sys.executable, "-m", "runner.lock", str(python.resolve())]
     try:
         ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=MAY_TAKE, check=False
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=MAY_TAKE,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise _bad(
             python,
             f"it took longer than {MAY_TAKE:.0f} s; a declaration only says what is to be done",
         ) from None
-    if ended.returncode == TOLD:
+    if ended.returncode == TOLD and ended.stdout:
         raise BadExperiment(
             [
                 Problem(str(python.parent / name), line, printable(field), printable(words))
@@ -129,9 +134,12 @@ def check_source(folder: Path, called: str) -> None:
         source = _source(folder)
     except closure.BadCode as error:
         raise _bad(locked, str(error).replace(str(folder), called)) from error
-    if source not in (folder / LOCK_NAME).read_text(encoding="utf-8"):
-        words = f"it was not made from {PYTHON_NAME} as that is now; run `regatta compile {called}`"
-        raise _bad(locked, words)
+    said = (folder / LOCK_NAME).read_text(encoding="utf-8")
+    if source not in said:
+        words = f"it was not made from {PYTHON_NAME} and its imports as they are now"
+        if SOURCE not in said:
+            words = "it does not say from which code it was made"
+        raise _bad(locked, f"{words}; run `regatta compile {called}`")
 
 
 def write(text: str, folder: Path) -> bool:
@@ -166,19 +174,22 @@ def _bad(path: Path, words: str) -> BadExperiment:
 
 def main(python: Path) -> None:
     """Run the file and print what it declares, or else what is wrong with it."""
+    answer, code = os.dup(sys.stdout.fileno()), 0
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # also for processes that the file starts
     sys.path.insert(0, str(python.parent))
     try:
-        sys.stdout.write(_written(_ran(python), line_of(python)))
+        text = _written(_ran(python), line_of(python))
     except BadExperiment as error:
-        json.dump([astuple(problem) for problem in error.problems], sys.stdout)
-        sys.exit(TOLD)
+        text, code = json.dumps([astuple(problem) for problem in error.problems]), TOLD
+    with os.fdopen(answer, "w", encoding="utf-8") as file:
+        file.write(text)
+    sys.exit(code)
 
 
 def _ran(python: Path) -> object:
     """What the file says that its experiment is. Raises BadExperiment."""
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            return runpy.run_path(str(python)).get("experiment")
+        return runpy.run_path(str(python)).get("experiment")
     except (Exception, SystemExit) as error:
         file, line = _place(error, python.parent)
         raise BadExperiment(_told(error, file, line)) from error

@@ -21,7 +21,7 @@ RECENT = 8  # chunks of an attempt that tell its newest step and speed
 MOST_POINTS = 500  # of a curve in a record
 LOSSES = "curve/losses.jsonl"  # where a `train` step notes [step, loss] line by line, as it trains
 NOTED = TypeAdapter(tuple[PositiveInt, FiniteFloat | None])
-MOST_NOTED = 64 << 20  # bytes of it
+LINE = 4096  # bytes; no line of it is longer
 MOST_MISFITS = 20  # lines that contradict the plan; then the rest of an attempt's is not read
 
 
@@ -172,7 +172,7 @@ def _noted(store: Store, step: PlannedStep) -> tuple[int, float | None]:
         if start is None or end:
             return 0, None
         path = store.local(f"{start.folder}{SCRATCH}") / LOSSES
-        whole = (regular.read(path, MOST_NOTED) or b"").rpartition(b"\n")[0]
+        whole = regular.ending(path, LINE).rpartition(b"\n")[0]
         return NOTED.validate_json(whole.rpartition(b"\n")[2])
     except (makers.BadOutput, regular.Refused, ValueError):
         return 0, None

@@ -83,6 +83,18 @@ def logs(store: Store, execution: Execution) -> dict[str, str]:
     return found
 
 
+def scores(
+    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
+) -> dict[str, Mapping[str, Evaluated]]:
+    """What `evaluate` steps that have ended so say of each model, as far as that can be read."""
+    found = dict[str, Mapping[str, Evaluated]]()
+    for name, step in plan.steps.items():
+        if step.do == "evaluate" and name in ends and ends[name].state != "failed":
+            with suppress(*step_runs.UNBELIEVED):
+                found[name] = step_runs.scores_of(store, step)
+    return found
+
+
 def _made(manifest: makers.Manifest, execution: str) -> StepEnd:
     return StepEnd(
         state="made" if manifest.by == execution else "cached",
@@ -99,17 +111,19 @@ def _made(manifest: makers.Manifest, execution: str) -> StepEnd:
 def latest(store: Store, experiment: str) -> Execution | None:
     """The newest execution that has steps of the experiment in a folder of this name."""
     called = Path(experiment).resolve().name
-    for execution in executions(store):
-        if execution.plan.steps and Path(execution.plan.experiment).resolve().name == called:
-            return execution
-    return None
+    found = (
+        execution
+        for execution in executions(store)
+        if execution.plan.steps and Path(execution.plan.experiment).resolve().name == called
+    )
+    return max(found, key=lambda execution: execution.at, default=None)
 
 
-def executions(store: Store) -> list[Execution]:
-    """All of them, the newest first."""
-    paths = [f"executions/{name}/execution" for name in record.names(store, "executions")]
-    found = [one for path in paths if (one := record.read(store, path, Execution))]
-    return sorted(found, key=lambda execution: execution.at, reverse=True)
+def executions(store: Store) -> Iterator[Execution]:
+    """All of them, one at a time, since their plans are large."""
+    for name in record.names(store, "executions"):
+        if execution := record.read(store, f"executions/{name}/execution", Execution):
+            yield execution
 
 
 def differences(

@@ -36,11 +36,16 @@ def open_regular(path: Path) -> BinaryIO:
 def read(path: Path, most_bytes: int) -> bytes | None:
     """The bytes of a regular file that lies behind no link, or None if there is no such file.
     Raises Refused."""
-    data = _beginning(path, most_bytes + 1)
+    data = _part(path, most_bytes + 1)
     return None if data is None else within(data, path.as_posix(), most_bytes)
 
 
-def _beginning(path: Path, size: int) -> bytes | None:
+def ending(path: Path, size: int) -> bytes:
+    """So many of the last bytes of such a file; none where there is no file. Raises Refused."""
+    return _part(path, size, from_end=True) or b""
+
+
+def _part(path: Path, size: int, *, from_end: bool = False) -> bytes | None:
     with refusing(path):
         if path.parent.resolve() != path.parent:
             raise Refused(f"{short(path.as_posix())}: behind a link")
@@ -49,6 +54,8 @@ def _beginning(path: Path, size: int) -> bytes | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         with file:
+            if from_end:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
 
 
@@ -63,7 +70,7 @@ def words(path: Path, most_bytes: int) -> str:
     """What the first bytes of a file say, on one line that a terminal may have; empty where it
     cannot be read."""
     try:
-        said = _beginning(path, most_bytes) or b""
+        said = _part(path, most_bytes) or b""
     except Refused:
         return ""
     return printable(" ".join(said.decode(errors="replace").split()))

@@ -28,6 +28,7 @@ from runner.record import Resources
 from runner.step_inputs import CHECKS, read_by, unfit
 from runner.store import to_json
 
+APART = "declare the point that is meant as a step of its own"
 NO_OWN, ONE_DEVICE = Own(), MeshConfig()
 MOST_NODES = 10_000
 MOST_LABEL = 100  # bytes of a point's name, which becomes part of names of files
@@ -258,7 +259,7 @@ class _Reader:
                 words = f"`{step.do}` takes {_listed(takes)}{near(key, takes)}"
                 self._say((name, "inputs", key), words)
             elif self._is_sweep(of) and key not in built_in.sweeps:
-                words = f"`{of}` is a sweep, and `{step.do}` takes one of them here"
+                words = f"`{of}` is a sweep, and `{step.do}` takes one output here; {APART}"
                 self._say((name, "inputs", key), words)
         for key in built_in.inputs:
             if key not in step.inputs:
@@ -272,10 +273,7 @@ class _Reader:
         """What to say of an input that is no step: it may be meant for a point of a sweep."""
         step = of.partition("/")[0]
         if step != of and self._is_sweep(step):
-            return (
-                f"`{of}` would be one point of `{step}`, and an input is a whole step; write "
-                f"`{step}` for all of its points, or declare this one as a step of its own"
-            )
+            return f"`{of}` would be one point of `{step}`, and an input is a whole step; {APART}"
         return f"there is no step `{of}`{near(step, self._steps)}"
 
     def _is_finite(self, name: str, config: dict[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Steps as people see them in a terminal: how they stand before a run, how they ended, and who
 takes what from whom."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from rich.console import Group
@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner import aliases, graph
-from runner.figures import duration
+from runner.figures import duration, natural
 from runner.record import PlannedStep, Standing, StepEnd
 
 STATES = {
@@ -26,8 +26,10 @@ NARROW = (0, 3, 0, 0)  # between columns
 
 
 def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
-    """The steps, each after its inputs."""
-    return {name: steps[name] for name in graph.order({x: y.needs for x, y in steps.items()})}
+    """The steps, each after its inputs, otherwise as they stand."""
+    place = {name: number for number, name in enumerate(steps)}
+    needs = {name: sorted(step.needs, key=place.__getitem__) for name, step in steps.items()}
+    return {name: steps[name] for name in graph.order(needs)}
 
 
 def standings(steps: Mapping[str, PlannedStep], found: Mapping[str, Standing]) -> Table:
@@ -63,9 +65,12 @@ def ended(end: StepEnd) -> str:
     return took if end.state == "made" else f"{end.by} made it {took}, {_time(end.made_at)}"
 
 
-def says(why: str, steps: Iterable[str]) -> bool:
-    """Whether `why` an execution failed is what one of these steps says of itself."""
-    return any(why.startswith(f"{name}: ") for name in steps)
+def says(why: str, ends: Mapping[str, StepEnd]) -> bool:
+    """Whether `why` an execution failed is what its steps say of themselves, and nothing else."""
+    for name, end in ends.items():
+        if end.state == "failed":
+            why = why.replace(f"{name}: {end.why}", "", 1)
+    return not why.strip("; ")
 
 
 def _time(at: datetime) -> str:
@@ -84,7 +89,8 @@ def drawing(steps: Mapping[str, PlannedStep]) -> Table:
     """One line a step: what it does, and what it takes from which other steps."""
     table = Table("step", "do", "takes (input ← steps)", box=None, pad_edge=False, padding=NARROW)
     for name, step in ordered(steps).items():
-        takes = "; ".join(f"{key} ← {', '.join(these)}" for key, these in step.inputs.items())
+        named = {key: ", ".join(sorted(these, key=natural)) for key, these in step.inputs.items()}
+        takes = "; ".join(f"{key} ← {these}" for key, these in named.items())
         table.add_row(called(name, step), escape(step.do), escape(takes))
     return table
 

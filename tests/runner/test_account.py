@@ -1,5 +1,6 @@
 """What is on record of an execution, as `show` and `diff` tell it."""
 
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -7,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from runner import account_view, makers, record
 from runner.hardware import KINDS
@@ -95,6 +97,19 @@ def test_show_without_an_execution_lists_them(two: tuple[Path, str, str]) -> Non
     one, _ = json.loads(ask("show", "--store", store, "--json").stdout)
     assert (one["execution"], one["state"], one["commit"]) == (second, "done", "")
     assert one["experiment"] == str(store.parent / "which")
+
+
+def test_of_an_empty_store_show_says_so(tmp_path: Path) -> None:
+    Store(tmp_path / "store")
+    assert "knows no execution yet" in words("show", "--store", tmp_path / "store")
+
+
+def test_a_folder_of_any_name_stays_on_its_line() -> None:
+    line = account_view.Line("x1", "2026-01-01T00:00", "done", "", False, "a/\x1b[2J\n[b]b")
+    console = Console(width=90, record=True, file=io.StringIO())
+    console.print(account_view.listing([line]))
+    said = console.export_text().splitlines()
+    assert [row.split()[-1] for row in said] == ["experiment", "\\x1b[2J\\n[b]b"]
 
 
 def test_of_many_executions_the_newest_are_listed_with_their_commits(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ synthetic: {runs: 5}
         (GOOD, "- 1", "line 1: it must be a mapping with keys such as `pools` and `policy`"),
         (GOOD, "pools: [", "line 1: it is not YAML"),
         (GOOD, "", "line 1: it is empty; examples/cluster.yaml shows how"),
-        ("mine:", '"":', "`` is not a name of a pool; use letters,"),
+        ("mine:", '"":', "`` is not a name of a pool; use up to 80"),
         ("mine:", '"a\\nb":', "`a b` is not a name of a pool"),
         (GOOD, "pools: {a: 3}", "line 1, `pools.a`: must be a mapping of keys to values, not `3`"),
     ],
@@ -92,6 +92,11 @@ def test_what_is_wrong_is_said_with_line_field_and_near_miss(
         cluster.parse(GOOD.replace(was, now), "c.yaml")
     assert complaint in str(caught.value)
     assert all(problem.file == "c.yaml" for problem in caught.value.problems)
+
+
+def test_a_pool_may_have_any_name_that_can_be_shown() -> None:
+    named = cluster.parse(GOOD.replace("mine:", '"A100 (80GB), eu/1":'), "c.yaml")
+    assert named.cluster.pools[0].name == "A100 (80GB), eu/1"
 
 
 def test_a_synthetic_load_has_as_many_runs_as_it_says_and_is_always_the_same() -> None:

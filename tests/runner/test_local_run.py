@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import local_run, makers, reports
-from runner.record import Execution, Plan
+from runner import local_run, makers, reports, steps_view
+from runner.record import Execution, Plan, StepEnd
 from runner.store import Store
 from tests import synthetic
 from tests.pretended import declare, pretend
@@ -25,7 +25,7 @@ def test_a_step_is_looked_at_once_its_inputs_are_there_and_until_it_is_told(
     plan = planned(tmp_path, store, DECLARED)
     execution = Execution(id="x1", at=synthetic.START, plan=plan, origin=None)
     names = {step.fingerprint: name for name, step in plan.steps.items()}
-    looked, find, told = list[str](), makers.find, set[str]()
+    looked, find, told = list[str](), makers.find, dict[str, StepEnd]()
 
     def finding(store: Store, name: str, fingerprint: str, *, check: bool) -> makers.Made | None:
         looked.append(names[fingerprint])
@@ -62,6 +62,16 @@ def test_a_run_of_steps_says_how_far_it_is_and_ends_with_its_figures(
     said = ask("run", tmp_path / "which", "--store", tmp_path / "other").stdout
     table = "evaluate: bits per byte on 64 validation tokens, less is better train/deep 3.0500"
     assert table in " ".join(said.split())
+
+
+def test_a_reason_is_left_out_only_where_the_steps_say_all_of_it() -> None:
+    a, b = StepEnd(state="failed", why="ValueError: x; y"), StepEnd(state="made")
+    says = steps_view.says
+    assert says("a: ValueError: x; y", {"a": a, "b": b})
+    assert says("c: ValueError: x; y; a: ValueError: x; y", {"a": a, "c": a})
+    assert not says("a: ValueError: x; y; b: its output is not in the store", {"a": a, "b": b})
+    assert not says("b: it was lost", {"b": b})
+    assert not says("the job ended", {"a": a})
 
 
 def test_why_a_step_failed_is_said_as_it_fails_and_in_the_table(

@@ -55,13 +55,13 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
     for command in ("plan", "run"):
         asked = [command, str(folder), "--store", str(tmp_path / "store")]
         answer = CliRunner().invoke(cli.app, asked)
-        words = f"it was not made from experiment.py as that is now; run `regatta compile {folder}`"
+        words = "it was not made from experiment.py and its imports as they are now; run `regatta "
         assert (answer.exit_code, words in answer.output) == (2, True)
     (folder / "experiment.py").write_text(f"'What it is.'  # and why\n{text}")
     planning.plan_folder(folder)
     made = (folder / spec.LOCK_NAME).read_text().splitlines(keepends=True)
     (folder / spec.LOCK_NAME).write_text("".join([made[0], *made[2:]]))
-    with pytest.raises(BadExperiment, match="run `regatta compile"):
+    with pytest.raises(BadExperiment, match="it does not say from which code it was made; run `"):
         planning.plan_folder(folder)
     (folder / spec.FILE_NAME).write_text("")
     with pytest.raises(BadExperiment, match="only one of them can declare"):
@@ -151,6 +151,10 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
          ["experiment.py, line 3: ValueError: not today\\x1b"]),
         ("import sys\nsys.exit(0)", ["experiment.py, line 3: SystemExit: 0"]),
         ("import os\nos._exit(0)", ["experiment.py, line 1: it ended without a word"]),
+        ("import os\nos._exit(65)", ["experiment.py, line 1: it ended without a word"]),
+        ("import os\nos.write(2, b'\\xff')\nos._exit(1)", ["experiment.py, line 1: \ufffd"]),
+        ("import os\nos.system('echo hi')\nraise KeyError(3)",
+         ["experiment.py, line 4: KeyError: 3"]),
         ("x = 1\ny = (", ["experiment.py, line 3: SyntaxError: '(' was never closed"]),
         ("import broken", ["broken.py, line 2: SyntaxError: invalid syntax"]),
         ("import deep\n\ndeep.down(3)", ["deep.py, line 2: ZeroDivisionError: division by zero"]),
@@ -214,6 +218,16 @@ def test_a_lock_is_written_whole_or_not_at_all(
     assert "experiment.lock.yaml was not written: No space left on device" in answer.output
     assert (folder / spec.LOCK_NAME).read_text() == "the good one"
     assert sorted(folder.iterdir()) == before
+
+
+def test_what_else_is_printed_is_no_part_of_the_lock(folder: Path) -> None:
+    quiet = lock.compiled(folder)
+    python = folder / "experiment.py"
+    python.write_text(python.read_text() + "\nimport os\nprint('a')\nos.system('echo \"# b\"')\n")
+    loud = lock.compiled(folder)
+    assert [line for line in loud.splitlines() if not line.startswith("# Its source")] == [
+        line for line in quiet.splitlines() if not line.startswith("# Its source")
+    ]
 
 
 def test_beside_an_experiment_yaml_nothing_is_compiled(folder: Path) -> None:

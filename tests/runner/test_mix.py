@@ -269,7 +269,7 @@ PHASE = "          - {at: 4, %s}\n"
         (MIX.replace(", code: code", "").replace(", code: 0.3", ""), 8, "steps.mix.inputs",
          "a mixture has two inputs at least"),
         (MIX.replace("code: code", "code: many"), 8, "steps.mix.inputs.code",
-         "`many` is a sweep, and `mix` takes one of them here"),
+         "`many` is a sweep, and `mix` takes one output here"),
         (MIX + MIX.replace("  mix:", "  twice:").replace("code: code", "code: mix"), 9,
          "steps.twice.inputs.code", "the step `mix` makes a mixture of token stores, and `mix` "
          "takes a token store here; name what it mixes instead"),

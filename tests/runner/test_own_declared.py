@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import planning, spec, terminal
+from runner import closure, planning, spec, terminal
 from runner.complaints import BadExperiment
 from runner.record import Plan
 
@@ -255,6 +255,20 @@ def test_a_function_that_cannot_take_what_it_is_given_is_said_before_it_runs(
         planned(tmp_path / "x", STEPS, **{module: text})
     [problem] = it.value.problems
     assert (problem.field, sentence in problem.message) == (field, True), problem.message
+
+
+def test_a_module_is_read_once_for_all_of_its_functions(tmp_path: Path) -> None:
+    names = [f"f{n}" for n in range(30)]
+    own = "".join(f"def {name}(document): ...\n" for name in names)
+    steps = "".join(
+        f"  {name}: {{do: map, config: {{function: 'loss:{name}'}}, inputs: {{text: text}}}}\n"
+        for name in names
+    )
+    head = "title: Many\nresources: {kind: cpu}\nsteps:\n  text: {do: 'loss:text'}\n"
+    own += "def text(config, inputs, out): ...\n"
+    before = closure._plain.cache_info().misses
+    assert len(planned(tmp_path / "x", head + steps, loss=own).steps) == 31
+    assert closure._plain.cache_info().misses == before + 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.tokenize import Text
-from runner import planning, record, spec
+from runner import planning, record, spec, steps_view
 from runner.hardware import KINDS
 from runner.record import Person, Plan, Prediction, Preregistration
 from runner.spec import BadExperiment
@@ -372,3 +372,14 @@ def test_arms_stand_as_people_count_however_the_plan_came(tmp_path: Path) -> Non
     ]
     assert list(graph.arms) == ["learning_rate=0.02", "learning_rate=0.1"]
     assert Plan.model_validate_json(graph.canonical()).runs() == graph.runs()
+
+
+def test_points_stand_as_people_count_also_where_their_taker_is_named_first(tmp_path: Path) -> None:
+    steps = (
+        "  parts: {do: 'm:f', sweep: {n: [128, 16, 8]}}\n  join: {do: 'm:f', inputs: {x: parts}}\n"
+    )
+    (tmp_path / "m.py").write_text("def f(config, inputs, out): ...\n")
+    head = "title: Parts\nresources: {kind: cpu}\nsteps:\n"
+    (tmp_path / "experiment.yaml").write_text(head + steps)
+    found = steps_view.ordered(planning.plan_folder(tmp_path).steps)
+    assert list(found) == ["parts/n=8", "parts/n=16", "parts/n=128", "join"]

@@ -128,6 +128,7 @@ def test_a_skipped_step_counts_and_the_last_loss_is_of_the_one_before(store: Sto
     ("noted", "words"),
     [
         ("[1, 5.5]\n[2, 5.25]\n[3, 4", "deep.s0 step 2/4 · loss 5.250"),
+        ("[1, 2.0]\n" * 2000 + "[2, 5.25]\n", "deep.s0 step 2/4 · loss 5.250"),
         ("[3, null]\n", "deep.s0 step 3/4"),
         ("[9, 1.0]\n", "deep.s0 step 4/4 · loss 1.000"),
         ("[-1, 1.0]\n", ""),

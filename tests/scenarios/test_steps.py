@@ -263,7 +263,9 @@ def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab, tmp_pa
     lab.sandbox.commit("ada", "stale", stale, "Edited")
     pull = lab.sandbox.open_pull("ada", "Edited", "", "stale")
     lab.settle()
-    words = "it was not made from experiment.py as that is now; run `regatta compile"
+    words = (
+        "it was not made from experiment.py and its imports as they are now; run `regatta compile"
+    )
     assert f"{FOLDER}/experiment.lock.yaml, line 1: {words} {FOLDER}`" in lab.last(pull.number)
     files.pop("experiment.lock.yaml")
     lab.sandbox.commit("ada", "unlocked", {f"{FOLDER}/experiment.py": b"x = 1\n"}, "No lock")
