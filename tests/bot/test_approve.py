@@ -319,11 +319,11 @@ def test_the_second_person_is_told_the_line_that_says_the_same() -> None:
     newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(100)})
     both = thread(LARGE, plans=(PLAN, newer))
     assert f"has to comment `/run {CODE}`" in asked(both, CODE).waits
-    part = record.Narrowing(arms=("slow", "fast"), seeds=(0,))
+    part = record.Narrowing(arms=("fast", "slow"), seeds=(0,))
     small = lab(two_approvers_from=1.0) | within(part)
     words = f"{CODE} arms=slow,fast seeds=0"
     waits = asked(thread(small), words).waits
-    assert waits.endswith(f"has to comment `/run {CODE} arms=slow,fast seeds=0`.")
+    assert waits.endswith(f"has to comment `/run {CODE} arms=fast,slow seeds=0`.")
     line = waits.rpartition("`/run ")[2].rstrip("`.")
     first = {"40-0": asked(thread(small), words, replace(said_by(HUGO), id=40))}
     assert asked(thread(small, approvals=first), line).approved
