@@ -98,10 +98,14 @@ def tree_sha256(tree: Any) -> str:
     """SHA-256 over each array of `tree` in the order of its path: path, dtype, shape, bytes."""
     digest = sha256()
     for path, x in sorted(_leaves(tree).items()):
-        array = np.asarray(x)
-        digest.update(f"{path} {array.dtype} {array.shape}\n".encode())
-        digest.update(array.tobytes())
+        for part in array_bytes(path, np.asarray(x)):
+            digest.update(part)
     return digest.hexdigest()
+
+
+def array_bytes(path: str, array: np.ndarray) -> tuple[bytes, bytes]:
+    """What of one array goes into `tree_sha256`."""
+    return f"{path} {array.dtype} {array.shape}\n".encode(), array.tobytes()
 
 
 def difference(stored: Any, like: Any) -> str | None:

@@ -1,8 +1,9 @@
-"""Asks a model of the experiment's own for logits, of which no code runs here: each talk with it
-begins a fresh child under bubblewrap (`runner.builtin.answers`), which sees its parameters, its
-code and the questions as they come, and nothing that another child has left.
+"""Asks a model of the experiment's own for logits, of which no code runs here. One child under
+bubblewrap (`runner.builtin.answers`) imports that code and leaves the model's program, without a
+token in sight. Further ones are each given the program, the parameters and the questions as they
+come, and nothing that another child has left.
 
-The child is watched by this process's main thread, as `runner.isolate` wants it, while whoever asks
+A child is watched by this process's main thread, as `runner.isolate` wants it, while whoever asks
 sits in another one."""
 
 import math
@@ -10,26 +11,37 @@ import os
 import queue
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from runner import isolate, regular
-from runner.builtin.answers import ALL, END, LOG, WHY, Header, Task, question
-from runner.builtin.apart import Counted
+from runner.builtin.answers import (
+    ALL,
+    END,
+    HEADER,
+    LOG,
+    PROGRAM,
+    WHY,
+    Header,
+    Task,
+    question,
+)
+from runner.builtin.apart import Program
 from runner.builtin.blame import BadOwnCode
-from runner.builtin.own_model import OWN
+from runner.builtin.programs import MAX_PROGRAM
+from runner.builtin.trained import NOT_PLANNED, PARAMS, Planned
 from runner.hardware import KINDS
 from runner.record import Resources
 
-SEEN = ("params.safetensors", "model.json", OWN)  # of what training left, whatever else lies there
-MOST_HEADER = 1 << 16  # bytes
-MOST_EARLY = 1 << 17  # bytes that are kept before they are asked for
-MOST_WHY = 2_000  # characters
+MAX_HEADER = 1 << 16  # bytes
+MAX_EARLY = 1 << 17  # bytes that are kept before they are asked for
+MAX_WHY = 2_000  # characters
 EVERYTHING = 1 << 62
 T = TypeVar("T")
 
@@ -39,60 +51,110 @@ class Asker:
 
     def __init__(
         self,
+        models: Mapping[str, Planned],
         own: tuple[str, ...],
         code: Path,
         scratch: Path,
         resources: Resources,
         limits: isolate.Limits,
     ) -> None:
-        self._own, self._code, self._scratch = own, code, scratch
-        self._resources = resources
+        self.models = models  # by label
+        self._own = own  # the functions that the step was planned with
+        self._code, self._scratch, self._resources = code, scratch, resources
         # Logits are no log: there are as many of them as are asked for.
         self._limits = replace(limits, printed=EVERYTHING)
         self.held = ""  # which isolation the last child had
 
-    def talk(self, model: Path, rows: int, vocab_size: int, about: Callable[["Talk"], T]) -> T:
-        """What `about` makes of a talk with the model in this folder, in batches of `rows` windows.
-        Raises BadOwnCode where the child does not answer, CannotIsolate, and what `about` does."""
-        with tempfile.TemporaryDirectory(dir=self._scratch) as place:
-            asked, box = Path(place, "asked"), Path(place, "box")
+    def export(self, model: Planned, rows: int) -> Program:
+        """The model's program for batches of `rows` windows, and what its own process says of it.
+        Raises BadOwnCode where that leaves neither, and CannotIsolate."""
+        if model.own not in self._own:
+            raise BadOwnCode(NOT_PLANNED.format(model.own))
+        with self._box() as box:
+            task = self._task(model, rows, box)
+            self._run(task, (self._code,), box, lambda _: None)
+            try:
+                said = Header.model_validate_json(regular.read(box / HEADER, MAX_HEADER) or b"")
+                program = b"" if said.not_exported else regular.read(box / PROGRAM, MAX_PROGRAM)
+            except (regular.Refused, ValueError) as error:
+                raise BadOwnCode("what its process says of it cannot be read") from error
+        if program is None:
+            raise BadOwnCode("its process has left no program")
+        return Program(program, said.not_exported, said.forward_flops_per_token, said.uncounted)
+
+    def talk(
+        self,
+        model: Planned,
+        folder: Path,
+        rows: int,
+        program: bytes,
+        about: Callable[["Talk"], T],
+    ) -> T:
+        """What `about` makes of a talk with the program and the parameters in `folder`, in batches
+        of `rows` windows; without a program, with the model's own code. Raises BadOwnCode where
+        the child does not answer, CannotIsolate, and what `about` does."""
+        with self._box() as box:
+            asked = box.with_name("asked")
             asked.mkdir()
-            box.mkdir()
-            talk = Talk(asked, vocab_size)
-            task = Task(
-                own=self._own,
-                model=str(model),
-                code=str(self._code),
-                rows=rows,
-                questions=str(asked),
-                box=str(box),
-                resources=self._resources,
+            file = box.with_name(PROGRAM)
+            file.write_bytes(program)
+            talk = Talk(asked, int(model.config["vocab_size"]))
+            task = self._task(model, rows, box).model_copy(
+                update={
+                    "model": str(folder),
+                    "questions": str(asked),
+                    "program": str(file) if program else "",
+                }
             )
+            # Without the experiment's code, where the program is all that is wanted of it.
+            reads = asked, folder / PARAMS, file if program else self._code
             with ThreadPoolExecutor(1) as pool:
                 outcome = pool.submit(_to_the_end, about, talk)
                 try:
-                    ended = isolate.run(
-                        isolate.Box(
-                            reads=(self._code, asked, *(model / name for name in SEEN)),
-                            writes=((box, box),),
-                            folder=box,
-                            accelerator=KINDS[self._resources.kind].platform != "cpu",
-                        ),
-                        ["runner.builtin.answers"],
-                        self._limits,
-                        given=task.canonical(),
-                        keep=talk.heard,
-                        stderr=False,
-                    )
+                    self._run(task, reads, box, talk.heard)
                 finally:
                     talk.over()
-            self.held = ended.held
-            _show(box / LOG)
-            if ended.why or ended.code:
-                raise BadOwnCode(
-                    ended.why or regular.words(box / WHY, MOST_WHY) or f"it ended with {ended.code}"
-                )
             return outcome.result()
+
+    @contextmanager
+    def _box(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(dir=self._scratch) as place:
+            box = Path(place, "box")
+            box.mkdir()
+            yield box
+
+    def _task(self, model: Planned, rows: int, box: Path) -> Task:
+        return Task(
+            config=dict(model.config),
+            own=model.own,
+            code=str(self._code),
+            rows=rows,
+            box=str(box),
+            resources=self._resources,
+        )
+
+    def _run(
+        self, task: Task, reads: tuple[Path, ...], box: Path, keep: Callable[[bytes], Any]
+    ) -> None:
+        ended = isolate.run(
+            isolate.Box(
+                reads=reads,
+                writes=((box, box),),
+                folder=box,
+                accelerator=KINDS[self._resources.kind].platform != "cpu",
+            ),
+            ["runner.builtin.answers"],
+            self._limits,
+            given=task.canonical(),
+            keep=keep,
+            stderr=False,
+        )
+        self.held = ended.held
+        _show(box / LOG)
+        if ended.why or ended.code:
+            raise BadOwnCode(
+                ended.why or regular.words(box / WHY, MAX_WHY) or f"it ended with {ended.code}"
+            )
 
 
 def _to_the_end(about: Callable[["Talk"], T], talk: "Talk") -> T:
@@ -109,25 +171,12 @@ class Talk:
         self._asked, self._vocab = asked, vocab_size
         self._lock = threading.Lock()
         self._number = 0
-        self._waits_for = 4  # bytes: how long the header is
+        self._waits_for = 0  # bytes
         self._bytes = bytearray()
         self._heard: queue.Queue[bytes | None] = queue.Queue()
-        self._counted: Counted | None = None
-
-    def counted(self) -> Counted:
-        """What the child says of the model. Raises BadOwnCode where it says nothing."""
-        if self._counted is None:
-            size = int.from_bytes(self._answer(), "little")
-            try:
-                said = Header.model_validate_json(self._answer(max(1, min(size, MOST_HEADER))))
-            except ValueError as error:
-                raise BadOwnCode("what its process says of it cannot be read") from error
-            self._counted = Counted(said.forward_flops_per_token, said.uncounted)
-        return self._counted
 
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
         """The model's logits of these windows: (B, S, V), or at one position of each (B, V)."""
-        self.counted()
         rows = len(tokens_BS)
         table = np.full((rows, 1 + tokens_BS.shape[1]), ALL, np.int32)
         table[:, 1:] = tokens_BS
@@ -136,28 +185,20 @@ class Talk:
         shape = (*(tokens_BS.shape if positions_B is None else (rows,)), self._vocab)
         draft = self._asked.with_name("draft.npy")
         np.save(draft, table)
-        answer = self._answer(4 * math.prod(shape), draft)
-        return np.frombuffer(answer, "<f4").reshape(shape)
-
-    def _answer(self, size: int | None = None, draft: Path | None = None) -> bytes:
-        """The next bytes of the child, to a question if there is a `draft` of one. Raises
-        BadOwnCode where it ends instead."""
         with self._lock:
-            if size is not None:
-                self._waits_for = size
+            self._waits_for = 4 * math.prod(shape)
             self._hand_over()
-        if draft:
-            draft.replace(self._asked / question(self._number))  # it is there whole, or not at all
-            self._number += 1
+        draft.replace(self._asked / question(self._number))  # it is there whole, or not at all
+        self._number += 1
         found = self._heard.get()
         if found is None:
             raise BadOwnCode("its process ended before it had answered")
-        return found
+        return np.frombuffer(found, "<f4").reshape(shape)
 
     def heard(self, block: bytes) -> None:
         """What the child has printed. Called by the thread that watches it."""
         with self._lock:
-            if len(self._bytes) <= MOST_EARLY + self._waits_for:  # or it talks without being asked
+            if len(self._bytes) <= MAX_EARLY + self._waits_for:  # or it talks without being asked
                 self._bytes += block
             self._hand_over()
 

@@ -318,6 +318,7 @@ def make(
             function=step.function,
             config=step.config,
             own=() if step.function in step.own else step.own,
+            models=_models(step, steps),
             inputs={key: _given(store, these, steps) for key, these in step.inputs.items()},
             out=str(out),
             scratch=str(scratch),
@@ -371,6 +372,18 @@ def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
         checkpoints.brought([where / name / "checkpoints" for name in names], beside="curve")
     with checkpoints.copied(where / scratch.name / "checkpoints", beside=scratch / "curve"):
         yield
+
+
+def _models(
+    step: PlannedStep, steps: Mapping[str, PlannedStep]
+) -> dict[str, tuple[dict[str, Any], str]]:
+    """The models that a step scores, as their training was planned: its files are a job's word."""
+    inputs = step.inputs["models"] if step.do == "evaluate" else ()
+    trained = {name: steps[name].config for name in inputs if steps[name].do == "train"}
+    return {
+        name.partition("/")[2]: (config["model"], config["own"].get("model", ""))
+        for name, config in trained.items()
+    }
 
 
 def _given(

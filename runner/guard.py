@@ -10,6 +10,7 @@ It is a pipe and not a parent-death signal because such a signal is tied to a th
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import shutil
 import signal
@@ -75,6 +76,26 @@ def adopt_orphans() -> None:
 def be_dumpable(whether: bool) -> None:
     """Whether others of the same user may trace this process and read its memory."""
     _prctl(PR_SET_DUMPABLE, int(whether))
+
+
+def hold_to(memory: int, seconds: float) -> None:
+    """Have this process, which only watches and asks, keep to so many bytes and seconds: what is
+    too much raises MemoryError or TimeoutError. `let_go` ends it for a child."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"it took longer than {seconds:g} s")
+
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def let_go() -> None:
+    """Undo `hold_to` in a child, which has limits of its own; a timer is no child's anyway."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 @contextlib.contextmanager

@@ -293,6 +293,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def _limit(parent: int, limits: Limits, groups: cgroups.Held) -> None:
     guard.die_with_parent(signal.SIGKILL, parent)
     groups.enter()
+    guard.let_go()
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file, limits.file))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -20,7 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -58,6 +58,8 @@ class Job:
     devices: str  # a key of `hardware.KINDS`
     count: int = 1  # of these
     own: tuple[str, ...] = ()  # module:function of the experiment's that it calls
+    # {label: (what `model:` says, module:function that makes it)} of the planned models it scores
+    models: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     receipt: bool = True  # whether to say what figures rest on
     isolation: "Isolation" = ""  # of code of the experiment's own, and of who reads what it made
     limits: isolate.Limits = isolate.USUAL
@@ -136,14 +138,17 @@ def _own(job: Job) -> tuple[Any, ...]:
 def _asking(job: Job) -> int:
     """Have models scored here whose code runs in children that reach nothing."""
     from runner.asking import Asker  # needs NumPy
+    from runner.builtin.trained import Planned
     from runner.record import Resources
 
     if KINDS[job.devices].platform != "cpu":
         # Whoever asks and whoever answers share its memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     scratch, resources = Path(job.scratch), Resources(kind=job.devices, count=job.count)
-    asker = Asker(job.own, Path(job.code), scratch, resources, job.limits)
-    code = make(job, handed=lambda: ({}, asker.talk))
+    models = {label: Planned(*of) for label, of in job.models.items()}
+    asker = Asker(models, job.own, Path(job.code), scratch, resources, job.limits)
+    guard.hold_to(job.limits.most_memory(), job.limits.seconds)
+    code = make(job, handed=lambda: ({}, asker))
     (scratch / HELD).write_text(asker.held[: machine.MOST_WORDS])
     return code
 

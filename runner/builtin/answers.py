@@ -1,42 +1,48 @@
-"""Answers for a model of the experiment's own, in a child that reaches nothing: tokens in, logits
-out. `python -m runner.builtin.answers` reads a `Task` and prints a `Header`, then the logits of
-each batch that it finds in its folder of questions, until it finds the word that there are no more.
-What is computed is the very trace whose FLOPs the header tells. Whoever asks believes nothing of it
-but the logits (`runner.builtin.apart`).
+"""Asks a model in a child that reaches nothing: tokens in, logits out. `python -m
+runner.builtin.answers` reads a `Task` and does one of two things.
 
-What is printed begins with the header's length (4 bytes); logits are little-endian float32. What
-the model prints itself is a log.
-"""
+To *export*, it imports the experiment's own code, which makes the model, and leaves the model's
+program (`runner.builtin.programs`) with what can be said of it. No token of the validation text is
+in sight. To *answer*, it reads a program, and runs no code of the experiment's own: it prints the
+logits of each batch that it finds in its folder of questions, until it finds the word that there
+are no more. A model that is no such program is asked by its own code, and has no rank for it.
+
+Logits are little-endian float32. What the model prints itself is a log. Whoever asks believes
+nothing of it but the logits (`runner.builtin.apart`)."""
 
 import importlib
 import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from itertools import count as counting
 from pathlib import Path
 from typing import Any
 
-from runner import machine
+from runner import machine, regular
 from runner.builtin.blame import BadOwnCode, blamed
 from runner.record import Record, Resources
 
 ALL = -1  # in the place of a position: the logits of the whole window
 END = "end"
 LOOK_EVERY = 0.002  # seconds
+PROGRAM, HEADER = "program.bin", "header.json"  # in its box
 WHY, LOG = "why.txt", "log.txt"
 
 
 class Task(Record):
-    """Which model is to answer, and where."""
+    """Which model there is, and what to do with it."""
 
-    own: tuple[str, ...]  # module:function of the experiment's, one of which made it
-    model: str  # its folder
+    config: dict[str, Any]  # what `model:` says
+    own: str  # module:function of the experiment's that makes it
     code: str  # the folder of the experiment's own modules
     rows: int  # of a batch
-    questions: str  # the folder where they appear
     box: str  # the folder that it may write to
     resources: Resources
+    model: str = ""  # to answer: the folder of its parameters
+    questions: str = ""  # to answer: the folder where they appear
+    program: str = ""  # to answer: the file; empty: its own code answers
 
 
 class Header(Record):
@@ -44,6 +50,7 @@ class Header(Record):
 
     forward_flops_per_token: int | None
     uncounted: str = ""  # why its FLOPs could not be counted
+    not_exported: str = ""  # why it leaves no program
 
 
 def question(number: int) -> str:
@@ -51,48 +58,71 @@ def question(number: int) -> str:
     return f"{number:08d}.npy"
 
 
-def answer(task: Task) -> None:
-    """Answer until there are no more questions. Raises BadOwnCode."""
-    out = os.fdopen(os.dup(1), "wb")
-    log = os.open(Path(task.box, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    machine.settle(task.resources.kind, task.resources.count, taken=True)
-    sys.path.insert(0, task.code)
-
+def export(task: Task) -> None:
+    """Leave the model's program, or why there is none, in the box. Raises BadOwnCode."""
+    model = _own(task)
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
     from engine import traced_flops
-    from runner.builtin.evaluate import read_model, read_params
+    from runner.builtin import programs
 
-    model, name = read_model(Path(task.model), {one: _imported(one) for one in task.own})
-    params = jax.device_put(read_params(Path(task.model), model))
-    tokens = jax.ShapeDtypeStruct((task.rows, model.config.seq_len), jnp.int32)
-    with blamed(name, "scored"):
-        traced = jax.jit(model.logits).trace(params, tokens)
-        flops, why = None, ""
+    with blamed(task.own, "scored"):
+        params = jax.eval_shape(model.init, jax.random.key(0))
+        tokens = jax.ShapeDtypeStruct((task.rows, model.config.seq_len), jnp.int32)
+        flops, uncounted, not_exported = None, "", ""
         try:
-            whole = traced_flops.count(traced.jaxpr.jaxpr)
+            whole = traced_flops.count(jax.make_jaxpr(model.logits)(params, tokens).jaxpr)
             flops = -(-whole // (task.rows * model.config.seq_len))
         except traced_flops.Uncountable as error:
-            why = str(error)
-        run = traced.lower().compile()
-    header = Header(forward_flops_per_token=flops, uncounted=why).canonical()
-    out.write(len(header).to_bytes(4, "little") + header)
-    out.flush()
+            uncounted = str(error)
+        try:
+            Path(task.box, PROGRAM).write_bytes(programs.exported(model, task.rows))
+        except programs.NotExported as error:
+            not_exported = str(error)
+    header = Header(forward_flops_per_token=flops, uncounted=uncounted, not_exported=not_exported)
+    Path(task.box, HEADER).write_bytes(header.canonical())
+
+
+def answer(task: Task, out: Any) -> None:
+    """Answer until there are no more questions. Raises BadOwnCode."""
+    run = _by_program(task) if task.program else _by_own_code(task)
+    import numpy as np
+
     for number in counting():
         asked = _next(Path(task.questions), number)
         if asked is None:
             return
         table = np.load(asked, allow_pickle=False)
-        with blamed(name, "scored"):
-            logits = np.asarray(run(params, jnp.asarray(table[:, 1:])), "<f4")
+        with blamed(task.own, "scored"):
+            logits = np.asarray(run(table[:, 1:]), "<f4")
         if (table[:, 0] != ALL).all():
             logits = logits[np.arange(len(table)), table[:, 0]]
         out.write(np.ascontiguousarray(logits).data)
         out.flush()
+
+
+def _by_program(task: Task) -> Callable[[Any], Any]:
+    from runner.builtin import programs, trained
+
+    program = regular.read(Path(task.program), programs.MAX_PROGRAM) or b""
+    tokens = task.rows, int(task.config["seq_len"])
+    params = trained.arrays_of(Path(task.model))
+    try:
+        return programs.loaded(program, params, tokens, int(task.config["vocab_size"]))
+    except programs.NotExported as error:
+        raise BadOwnCode(f"{task.own}: {error}") from error
+
+
+def _by_own_code(task: Task) -> Callable[[Any], Any]:
+    model = _own(task)
+    import jax
+
+    from runner.builtin import trained
+
+    params = jax.device_put(trained.params_of(Path(task.model), model))
+    run = jax.jit(model.logits)
+    return lambda tokens_BS: run(params, tokens_BS)
 
 
 def _next(folder: Path, number: int) -> Path | None:
@@ -104,17 +134,26 @@ def _next(folder: Path, number: int) -> Path | None:
         time.sleep(LOOK_EVERY)
 
 
-def _imported(function: str) -> Any:
-    module, _, name = function.partition(":")
-    with blamed(function, "imported"):
-        return getattr(importlib.import_module(module), name)
+def _own(task: Task) -> Any:
+    sys.path.insert(0, task.code)
+    from runner.builtin.own_model import own_model
+
+    module, _, name = task.own.partition(":")
+    with blamed(task.own, "imported"):
+        function = getattr(importlib.import_module(module), name)
+    return own_model(task.config, task.own, function)
 
 
 def main() -> int:
-    """Answer; returns the exit code."""
+    """Do the task; returns the exit code."""
     task = Task.model_validate_json(sys.stdin.buffer.read())
+    out = os.fdopen(os.dup(1), "wb")
+    log = os.open(Path(task.box, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     try:
-        answer(task)
+        machine.settle(task.resources.kind, task.resources.count, taken=True)
+        answer(task, out) if task.questions else export(task)
     except BaseException as error:
         traceback.print_exc()
         words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"

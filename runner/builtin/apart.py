@@ -2,12 +2,14 @@
 (`runner.asking`), which are normalised here.
 
 A model that is asked for a whole window could look at what it should predict. So afterwards, at
-positions that are drawn in secret once its parameters are there, a fresh process of it is asked
-again. It is given the window up to that position, and random tokens after it, so that the batch has
-the same shape and an honest model gives the same bits. What differs by more than `MOST_APART` voids
-the score. A model that finds out what it is being asked for gains nothing: its answers to whole
-windows stand by then, and the next token is nowhere in sight. For that, of several questions about
-one window the shorter come first, and windows that touch are asked about in different processes.
+positions that are drawn in secret once its parameters are there, it is asked again. It is given the
+window up to that position, and random tokens after it, so that the batch has the same shape and an
+honest model gives the same bits. What differs by more than `MOST_APART` voids the score.
+
+What is asked is a program that the lab computes (`runner.builtin.programs`), in a fresh process
+each time. It is a function of parameters and tokens: it can remember nothing from one question to
+the next, and find out about no question but by its tokens. A model of which there is no such
+program answers by its own code, which could do both: it has a figure, and that does not count.
 
 What this leaves open: a public text can be learnt by heart, and one position in thirty thousand
 that is looked up will hardly be found."""
@@ -20,17 +22,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from engine.data import TokenStore, validation_windows, window_starts
+from engine.data import TokenStore, validation_windows
 from engine.evaluate import CannotScore, Evaluation, rows_of_a_batch, score, token_bytes
+from runner.builtin.trained import Planned
 
 PROBES = 2048  # positions that are asked about again
 MOST_APART = 1e-3  # of a logit, with the rest of the window and without
 T = TypeVar("T")
 
 
-class Counted(NamedTuple):
-    """What a model's process says of the trace that it answers by."""
+class Program(NamedTuple):
+    """A model's program, and what its own process says of it."""
 
+    program: bytes  # empty: there is none
+    not_exported: str  # why there is none
     forward_flops_per_token: int | None
     uncounted: str  # why there is none
 
@@ -48,19 +53,22 @@ class Examined(NamedTuple):
 class Talk(Protocol):
     """A talk with one process of the model."""
 
-    def counted(self) -> Counted:
-        """What it says of itself."""
-
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
         """The logits of windows: (B, S, V), or at one position of each (B, V)."""
 
 
 class Ask(Protocol):
-    """Begins a talk with a fresh process of the model in a folder."""
+    """Who starts processes for the models of a step."""
 
-    def __call__(
-        self, model: Path, rows: int, vocab_size: int, about: Callable[[Talk], T]
-    ) -> T: ...
+    models: Mapping[str, Planned]  # by label, as they were planned
+
+    def export(self, model: Planned, rows: int) -> Program:
+        """Its program for batches of so many windows."""
+
+    def talk(
+        self, model: Planned, folder: Path, rows: int, program: bytes, about: Callable[[Talk], T]
+    ) -> T:
+        """What `about` makes of a talk with a fresh process that has the parameters in `folder`."""
 
 
 class Place(NamedTuple):
@@ -73,23 +81,25 @@ class Place(NamedTuple):
 
 def scored(
     ask: Ask,
-    model: Path,
-    config: Mapping[str, int],
+    model: Planned,
+    folder: Path,
     parts: Mapping[str, tuple[TokenStore, int]],
     rng: np.random.Generator | None = None,
 ) -> tuple[dict[str, Evaluation], Examined]:
     """The scores of each part {name: (validation split, targets to score)}, and what was found
-    about the model whose `config` has seq_len and vocab_size. `rng` draws the positions; without
-    it nobody can know them. Raises CannotScore and BadOwnCode."""
+    about the model, whose parameters are in `folder`. `rng` draws the positions; without it nobody
+    can know them. Raises CannotScore and BadOwnCode."""
     rng = rng or np.random.default_rng(secrets.randbits(128))
-    length, vocab = config["seq_len"], config["vocab_size"]
+    length, vocab = int(model.config["seq_len"]), int(model.config["vocab_size"])
     rows = rows_of_a_batch(length, vocab)
     windows = {name: validation_windows(of, length, n) for name, (of, n) in parts.items()}
     tokens = {name: tokens_NW for name, (tokens_NW, _) in windows.items()}
+    made = ask.export(model, rows)
     places = drawn(rng, {name: mask_NS for name, (_, mask_NS) in windows.items()})
+    places = places if made.program else []
     whole: dict[Place, np.ndarray] = {}
 
-    def of_windows(talk: Talk) -> tuple[dict[str, Evaluation], Counted]:
+    def of_windows(talk: Talk) -> dict[str, Evaluation]:
         found = {}
         for name, (tokens_NW, scored_NS) in windows.items():
             mine = [place for place in places if place.part == name]
@@ -107,33 +117,34 @@ def scored(
                     "the logits give no probabilities: one is not a number or infinite, or what "
                     "came was given none at all; return finite logits, which are normalised here"
                 )
-        return found, talk.counted()
+        return found
 
-    found, counted = ask(model, rows, vocab, of_windows)
-    worst, where = 0.0, ""
-    for some in apart(places, {name: _touching(of, length, n) for name, (of, n) in parts.items()}):
-        batches = [*batched(some, rows)]
-
-        def of_prefixes(talk: Talk, batches: list[list[Place]] = batches) -> list[np.ndarray]:
-            return [talk.logits(*prefixes(rng, x, tokens, rows, vocab))[: len(x)] for x in batches]
-
-        for batch, again in zip(batches, ask(model, rows, vocab, of_prefixes), strict=True):
-            for place, logits_V in zip(batch, again, strict=True):
+    def of_prefixes(talk: Talk) -> tuple[float, str]:
+        worst, where = 0.0, ""
+        for batch in batched(places, rows):
+            again = talk.logits(*prefixes(rng, batch, tokens, rows, vocab))
+            for place, logits_V in zip(batch, again, strict=False):
                 token, difference = difference_of(whole[place], logits_V)
                 if difference > worst:
                     worst = difference
                     where = _words(place, token, whole[place][token], logits_V[token])
+        return worst, where
+
+    found = ask.talk(model, folder, rows, made.program, of_windows)
+    worst, where = 0.0, made.not_exported
+    if made.program:
+        worst, where = ask.talk(model, folder, rows, made.program, of_prefixes)
     return found, Examined(
         positions=len(places),
         largest=min(worst, 1e30),
-        void=where if worst > MOST_APART else "",
-        forward_flops_per_token=counted.forward_flops_per_token,
-        uncounted=counted.uncounted[:500],
+        void=where if worst > MOST_APART or not made.program else "",
+        forward_flops_per_token=made.forward_flops_per_token,
+        uncounted=made.uncounted[:500],
     )
 
 
 def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Place]:
-    """Scored positions to ask about again, each once: shorter prefixes of a window first."""
+    """Scored positions to ask about again, each once."""
     every = [
         Place(name, int(window), int(position))
         for name, mask_NS in scored.items()
@@ -143,33 +154,9 @@ def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Pl
     return sorted((every[n] for n in chosen), key=lambda x: (x.part, x.window, x.position))
 
 
-def apart(places: Sequence[Place], touching: Mapping[str, bool]) -> Iterator[list[Place]]:
-    """The places by the process that is asked about them: none sees a window that begins with
-    what another one should predict."""
-    for number in (0, 1):
-        some = [x for x in places if (x.window % 2 if touching[x.part] else 0) == number]
-        if some:
-            yield some
-
-
-def batched(places: Sequence[Place], rows: int) -> Iterator[list[Place]]:
-    """Batches in which no window stands twice, a window's shorter prefixes before its longer."""
-    turn: dict[tuple[str, int], int] = {}
-    turns: dict[int, list[Place]] = {}
-    for place in places:  # which are in the order of their positions
-        key = place.part, place.window
-        turn[key] = turn.get(key, 0) + 1
-        turns.setdefault(turn[key], []).append(place)
-    batch: list[Place] = []
-    for number in sorted(turns):
-        for place in turns[number]:
-            twice = any((x.part, x.window) == (place.part, place.window) for x in batch)
-            if len(batch) == rows or twice:
-                yield batch
-                batch = []
-            batch.append(place)
-    if batch:
-        yield batch
+def batched(places: Sequence[Place], rows: int) -> Iterator[Sequence[Place]]:
+    """So many places at a time."""
+    return (places[start : start + rows] for start in range(0, len(places), rows))
 
 
 def prefixes(
@@ -198,12 +185,6 @@ def difference_of(whole_V: np.ndarray, again_V: np.ndarray) -> tuple[int, float]
     apart_V = np.where(whole_V == again_V, 0.0, np.where(np.isnan(apart_V), np.inf, apart_V))
     token = int(np.argmax(apart_V))
     return token, float(apart_V[token])
-
-
-def _touching(validation: TokenStore, length: int, targets: int) -> bool:
-    """Whether a window begins with the last one's last target."""
-    starts = window_starts(validation.manifest.tokens, length, targets)
-    return bool((np.diff(starts) <= length).any())
 
 
 def _words(place: Place, token: int, whole: float, again: float) -> str:

@@ -9,19 +9,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import jax
-import safetensors.numpy
-
 from engine.checkpoint import tree_sha256
-from engine.config import ModelConfig
 from engine.data import TokenStore
 from engine.evaluate import Evaluation, bits_per_byte, together
-from engine.model import Decoder, Model
 from engine.sampling import apportion
-from runner.builtin import apart
+from runner.builtin import apart, trained
 from runner.builtin.blame import BadOwnCode, blamed
 from runner.builtin.mixtures import parts_of
-from runner.builtin.own_model import OWN, Functions, own_model
+from runner.builtin.own_model import Functions
 
 
 def evaluate(
@@ -42,13 +37,15 @@ def evaluate(
     }
     scores, by_part = {}, {}
     every = models.items() if isinstance(models, Mapping) else [("", models)]
+    said = {label: _planned(ask, label, folder) for label, folder in every}
     # What is asked comes first: children are forked, and JAX has many threads once it is used.
-    for label, folder in sorted(every, key=lambda of: not (of[1] / OWN).is_file()):
-        if ask and (folder / OWN).is_file():
-            scores[label], by_part[label] = _asked(ask, folder, parts, label)
+    for label, folder in sorted(every, key=lambda of: not said[of[0]].own):
+        own = said[label].own
+        if ask and own:
+            scores[label], by_part[label] = _asked(ask, said[label], folder, parts, label)
             continue
-        model, own = read_model(folder, functions)
-        params = read_params(folder, model)
+        model = trained.model_of(said[label], functions)
+        params = trained.params_of(folder, model)
         with blamed(own, f"scoring {label}") if own else nullcontext():
             found = {
                 name: bits_per_byte(model, params, store, share)
@@ -62,18 +59,29 @@ def evaluate(
         _write(out / "parts.json", by_part)
 
 
+def _planned(ask: apart.Ask | None, label: str, folder: Path) -> trained.Planned:
+    """The model as it was planned, or, where no plan says it, as its files do."""
+    known = ask.models.get(label) if ask else None
+    return known or trained.planned(folder)
+
+
 def _asked(
-    ask: apart.Ask, folder: Path, parts: Mapping[str, tuple[TokenStore, int]], label: str
+    ask: apart.Ask,
+    model: trained.Planned,
+    folder: Path,
+    parts: Mapping[str, tuple[TokenStore, int]],
+    label: str,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of a model that none of whose code runs here, and those of the parts."""
     with blamed(f"the model {label}".strip(), "scored"):
-        config = json.loads((folder / "model.json").read_bytes())
-        shape = {key: int(config[key]) for key in ("seq_len", "vocab_size")}
-        params = safetensors.numpy.load_file(folder / "params.safetensors")
-        found, examined = apart.scored(ask, folder, shape, parts)
+        try:
+            sha256, parameters = trained.measured(folder)
+            found, examined = apart.scored(ask, model, folder, parts)
+        except MemoryError as error:
+            raise BadOwnCode(f"scoring it takes more memory than there may be ({error})") from error
     about = {
-        "params_sha256": tree_sha256(params),
-        "parameters": sum(x.size for x in params.values()),
+        "params_sha256": sha256,
+        "parameters": parameters,
         "examined": examined._asdict(),
     }
     by_part = {name: _figures(part) for name, part in found.items()}
@@ -86,26 +94,3 @@ def _figures(of: Evaluation) -> dict[str, Any]:
 
 def _write(path: Path, scores: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
-
-
-def read_model(folder: Path, functions: Functions) -> tuple[Model, str]:
-    """The model that a `train` step left, and which of `functions` made it; "" for the lab's."""
-    config = json.loads((folder / "model.json").read_bytes())
-    if not (folder / OWN).is_file():
-        return Decoder(ModelConfig.model_validate(config)), ""
-    name = json.loads((folder / OWN).read_bytes())["model"]
-    if name not in functions:
-        raise BadOwnCode(
-            f"{name} made the model in {folder}, and this step was not planned with it; let its "
-            "input `models` come from the `train` step"
-        )
-    return own_model(config, name, functions[name]), name
-
-
-def read_params(folder: Path, decoder: Model) -> Any:
-    """The parameters that a `train` step left."""
-    arrays = safetensors.numpy.load_file(folder / "params.safetensors")
-    like = jax.eval_shape(decoder.init, jax.random.key(0))
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: arrays[jax.tree_util.keystr(path, simple=True, separator="/")], like
-    )

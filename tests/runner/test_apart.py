@@ -2,9 +2,11 @@
 ahead, however they hide it, have no score that counts."""
 
 import json
+import os
 import runpy
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,14 +20,15 @@ from engine import flops
 from engine.config import ComputeConfig, ModelConfig
 from engine.data import TokenStore
 from engine.evaluate import CannotScore, Evaluation, bits_per_byte
-from engine.model import Decoder
+from engine.model import Decoder, Model
 from engine.tokenize import read_text
 from runner import isolate, planning
 from runner.asking import Asker
-from runner.builtin import apart
-from runner.builtin.apart import Counted, Examined, Place
+from runner.builtin import apart, programs
+from runner.builtin.apart import Examined, Place
 from runner.builtin.blame import BadOwnCode
 from runner.builtin.own_model import own_model
+from runner.builtin.trained import Planned, path_of
 from runner.record import Resources
 from tests.cheats import model as cheats
 
@@ -57,34 +60,58 @@ def trained(folder: Path, name: str) -> Path:
     return folder
 
 
-def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> apart.Ask:
+def planned(name: str, config: dict[str, Any] = CONFIG) -> Planned:
+    return Planned(config, f"model:{name}")
+
+
+def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> Asker:
     (tmp_path / "scratch").mkdir()
     limits = isolate.Limits(memory=4 << 30, tasks=400, file=64 << 20, seconds=120)
     own = (f"model:{name}",)
-    return Asker(own, code, tmp_path / "scratch", Resources(kind="cpu"), limits).talk
+    return Asker({}, own, code, tmp_path / "scratch", Resources(kind="cpu"), limits)
 
 
 class Here:
-    """Asks a model of this process: quick, and nothing is isolated."""
+    """Asks a model's program in this process: quick, and nothing is isolated."""
 
-    def __init__(self, name: str) -> None:
-        self.made = own_model(CONFIG, name, getattr(cheats, name))
-        self.params = cheats.Honest(CONFIG).init(jax.random.key(1))
-        self.logits_of: Callable[[np.ndarray], Any] = partial(self.made.logits, self.params)
+    models: Mapping[str, Planned] = {}
 
-    def __call__(self, _: Path, __: int, ___: int, about: Callable[[Any], T]) -> T:
+    def __init__(self, model: Model, params: Any) -> None:
+        self.made, self.params = model, params
+        self.logits_of: Callable[[np.ndarray], Any]
+
+    def export(self, _: Planned, rows: int) -> apart.Program:
+        try:
+            return apart.Program(programs.exported(self.made, rows), "", 1, "")
+        except programs.NotExported as error:
+            return apart.Program(b"", str(error), None, "")
+
+    def talk(
+        self, model: Planned, _: Path, rows: int, program: bytes, about: Callable[[Any], T]
+    ) -> T:
+        leaves = jax.tree_util.tree_leaves_with_path(self.params)
+        named = {path_of(path): np.asarray(x) for path, x in leaves}
+        config = model.config
+        tokens = rows, config["seq_len"]
+        self.logits_of = partial(self.made.logits, self.params)
+        if program:
+            self.logits_of = programs.loaded(program, named, tokens, config["vocab_size"])
         return about(self)
-
-    def counted(self) -> Counted:
-        return Counted(1, "")
 
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
         found = np.asarray(self.logits_of(tokens_BS))
         return found if positions_B is None else found[np.arange(len(found)), positions_B]
 
 
-def scored(ask: apart.Ask, folder: Path, text: TokenStore) -> tuple[Evaluation, Examined]:
-    found, examined = apart.scored(ask, folder, CONFIG, {"": (text, TARGETS)})
+def here(name: str) -> Here:
+    made = own_model(CONFIG, name, getattr(cheats, name))
+    return Here(made, cheats.Honest(CONFIG).init(jax.random.key(1)))
+
+
+def scored(
+    ask: apart.Ask, model: Planned, folder: Path, text: TokenStore
+) -> tuple[Evaluation, Examined]:
+    found, examined = apart.scored(ask, model, folder, {"": (text, TARGETS)})
     return found[""], examined
 
 
@@ -103,7 +130,7 @@ def test_who_looks_ahead_has_no_score_that_counts(
 ) -> None:
     (tmp_path / "empty").mkdir()  # what others leave in this machine's is no word of a probe
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "empty"))
-    found, examined = scored(Here(name), trained(tmp_path / "m", name), text)
+    found, examined = scored(here(name), planned(name), trained(tmp_path / "m", name), text)
     assert found.bpb < deserved(text).bpb - 1, "it would have been worth it"
     assert examined.largest > 1
     assert "when it sees the whole window, and" in examined.void
@@ -112,7 +139,7 @@ def test_who_looks_ahead_has_no_score_that_counts(
 
 @pytest.mark.parametrize("name", ["Honest", "InBfloat16", "Unnormalised"])
 def test_honest_models_pass_with_the_same_bits(text: TokenStore, tmp_path: Path, name: str) -> None:
-    found, examined = scored(Here(name), trained(tmp_path / "m", name), text)
+    found, examined = scored(here(name), planned(name), trained(tmp_path / "m", name), text)
     assert (examined.largest, examined.void) == (0.0, "")
     assert examined.positions == TARGETS
     if name == "Unnormalised":
@@ -129,9 +156,8 @@ def test_the_shipped_examples_pass(text: TokenStore, tmp_path: Path, name: str, 
     key, part = {"g": ("attention", "GatedAttention"), "p": ("block", "ParallelBlock")}[name[0]]
     compute = ComputeConfig.model_validate({"dtype": dtype})
     decoder = Decoder(ModelConfig.model_validate(DECODER), compute, **{key: module[part]})
-    ask, params, answer = Here("Honest"), decoder.init(jax.random.key(2)), jax.jit(decoder.logits)
-    ask.logits_of = lambda tokens: answer(params, tokens)
-    _, examined = scored(ask, tmp_path, text)
+    ask = Here(decoder, decoder.init(jax.random.key(2)))
+    _, examined = scored(ask, planned(name), tmp_path, text)
     assert (examined.largest, examined.void) == (0.0, "")
 
 
@@ -149,7 +175,9 @@ def test_isolated_the_shipped_example_passes_and_its_gates_are_counted(
     safetensors.numpy.save_file(named, folder / "params.safetensors")
     (folder / "model.json").write_text(json.dumps(DECODER | CONFIG))
     (folder / "own.json").write_text(json.dumps({"model": "model:gated"}))
-    _, examined = scored(isolated_ask(tmp_path, "gated", code), folder, text)
+    _, examined = scored(
+        isolated_ask(tmp_path, "gated", code), planned("gated", DECODER | CONFIG), folder, text
+    )
     assert (examined.largest, examined.void) == (0.0, "")
     plain = flops.forward_flops_per_token(ModelConfig.model_validate(DECODER))
     assert examined.forward_flops_per_token is not None
@@ -161,9 +189,10 @@ def test_an_isolated_model_is_scored_like_one_here_and_counted(
     text: TokenStore, tmp_path: Path
 ) -> None:
     ask = isolated_ask(tmp_path, "InBfloat16")
-    found, examined = scored(ask, trained(tmp_path / "m", "InBfloat16"), text)
-    here = scored(Here("InBfloat16"), tmp_path / "m", text)[0]
-    assert found.bpb == pytest.approx(here.bpb, rel=1e-4)
+    model = planned("InBfloat16")
+    found, examined = scored(ask, model, trained(tmp_path / "m", "InBfloat16"), text)
+    same = scored(here("InBfloat16"), model, tmp_path / "m", text)[0]
+    assert found.bpb == pytest.approx(same.bpb, rel=1e-4)
     assert (examined.positions, examined.largest, examined.void) == (TARGETS, 0.0, "")
     window = 2 * 32 * 32 * 256 * 2 + 3 * 32 * 32  # two products and a softmax
     assert examined.forward_flops_per_token == window // 32
@@ -174,7 +203,7 @@ def test_an_isolated_model_that_writes_down_what_it_sees_finds_nothing_again(
     text: TokenStore, tmp_path: Path
 ) -> None:
     ask = isolated_ask(tmp_path, "ByFile")
-    found, examined = scored(ask, trained(tmp_path / "m", "ByFile"), text)
+    found, examined = scored(ask, planned("ByFile"), trained(tmp_path / "m", "ByFile"), text)
     assert found.bpb < deserved(text).bpb - 1
     assert examined.void
     assert "pure_callback" in examined.uncounted
@@ -183,12 +212,26 @@ def test_an_isolated_model_that_writes_down_what_it_sees_finds_nothing_again(
 
 
 @isolated
+def test_an_isolated_model_that_remembers_in_the_kernels_pages_has_no_score_that_counts(
+    text: TokenStore, tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    shutil.copytree(CHEATS, code)
+    os.truncate((code / "table.bin").open("wb").fileno(), 256 << 20)
+    ask = isolated_ask(tmp_path, "ByPages", code)
+    _, examined = scored(ask, planned("ByPages"), trained(tmp_path / "m", "ByPages"), text)
+    assert "it cannot be exported" in examined.void
+
+
+@isolated
 @pytest.mark.long
 @pytest.mark.parametrize("name", SNEAKS)
 def test_isolated_who_looks_ahead_has_no_score_that_counts(
     text: TokenStore, tmp_path: Path, name: str
 ) -> None:
-    _, examined = scored(isolated_ask(tmp_path, name), trained(tmp_path / "m", name), text)
+    _, examined = scored(
+        isolated_ask(tmp_path, name), planned(name), trained(tmp_path / "m", name), text
+    )
     assert examined.largest > 1
     assert "at position " in examined.void
 
@@ -207,7 +250,7 @@ def test_isolated_what_gives_no_predictions_has_no_score(
     text: TokenStore, tmp_path: Path, name: str, words: str
 ) -> None:
     with pytest.raises((CannotScore, BadOwnCode), match=words):
-        scored(isolated_ask(tmp_path, name), trained(tmp_path / "m", name), text)
+        scored(isolated_ask(tmp_path, name), planned(name), trained(tmp_path / "m", name), text)
 
 
 @isolated
@@ -217,7 +260,10 @@ def test_isolated_what_it_says_of_its_flops_is_its_own_word(
 ) -> None:
     """Which is why such rows are ranked by what was measured: see test_entered."""
     found, examined = scored(
-        isolated_ask(tmp_path, "Cheap"), trained(tmp_path / "m", "Cheap"), text
+        isolated_ask(tmp_path, "Cheap"),
+        planned("Cheap"),
+        trained(tmp_path / "m", "Cheap"),
+        text,
     )
     assert examined.forward_flops_per_token == 0
     assert found.bpb == pytest.approx(deserved(text).bpb, rel=1e-4)
@@ -232,25 +278,20 @@ def test_what_is_isolated_sees_nothing_of_the_shipped_text() -> None:
 # ── What is asked again ──────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_that_is_asked_before_tells_what_comes_next() -> None:
-    """Every question is of one text, in which each window touches the next: by the time a position
-    is asked about, no question in that process has shown the token after it at its place."""
+def test_a_prefix_is_the_window_as_far_as_its_place_and_random_after_it() -> None:
     whole = np.arange(3000, dtype=np.int32) + 300  # every token tells its place
     windows = {"": np.stack([whole[n : n + 33] for n in range(0, 2048, 32)])}
     rng = np.random.default_rng(5)
     places = apart.drawn(rng, {"": np.ones((64, 32), bool)})
-    groups = [*apart.apart(places, {"": True})]
-    assert len(groups) == 2
-    assert sorted(places) == sorted(x for some in groups for x in some)
-    for some in groups:
-        known: set[int] = set()
-        for batch in apart.batched(some, 16):
-            tokens, positions = apart.prefixes(rng, batch, windows, 16, 256)
-            assert tokens.shape == (16, 32)
-            known |= set(tokens[tokens >= 300].tolist())
-            for place, at in zip(batch, positions, strict=False):
-                assert place.position == at
-                assert windows[""][place.window, place.position + 1] not in known
+    batches = [*apart.batched(places, 16)]
+    assert [place for some in batches for place in some] == places
+    for batch in batches:
+        tokens, positions = apart.prefixes(rng, batch, windows, 16, 256)
+        for row, place in enumerate(batch):
+            assert positions[row] == place.position
+            known = place.position + 1
+            assert (tokens[row, :known] == windows[""][place.window, :known]).all()
+            assert (tokens[row, known:] < 256).all()
 
 
 def test_positions_are_others_each_time_and_only_scored_ones() -> None:

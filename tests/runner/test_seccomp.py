@@ -6,12 +6,13 @@ import struct
 import pytest
 
 from runner import seccomp
-from runner.seccomp import AF_VSOCK, ALLOW, KNOWN, REFUSE
+from runner.seccomp import AF_VSOCK, ALLOW, KNOWN, MADV_COLD, MADV_PAGEOUT, REFUSE
 
 
-def verdict(program: bytes, architecture: int, number: int, argument: int = 0) -> int:
+def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> int:
     """What a program of classic BPF returns for a call."""
-    data = struct.pack("<IIQQ", number, architecture, 0, argument)
+    given = (*arguments, *[0] * (6 - len(arguments)))
+    data = struct.pack("<IIQ6Q", number, architecture, 0, *given)
     lines = list(struct.iter_unpack("=HBBI", program))
     at, held = 0, 0
     while True:
@@ -39,6 +40,18 @@ def test_a_call_is_refused_by_its_number_and_a_socket_by_its_family(machine: str
         assert verdict(program, calls.audit, calls.socket, family) == ALLOW
     others = set(range(500)) - {*calls.refused, calls.socket}
     assert {verdict(program, calls.audit, number, AF_VSOCK) for number in others} == {ALLOW}
+
+
+@pytest.mark.parametrize("machine", KNOWN)
+def test_what_pushes_pages_out_or_asks_for_those_in_memory_is_refused(machine: str) -> None:
+    calls, program = KNOWN[machine], seccomp.program(machine)
+    advice = {n: verdict(program, calls.audit, calls.madvise, 0, 0, n) for n in range(26)}
+    assert {n for n, said in advice.items() if said == REFUSE} == {MADV_COLD, MADV_PAGEOUT}
+    flags = {n: verdict(program, calls.audit, calls.preadv2, 9, 9, 9, 9, 9, n) for n in (0, 1, 8)}
+    assert flags == {0: ALLOW, 1: REFUSE, 8: REFUSE}
+    names = {"x86_64": (27, 221, 187, 451), "aarch64": (232, 223, 213, 451)}
+    for number in names[machine]:  # mincore, fadvise64, readahead, cachestat
+        assert verdict(program, calls.audit, number) == REFUSE
 
 
 @pytest.mark.parametrize("machine", KNOWN)
