@@ -66,7 +66,10 @@ def exported(model: Model, rows: int) -> bytes:
     try:
         program = _export(logits, shapes, (rows, model.config.seq_len)).mlir_module_serialized
     except (NotImplementedError, ValueError) as error:
-        raise NotExported(f"it cannot be exported ({_short(error)})") from error
+        raise NotExported(
+            f"it cannot be exported for the lab to compute ({_short(error)}); write it in "
+            "jax.numpy, without callbacks and kernels"
+        ) from error
     checked(program)
     return bytes(program)
 

@@ -217,7 +217,8 @@ def test_an_isolated_model_that_remembers_in_the_kernels_pages_has_no_score_that
 ) -> None:
     code = tmp_path / "code"
     shutil.copytree(CHEATS, code)
-    os.truncate((code / "table.bin").open("wb").fileno(), 256 << 20)
+    (code / "table.bin").touch()
+    os.truncate(code / "table.bin", 256 << 20)
     ask = isolated_ask(tmp_path, "ByPages", code)
     _, examined = scored(ask, planned("ByPages"), trained(tmp_path / "m", "ByPages"), text)
     assert "it cannot be exported" in examined.void

@@ -17,7 +17,7 @@ from tests import synthetic
 from tests.cheats import model as cheats
 
 RANKED = ("Honest", "Unnormalised", "Cheap")
-VOID = ("AheadLate", "ByFile")  # and those of test_apart
+VOID = {"AheadLate": "at position ", "ByFile": "cannot be exported"}  # and those of test_apart
 DECLARED = """\
 title: Who cheats?
 data: {{source: lab-2026-11}}
@@ -82,9 +82,9 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
 
 def test_only_honest_models_have_a_rank(tmp_path: Path, tiny: Track) -> None:
     found = raced(tmp_path, tiny, *RANKED, *VOID)
-    for name in VOID:
+    for name, words in VOID.items():
         assert found[name.lower()].rank is None
-        assert "at position " in found[name.lower()].why
+        assert words in found[name.lower()].why
     for name in RANKED:
         assert found[name.lower()].rank is not None, found[name.lower()].why
     honest, bold, cheap = (found[x].row for x in ("honest", "unnormalised", "cheap"))
