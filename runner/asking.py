@@ -62,7 +62,7 @@ class Asker:
             task = Task(
                 own=self._own,
                 model=str(model),
-                code=str(self._code),
+                code=str(isolate.OWN),
                 rows=rows,
                 questions=str(asked),
                 box=str(box),
@@ -73,7 +73,8 @@ class Asker:
                 try:
                     ended = isolate.run(
                         isolate.Box(
-                            reads=(self._code, asked, *(model / name for name in SEEN)),
+                            own=self._code,
+                            reads=(asked, *(model / name for name in SEEN)),
                             writes=((box, box),),
                             folder=box,
                             accelerator=KINDS[self._resources.kind].platform != "cpu",
