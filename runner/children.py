@@ -162,7 +162,7 @@ def _make_part(child: Child, job: Job) -> Outcome:
     (aside / MADE).mkdir(parents=True)
     outcome = child(replace(job, out=str(aside / MADE), scratch=str(aside)))
     if outcome.how == "made":
-        files = outputs.digests(aside / MADE)
+        files = outputs.accepted(aside / MADE)
         (aside / DIGESTS).write_bytes(FILES.dump_json(files))
         try:
             aside.rename(place)

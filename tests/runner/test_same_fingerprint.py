@@ -64,7 +64,8 @@ def test_what_reads_its_own_words_lines_or_source_counts_by_its_bytes(
 LOADS = {
     "getattr": "import importlib\nload = getattr(importlib, 'import_' + 'module')\n"
     "def said():\n    return load('beside').WORD\n",
-    "an alias": "import importlib as i\ndef said():\n    return vars(i)['import_module']('beside')\n",
+    "an alias": "import importlib as i\nload = vars(i)['import_module']\n"
+    "def said():\n    return load('beside').WORD\n",
     "from": "from importlib import *\ndef said():\n    return import_module('beside').WORD\n",
     "util": "import importlib.util as u\nsaid = lambda: u.find_spec('beside').origin\n",
     "exec": "def said():\n    exec('import beside as b', it := {})\n    return it['b'].WORD\n",
