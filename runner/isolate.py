@@ -100,11 +100,9 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
         words += ["--setenv", name, value]
     for name in SYSTEM:
         words += _system(Path("/", name))
-    for name in OF_ETC:
-        words += _bind("--ro-bind-try", Path("/etc", name))
+    words += [x for name in OF_ETC for x in _bind("--ro-bind-try", Path("/etc", name))]
     words += ["--proc", "/proc"]
-    for name in OF_PROC:
-        words += _bind("--ro-bind-try", Path("/proc", name))
+    words += [x for name in OF_PROC for x in _bind("--ro-bind-try", Path("/proc", name))]
     words += ["--dev", "/dev", "--size", str(SMALL), "--tmpfs", "/dev/shm"]
     if box.accelerator:
         words += _bind("--ro-bind-try", Path("/sys"))

@@ -3,7 +3,6 @@
 import json
 import os
 import struct
-from pathlib import Path
 
 
 def step(config, inputs, out):
