@@ -207,9 +207,7 @@ class Declared:
             laid = Path(there, folder)
             try:
                 files.lay(laid, modules)
-                for name in filter(closure.BINARY.search, files):  # refused there, by their names
-                    if (laid / name).parent.is_dir():
-                        (laid / name).touch()
+                files.mark(laid, filter(closure.BINARY.search, files))  # refused by their names
             except Unfit as error:
                 raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
             plan = planning.make_graph_plan(experiment, laid, called=folder, sealed=sealed)
