@@ -15,7 +15,7 @@ from bot.facts import Finding
 from bot.github import Changed, GitHub, Refused
 from bot.tree import Tree, Unfit
 from engine.tokenize import Text
-from runner import aliases, checkout, entries, foretell, planning, provenance, record, spec
+from runner import aliases, checkout, closure, entries, foretell, planning, provenance, record, spec
 from runner.past import Past
 from runner.record import Preregistration, Source, Standing
 from runner.spec import BadExperiment, Experiment
@@ -207,6 +207,7 @@ class Declared:
             laid = Path(there, folder)
             try:
                 files.lay(laid, modules)
+                files.mark(laid, filter(closure.BINARY.search, files))  # refused by their names
             except Unfit as error:
                 raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
             plan = planning.make_graph_plan(experiment, laid, called=folder, sealed=sealed)

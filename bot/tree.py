@@ -79,6 +79,16 @@ class Tree(Mapping[str, Entry]):
             except (OSError, ValueError) as error:
                 raise Unfit(_name(name)) from error
 
+    def mark(self, folder: Path, names: Iterable[str]) -> None:
+        """Leave empty files with these names, in folders that `lay` has made. Raises Unfit."""
+        for name in names:
+            self._fit(name, self._files[name])
+            try:
+                if (folder / name).parent.is_dir():
+                    (folder / name).touch()
+            except OSError as error:
+                raise Unfit(_name(name)) from error
+
     def _checked(self, entry: Entry) -> bytes:
         content = self._github.blob(entry.sha)
         if blob_sha(content, entry.sha) != entry.sha:

@@ -72,7 +72,7 @@ class Asker:
             raise BadOwnCode(NOT_PLANNED.format(model.own))
         with self._box() as box:
             task = self._task(model, rows, box)
-            self._run(task, (self._code,), box, lambda _: None)
+            self._run(task, (), box, lambda _: None, own=True)
             try:
                 said = Header.model_validate_json(regular.read(box / HEADER, MAX_HEADER) or b"")
                 program = b"" if said.not_exported else regular.read(box / PROGRAM, MAX_PROGRAM)
@@ -106,12 +106,11 @@ class Asker:
                     "program": str(file) if program else "",
                 }
             )
-            # Without the experiment's code, where the program is all that is wanted of it.
-            reads = asked, folder / PARAMS, file if program else self._code
+            reads = asked, folder / PARAMS, file
             with ThreadPoolExecutor(1) as pool:
                 outcome = pool.submit(_to_the_end, about, talk)
                 try:
-                    self._run(task, reads, box, talk.heard)
+                    self._run(task, reads, box, talk.heard, own=not program)
                 finally:
                     talk.over()
             return outcome.result()
@@ -127,17 +126,25 @@ class Asker:
         return Task(
             config=dict(model.config),
             own=model.own,
-            code=str(self._code),
+            code=str(isolate.OWN),
             rows=rows,
             box=str(box),
             resources=self._resources,
         )
 
     def _run(
-        self, task: Task, reads: tuple[Path, ...], box: Path, keep: Callable[[bytes], Any]
+        self,
+        task: Task,
+        reads: tuple[Path, ...],
+        box: Path,
+        keep: Callable[[bytes], Any],
+        *,
+        own: bool,
     ) -> None:
+        """`own`: the child is shown the experiment's own code, too."""
         ended = isolate.run(
             isolate.Box(
+                own=self._code if own else None,
                 reads=reads,
                 writes=((box, box),),
                 folder=box,

@@ -139,7 +139,8 @@ def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Ma
 def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:
     """A part of a job, in a folder named by all that it follows from."""
     part = replace(job, function=function, inputs=inputs, receipt=False, out="", scratch="")
-    digest = hashlib.sha256(part.written()).hexdigest()
+    # Its code lies in a folder of this maker's, and is the same in those of the others.
+    digest = hashlib.sha256(replace(part, code="").written()).hexdigest()
     place = Path(job.scratch) / "parts" / digest[:32]
     return replace(part, out=str(place / MADE), scratch=str(place))
 
@@ -161,7 +162,7 @@ def _make_part(child: Child, job: Job) -> Outcome:
     (aside / MADE).mkdir(parents=True)
     outcome = child(replace(job, out=str(aside / MADE), scratch=str(aside)))
     if outcome.how == "made":
-        files = outputs.digests(aside / MADE)
+        files = outputs.accepted(aside / MADE)
         (aside / DIGESTS).write_bytes(FILES.dump_json(files))
         try:
             aside.rename(place)

@@ -7,6 +7,7 @@ import random
 import secrets
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ import typer
 from runner import cli_place, isolate, makers, planning, provenance, record, reproduce, step_runs
 from runner.cli_place import TheExecution, TheJobs, TheStore
 from runner.complaints import near
+from runner.laid import laid
 from runner.record import Execution, Replayed
 from runner.scratch import SCRATCH
 from runner.store import Store, StoreError, to_json
@@ -162,7 +164,7 @@ def _trained(
     stretch = {
         "config": step.config,
         "inputs": inputs,
-        "code": str(store.fetch(code)) if step.own else "",
+        "code": "",
         "own": list(step.own),
         "isolated": step.private,
         "limits": asdict(isolate.Limits(seconds=limit)),
@@ -171,13 +173,15 @@ def _trained(
         "first": between[0],
         "last": between[1],
     }
-    said = subprocess.run(
-        [sys.executable, "-m", "runner.replay"],
-        input=to_json(stretch),
-        capture_output=True,
-        check=False,
-        cwd=Path(__file__).parents[1],
-    )
+    own = store.fetch(code) if step.own else Path()
+    with tempfile.TemporaryDirectory() as place, laid(step.code, own, Path(place)) as folder:
+        said = subprocess.run(
+            [sys.executable, "-m", "runner.replay"],
+            input=to_json(stretch | {"code": str(folder) if step.own else ""}),
+            capture_output=True,
+            check=False,
+            cwd=Path(__file__).parents[1],
+        )
     if said.returncode:
         words = said.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise CannotReplay(f"{name} cannot be trained here: {words}")

@@ -1,10 +1,14 @@
-"""The code that a function can reach: its module and whatever that imports inside the repository,
-each file by a digest that comments, docstrings and layout do not change. Files are read and nothing
-is imported, so "what would change if I edited this line" has an answer before anything runs.
+"""The code that a function can reach: its module and whatever that imports inside the repository.
+Files are read and nothing is imported, so "what would change if I edited this line" has an answer
+before anything runs. An import is found wherever it stands, in functions too.
 
-An import is found wherever it stands, in functions too. Where a file imports by a name that is
-computed (`import_module`, `__import__`), all Python files in and below its folder count, since any
-may be meant. Libraries and Python itself do not count: their versions are in receipts.
+A file of the experiment's counts by its bytes, since code can read its own words, lines and source;
+one of the lab's by a digest that comments, docstrings and layout do not change. An experiment's
+code is shown the files that count and no others (`runner.laid`), so that what is not found here
+fails and is not missed. Where it loads code by other ways than an import (`ANY_WAY`), all Python
+files of its folder count, and all of the lab's that a job runs, since any may be meant. Of the
+lab's, such a file makes those in and below its own folder count. Libraries and Python itself do not
+count: their versions are in receipts.
 """
 
 import ast
@@ -12,6 +16,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +25,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOMS = ("engine", "runner", "bot")  # the lab's packages, which an experiment's code may import
+SHOWN = ("engine", "runner")  # those that a job runs
 DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
+# What code of an experiment's own can load other code by, as a name, an attribute or an import.
+ANY_WAY = DYNAMIC | frozenset(
+    {
+        *("importlib", "imp", "runpy", "pkgutil", "zipimport", "linecache", "inspect", "pydoc"),
+        *("builtins", "__builtins__", "__loader__", "__spec__", "run_module", "load_module"),
+        *("codeop", "pickle", "_pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"),
+        *("ctypes", "_ctypes", "cffi", "meta_path", "path_hooks", "path_importer_cache"),
+    }
+)
+# The same, of which a part is too common a word to count alone.
+EXACTLY = frozenset({"exec", "eval", "compile", "sys.modules", "sys.path"})
+HARMLESS = frozenset({"importlib.metadata", "importlib.resources"})  # where imported from
+# What Python would import, and nobody can read: shared libraries, compiled files, archives.
+BINARY = re.compile(r".\.(so(\.[0-9]+)*|pyd|pyc|pyo|dll|dylib|zip|egg|whl)$", re.IGNORECASE)
 WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -34,7 +54,9 @@ class _Imports(NamedTuple):
 
     modules: tuple[str, ...]
     dynamic: bool
-    digest: str
+    any_way: bool
+    digest: str  # without comments, docstrings and layout
+    sha256: str  # of its bytes
 
 
 _known: dict[tuple[str, Path | None, Path], tuple[list[str], list[int], dict[str, str]]] = {}
@@ -74,7 +96,8 @@ def _reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
     `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`);
     `lab` holds the lab's packages. Files are named relative to `folder`, or to `lab` below `lab:`,
     so that names say nothing of the machine. Raises BadCode, also for a module of the experiment's
-    that has the name of a library, since one of the two would be taken for the other.
+    that has the name of a library, since one of the two would be taken for the other, and for what
+    lies beside one and is code that cannot be read.
     """
     roots = {"": folder, "lab:": lab} if folder else {"lab:": lab}
     found: dict[str, str] = {}
@@ -91,13 +114,34 @@ def _reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
         if prefix == "":
             _refuse_name(name, root)
         imports = _read(path, path.stat().st_mtime_ns)
-        found[name] = imports.digest
+        found[name] = imports.digest if prefix else imports.sha256
         package = path.relative_to(root).parent.parts
         for wanted in imports.modules:
             waiting += _files(_absolute(wanted, package), roots)
-        if imports.dynamic:
-            waiting += [(prefix, other) for other in sorted(path.parent.rglob("*.py"))]
+        if prefix and imports.dynamic:
+            waiting += _all(prefix, path.parent)
+        if not prefix and imports.any_way:
+            waiting += _all("", root)
+            waiting += [one for room in SHOWN for one in _all("lab:", lab / room)]
+    if folder:
+        _refuse_binaries(folder, found)
     return dict(sorted(found.items()))
+
+
+def _all(prefix: str, folder: Path) -> list[tuple[str, Path]]:
+    return [(prefix, path) for path in sorted(folder.rglob("*.py"))]
+
+
+def _refuse_binaries(folder: Path, found: Mapping[str, str]) -> None:
+    """Raise BadCode for code that cannot be read, beside what was found. Python's own caches lie in
+    folders of their own, of which no job is given any."""
+    for below in sorted({Path(name).parent for name in found if not name.startswith("lab:")}):
+        for name in sorted(os.listdir(folder / below)):  # noqa: PTH208
+            if BINARY.search(name):
+                raise BadCode(
+                    f"`{(below / name).as_posix()}` is code that cannot be read as Python's source "
+                    "and lies beside the experiment's own; remove it"
+                )
 
 
 def _refuse_name(name: str, folder: Path) -> None:
@@ -235,21 +279,31 @@ def _absolute(wanted: str, package: tuple[str, ...]) -> str:
 @lru_cache(maxsize=4096)
 def _read(path: Path, _: int) -> _Imports:
     """What a file imports, and its digest. Kept until the file changes."""
-    tree, imports, names = _parsed(path), list[ast.Import | ast.ImportFrom](), set[str]()
     with _readable(path):
+        content = path.read_bytes()
+        tree, imports, names = ast.parse(content), list[ast.Import | ast.ImportFrom](), set[str]()
         code = json.dumps(_shape(tree, imports, names))
     modules: list[str] = []
     for node in imports:
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
+            names.update(part for alias in node.names for part in alias.name.split("."))
         else:
             base = "." * node.level + (node.module or "")
             modules.append(base)
             separator = "" if base.endswith(".") else "."
             modules += [f"{base}{separator}{alias.name}" for alias in node.names]
-            names.update(alias.name for alias in node.names)
-    dynamic = not names.isdisjoint(DYNAMIC)
-    return _Imports(tuple(modules), dynamic, hashlib.sha256(code.encode()).hexdigest())
+            named = [alias.name for alias in node.names]
+            names.update(named, (f"{node.module}.{name}" for name in named))
+            names.update(() if node.module in HARMLESS else (node.module or "").split("."))
+    alone = {name.rpartition(".")[2] for name in names}
+    return _Imports(
+        modules=tuple(modules),
+        dynamic=not alone.isdisjoint(DYNAMIC),
+        any_way=not (alone.isdisjoint(ANY_WAY) and names.isdisjoint(EXACTLY)),
+        digest=hashlib.sha256(code.encode()).hexdigest(),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
 
 
 def _shape(node: Any, imports: list[ast.Import | ast.ImportFrom], names: set[str]) -> Any:
@@ -263,7 +317,7 @@ def _shape(node: Any, imports: list[ast.Import | ast.ImportFrom], names: set[str
     if isinstance(node, ast.Name):
         names.add(node.id)
     elif isinstance(node, ast.Attribute):
-        names.add(node.attr)
+        names.add(f"{node.value.id if isinstance(node.value, ast.Name) else ''}.{node.attr}")
     elif isinstance(node, ast.Import | ast.ImportFrom):
         imports.append(node)
     shape: list[Any] = [type(node).__name__]

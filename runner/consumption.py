@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,9 @@ from runner.regular import SETUID
 MOST_ENTRIES = 200_000  # files and folders of what it writes
 GONE = " (deleted)"  # after the name of an open file that has none any more
 MEMFD = "/memfd:"
+SHARED = (MEMFD, "/dev/zero", "/SYSV")  # how mappings of memory that is no file of a folder's begin
+MAPPED = "map_files"  # of a process, where the kernel shows root what is behind each mapping
+PAGE = os.sysconf("SC_PAGE_SIZE")
 PRIVATE = ("tmp", "dev/shm")  # of a box, in memory
 GONE_MEANWHILE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 LEAST_DISK, LEAST_MEMORY = 256 << 20, 256 << 20  # bytes that a machine is to have left
@@ -48,7 +51,7 @@ class Usage(NamedTuple):
     """What a process and all its descendants take."""
 
     tasks: int  # processes and threads
-    memory: int  # bytes; what processes share is counted for each
+    memory: int  # bytes, swapped out or not; what processes share is counted for each
     processes: list[int]
 
 
@@ -69,7 +72,8 @@ def usage(of: int) -> Usage:
         found.extend(children.get(one, []))
     tasks = sum(known.get(one, (0, 0))[0] for one in found)
     pages = sum(known.get(one, (0, 0))[1] for one in found)
-    return Usage(tasks, pages * os.sysconf("SC_PAGE_SIZE"), found)
+    swapped = sum(_said(one, "status").get("VmSwap", 0) for one in found)
+    return Usage(tasks, pages * PAGE + swapped, found)
 
 
 def memory(processes: Iterable[int], files: int) -> int:
@@ -82,12 +86,19 @@ def memory(processes: Iterable[int], files: int) -> int:
 def _share(process: int) -> tuple[int, int]:
     """(bytes of its own memory, of memory that is files) of one process, of what it shares its
     share; zeros if it has ended."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
-        said = {line.split()[0]: int(line.split()[1]) << 10 for line in lines}
-        files = said.get("Pss_Shmem:", 0)
-        return said.get("Pss:", 0) - files, files
-    return 0, 0
+    said = _said(process, "smaps_rollup")
+    files = said.get("Pss_Shmem", 0)
+    return said.get("Pss", 0) - files + said.get("SwapPss", 0), files
+
+
+def _said(process: int | str, file: str) -> dict[str, int]:
+    """The bytes that such a file of /proc speaks of, by their names; none if there is no such
+    process any more."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{process}/{file}").read_text(errors="replace").splitlines()
+        words = (line.split() for line in lines if line.endswith(" kB"))
+        return {x[0].rstrip(":"): int(x[1]) << 10 for x in words if len(x) == 3 and x[1].isdigit()}
+    return {}
 
 
 class Hidden(NamedTuple):
@@ -111,7 +122,40 @@ def hidden(processes: Iterable[int], folders: Iterable[Path]) -> Hidden:
             if stat.S_ISREG(of.st_mode) and not of.st_nlink and (of.st_dev, of.st_ino) not in seen:
                 seen[of.st_dev, of.st_ino] = size = _size(of, sparse=kind == "memory")
                 found[kind] += size
-    return Hidden(found["disk"], found["memory"] + shared)
+    return Hidden(found["disk"], found["memory"] + shared + _mapped(processes, seen))
+
+
+def _mapped(processes: Iterable[int], seen: Container[tuple[int, int]]) -> int:
+    """The bytes of memory that these processes share by mappings, but for the files in `seen`. Its
+    pages stay as long as a mapping does, also where they are mapped in nowhere at the moment. Of
+    what we may not look behind, all that is mapped may be taken, as far as the machine has it."""
+    known: dict[tuple[int, int], int] = {}
+    guessed: dict[tuple[int, int], int] = {}
+    for process in processes:
+        for words in _mappings(process):
+            major, _, minor = words[3].partition(":")
+            of = os.makedev(int(major, 16), int(minor, 16)), int(words[4])
+            if of in seen or of in known:
+                continue
+            try:
+                behind = os.stat(f"/proc/{process}/{MAPPED}/{words[0]}")  # noqa: PTH116
+                known[of] = _size(behind, sparse=True)
+            except OSError:
+                begin, _, end = words[0].partition("-")
+                most = int(words[2], 16) + int(end, 16) - int(begin, 16)
+                guessed[of] = max(most, guessed.get(of, 0))
+    rest = sum(size for of, size in guessed.items() if of not in known)
+    return sum(known.values()) + min(rest, _said("", "meminfo").get("Shmem", 0))
+
+
+def _mappings(process: int) -> Iterator[list[str]]:
+    """The words of each of its mappings of shared memory: its place, rights, offset, device, inode,
+    name."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/maps").read_text(errors="replace").splitlines():
+            words = line.split(maxsplit=5)
+            if len(words) == 6 and words[5].startswith(SHARED) and words[5].endswith(GONE):
+                yield words
 
 
 def _open_files(processes: Iterable[int]) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from runner.builtins import BUILT_IN
 from runner.files import remove_tree
 from runner.hardware import KINDS, takes_gang
 from runner.isolate import USUAL, Limits
+from runner.laid import laid
 from runner.leases import STALE_AFTER
 from runner.lifecycle import MOST_ATTEMPTS
 from runner.record import Plan, PlannedStep
@@ -314,6 +315,11 @@ def make(
     def build(out: Path) -> None:
         scratch = scratch_of(out)
         scratch.mkdir()
+        check_code(name, step, code)
+        with laid(step.code, code, scratch) as own:
+            built(out, scratch, own)
+
+    def built(out: Path, scratch: Path, own: Path) -> None:
         job = Job(
             function=step.function,
             config=step.config,
@@ -322,7 +328,7 @@ def make(
             inputs={key: _given(store, these, steps) for key, these in step.inputs.items()},
             out=str(out),
             scratch=str(scratch),
-            code=str(code) if step.own else "",
+            code=str(own) if step.own else "",
             devices=step.resources.kind,
             count=step.resources.count,
             isolation=terms.isolation if step.private else "",

@@ -37,6 +37,7 @@ from runner.consumption import Limits as Limits
 
 LAB = Path(__file__).parents[1]  # where the lab's packages lie
 ROOMS = ("engine", "runner")  # the lab's packages that a job runs; the bot's is none of them
+OWN = Path("/own")  # the same in every box: where code lies tells nothing
 LIBRARIES = ("site-packages", "dist-packages")
 SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr")  # below /
 OF_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
@@ -68,6 +69,7 @@ class CannotIsolate(Exception):
 class Box:
     """What the child may see besides the lab's code. `writes` are (here, as it sees it)."""
 
+    own: Path | None = None  # a folder with an experiment's own modules, which it sees as OWN
     reads: tuple[Path, ...] = ()
     writes: tuple[tuple[Path, Path], ...] = ()
     folder: Path = Path("/tmp")  # in which it begins
@@ -98,11 +100,9 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
         words += ["--setenv", name, value]
     for name in SYSTEM:
         words += _system(Path("/", name))
-    for name in OF_ETC:
-        words += _bind("--ro-bind-try", Path("/etc", name))
+    words += [x for name in OF_ETC for x in _bind("--ro-bind-try", Path("/etc", name))]
     words += ["--proc", "/proc"]
-    for name in OF_PROC:
-        words += _bind("--ro-bind-try", Path("/proc", name))
+    words += [x for name in OF_PROC for x in _bind("--ro-bind-try", Path("/proc", name))]
     words += ["--dev", "/dev", "--size", str(SMALL), "--tmpfs", "/dev/shm"]
     if box.accelerator:
         words += _bind("--ro-bind-try", Path("/sys"))
@@ -116,6 +116,7 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
         words += ["--bind", str(here), str(there)]
     for path in sorted(set(box.reads)):  # a folder before what lies in it
         words += _bind("--ro-bind", path)
+    words += ["--ro-bind", str(box.own), str(OWN)] if box.own else []
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(box.folder)]
     words += ["--seccomp", str(calls)] if calls is not None else []
     return [*words, "--", *argv]

@@ -61,8 +61,8 @@ def compiled(folder: Path, *, isolated: bool = False) -> str:
 
 
 def _source(folder: Path) -> str:
-    """The line that names the code which declares: `experiment.py` and what it imports in its
-    folder, without comments and docstrings. Raises closure.BadCode."""
+    """The line that names the code which declares: `experiment.py` and what else it reaches in its
+    folder, by their bytes. Raises closure.BadCode."""
     code = closure.reach(Path(PYTHON_NAME).stem, folder, isolate.LAB)
     own = {name: sha256 for name, sha256 in code.items() if not name.startswith("lab:")}
     return f"{SOURCE}{graph.code_sha256(own)}\n"
@@ -177,6 +177,8 @@ def main(python: Path) -> None:
     answer, code = os.dup(sys.stdout.fileno()), 0
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # also for processes that the file starts
     sys.path.insert(0, str(python.parent))
+    sys.dont_write_bytecode = True  # beside it
+    sys.pycache_prefix = os.devnull  # nor read, of what no digest names
     try:
         text = _written(_ran(python), line_of(python))
     except BadExperiment as error:

@@ -152,6 +152,7 @@ class Made:
         else:  # which is nothing at all in a bucket
             self.folder.mkdir(parents=True, exist_ok=True)
         outputs.verify(self.folder, self.manifest.files)
+        outputs.settle(self.folder)  # as on the disk of who made it
 
 
 def find(store: Store, name: str, fingerprint: str, *, check: bool = True) -> Made | None:
@@ -258,7 +259,7 @@ def make(
         began = monotonic()
         build(folder)
         seconds = monotonic() - began
-        files = outputs.digests(folder)
+        files = outputs.accepted(folder)
         outputs.sync(folder, 2)
         store.publish(mine.folder)
         rest = mine.model_dump() | {"receipt": receipt(), "made_at": datetime.now(UTC)}

@@ -1,10 +1,15 @@
 """What a step's output is: a folder of regular files, each with its size and digest.
 
-Nothing is believed of what lies there: links, pipes, files too many or too few are refused.
+Nothing is believed of what lies there: links, pipes, files too many or too few are refused. What no
+digest sees reaches no later step: all files have one mode and one time, and so have folders, and
+attributes, access lists and empty folders are refused.
 """
 
+import errno
 import hashlib
 import os
+import secrets
+import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +22,10 @@ from runner.regular import SETUID, open_regular
 MOST_FILES = 1_000_000
 MOST_LISTED = 16 << 20  # bytes that its files take in a manifest, which is read again and again
 ONE_LISTED = 110  # bytes of a file's entry there, without its name
+FILE_MODE, FOLDER_MODE = 0o644, 0o755
+TIME = 315_532_800  # 1980 began then, the first year that archives of all kinds know
+# Attributes that somebody has given a file. Others are the system's own (`security.selinux`).
+GIVEN = ("user.", "trusted.", "security.capability", "system.posix_acl_")
 
 
 class BadOutput(Exception):
@@ -61,8 +70,66 @@ def digests(folder: Path) -> dict[str, FileDigest]:
     return {path: _digest(folder / path) for path in _sizes(folder)}
 
 
+def accepted(folder: Path) -> dict[str, FileDigest]:
+    """The same of a new output, to which nobody writes any more: it has fixed modes and times then.
+    Raises BadOutput for what no digest sees and nobody can fix, and OSError."""
+    sizes, folders = _walked(folder)
+    for path in (*folders, *(folder / name for name in sizes)):
+        if given := _given(path):
+            what = f"{path.relative_to(folder).as_posix()!r} has an attribute, {given}"
+            raise bad(folder, f"its {what}, which no digest sees; leave it out")
+    for path in folders[1:]:
+        if not any(path.iterdir()):
+            what = f"its folder {path.relative_to(folder).as_posix()!r} is empty"
+            raise bad(folder, f"{what}, and only files are kept; leave it out")
+    settle(folder)
+    return {path: _digest(folder / path) for path in sizes}
+
+
+def settle(folder: Path) -> None:
+    """Give all files of an output one mode and one time, and so its folders, and each file a name
+    of its own there. Raises BadOutput and OSError."""
+    sizes, folders = _walked(folder)
+    seen: set[tuple[int, int]] = set()
+    for path in (folder / name for name in sizes):
+        found = path.lstat()
+        if (found.st_dev, found.st_ino) in seen:
+            draft = path.with_name(f".{secrets.token_hex(6)}.tmp")
+            shutil.copyfile(path, draft)
+            draft.replace(path)
+        seen.add((found.st_dev, found.st_ino))
+        _fix(path, FILE_MODE)
+    for path in folders:
+        _fix(path, FOLDER_MODE)
+
+
+def _fix(path: Path, mode: int) -> None:
+    """It may be the file of another output too, which is somebody else's and is so already."""
+    found = path.lstat()
+    if stat.S_IMODE(found.st_mode) != mode:
+        path.chmod(mode)
+    if found.st_mtime_ns != TIME * 10**9:
+        os.utime(path, (TIME, TIME))
+
+
+def _given(path: Path) -> str:
+    """An attribute that somebody has given a file or folder; empty if nobody has."""
+    try:
+        found = os.listxattr(path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return ""
+        raise
+    return next((ascii(name)[1:-1] for name in sorted(found) if name.startswith(GIVEN)), "")
+
+
 def _sizes(folder: Path) -> dict[str, int]:
     """The bytes of each file in `folder`, by relative path. Raises BadOutput for anything else."""
+    return _walked(folder)[0]
+
+
+def _walked(folder: Path) -> tuple[dict[str, int], list[Path]]:
+    """The same, and the folders, `folder` itself first."""
     if os.path.realpath(folder) != str(folder) or not folder.is_dir():
         raise bad(folder, "it is not there, or behind a link")
     sizes: dict[str, int] = {}
@@ -89,7 +156,7 @@ def _sizes(folder: Path) -> dict[str, int]:
                         raise bad(folder, f"{what}, and {MOST_LISTED:,} is the most; use fewer")
                 else:
                     raise bad(folder, f"it holds {entry.name!r}, which is no regular file")
-    return sizes
+    return sizes, folders
 
 
 def _digest(path: Path) -> FileDigest:

@@ -89,7 +89,6 @@ def replay(stretch: Stretch) -> Outcome:
                 stretch,
                 ("train", str(place)),
                 reads=(
-                    *([Path(stretch.code)] if stretch.code else []),
                     *map(Path, stretch.inputs.values()),
                     *([_folder(before / str(stretch.first))] if stretch.first else []),
                 ),
@@ -204,6 +203,7 @@ def _in_box(
     """What a child in a box printed that did `what` (and its argument). Raises CannotTrain and
     isolate.CannotIsolate."""
     box = isolate.Box(
+        own=Path(stretch.code) if stretch.code and what[0] == "train" else None,
         reads=reads,
         writes=((writes, writes),),
         folder=writes,
@@ -215,7 +215,9 @@ def _in_box(
         box,
         ["runner.replay", ISOLATED, *what, str(writes)],
         replace(stretch.limits, printed=MOST_DIGEST) if answers else stretch.limits,
-        given=stretch.canonical(),
+        given=stretch.model_copy(
+            update={"code": str(isolate.OWN) if stretch.code else ""}
+        ).canonical(),
         keep=printed.extend if answers else partial(os.write, sys.stderr.fileno()),
         stderr=not answers,
     )

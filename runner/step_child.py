@@ -20,7 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -127,7 +127,7 @@ def _own(job: Job) -> tuple[Any, ...]:
     """Functions of the experiment's own, by name, for a step that calls some."""
     if job.code:
         sys.path.insert(0, job.code)
-        sys.dont_write_bytecode = True  # that folder is the store's
+        sys.dont_write_bytecode = True  # which would be seen beside it
     own = {name: _imported_own(name) for name in job.own}
     return (own,) if own else ()
 
@@ -174,7 +174,7 @@ def _made_in(box: isolate.Box, job: Job, scratch: Path) -> int:
             box,
             ["runner.step_child"],
             job.limits,
-            given=job.written(),
+            given=replace(job, code=str(isolate.OWN) if job.code else "").written(),
             keep=partial(os.write, sys.stdout.fileno()),  # its log
         )
     except isolate.CannotIsolate as error:
@@ -197,11 +197,12 @@ def box_of(job: Job) -> isolate.Box:
     """What an isolated step sees: its code, its inputs and what earlier makers saved, to read; its
     output and scratch folder, to write."""
     scratch, out = Path(job.scratch), Path(job.out)
-    reads = [Path(job.code)] if job.code else []
+    reads: list[Path] = []
     for given in job.inputs.values():
         reads += map(Path, given.values() if isinstance(given, dict) else [given])
     earlier = [x / name for x in others(out) for name in SHARED]
     return isolate.Box(
+        own=Path(job.code) if job.code else None,
         reads=(*reads, *(x for x in earlier if x.is_dir() and not x.is_symlink())),
         writes=(
             (scratch / BOX, scratch),

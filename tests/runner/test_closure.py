@@ -119,7 +119,9 @@ def test_where_an_import_is_dynamic_the_whole_folder_counts(
     folder: Path, lab: Path, text: str
 ) -> None:
     found = names(folder, lab, text, {"b.py": "", "parts/c.py": ""})
-    assert found == ["b.py", "main.py", "parts/c.py"]
+    shown = [f"engine/{name}.py" for name in ("__init__", "loss", "model", "other")]
+    shown += ["runner/__init__.py", "runner/late.py"]
+    assert found == ["b.py", *(f"lab:{name}" for name in shown), "main.py", "parts/c.py"]
 
 
 def test_reading_a_packages_version_is_not_a_dynamic_import(folder: Path, lab: Path) -> None:
@@ -138,13 +140,18 @@ def test_reading_a_packages_version_is_not_a_dynamic_import(folder: Path, lab: P
         ("def f():\n    return '# words'\n", True),
     ],
 )
-def test_comments_docstrings_and_layout_do_not_count(
+def test_of_the_labs_code_comments_docstrings_and_layout_do_not_count(
     folder: Path, lab: Path, edit: str, counts: bool
 ) -> None:
-    (folder / "main.py").write_text("def f():\n    return 1\n")
+    own, labs = folder / "main.py", lab / "engine" / "loss.py"
+    own.write_text("from engine import loss\n")
+    labs.write_text("def f():\n    return 1\n")
     before = reach("main", folder, lab)
-    (folder / "main.py").write_text(edit)
+    labs.write_text(edit)
     assert (reach("main", folder, lab) != before) == counts
+    own.write_text("from engine import loss  # words\n")
+    labs.write_text("def f():\n    return 1\n")
+    assert reach("main", folder, lab) != before, "and of an experiment's own, all of it does"
 
 
 def test_code_that_cannot_be_read_is_named(folder: Path, lab: Path) -> None:

@@ -51,9 +51,11 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
     "a default written out": (there(YAML, "vocab_size: 512}\n  train", "vocab_size: 512, "
                               "source: null}\n  train"), set()),
     "a device": (there(YAML, "{kind: cpu}", "{kind: h100}"), set()),
-    "a comment in own code": (there("prepare.py", "root = ", "# words\n    root = "), set()),
-    "a docstring in own code": (there("compare.py", "best first", "the best one first"), set()),
-    "layout of own code": (there("compare.py", "assert not config", "assert (not config)"), set()),
+    "a comment in own code": (there("prepare.py", "root = ", "# words\n    root = "), ALL),
+    "a docstring in own code": (
+        there("compare.py", "best first", "the best one first"), {"compare"}),
+    "layout of own code": (
+        there("compare.py", "assert not config", "assert (not config)"), {"compare"}),
     "a comment in the engine": (lab("engine/loss.py", "import math", "# m\nimport math"), set()),
     "how often training saves": (
         there(YAML, "warmup: 0.1", "warmup: 0.1, checkpoint_every: 7"), set()),

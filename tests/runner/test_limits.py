@@ -1,6 +1,7 @@
 """Isolated code is told to end, has a while to do so, and ends with whoever started it."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -243,6 +244,70 @@ def test_memory_that_is_a_file_is_memory(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
     ended = run(tmp_path, TAKES, memory=80 << 20, seconds=15)
     assert "bytes of memory, and 83,886,080 is the most" in ended.why
+
+
+# Of a megabyte at a time, each of which it lets go of at once: no process has any of it mapped in.
+TAKES_SHARED = {
+    "mapped nowhere": """
+import mmap, time
+held = mmap.mmap(-1, 96 << 20)
+for n in range(96):
+    held[n << 20 : (n + 1) << 20] = b"x" * (1 << 20)
+    held.madvise(mmap.MADV_DONTNEED, n << 20, 1 << 20)
+time.sleep(20)
+""",
+    "without an open file": """
+import ctypes, os, time
+held = os.memfd_create("x")
+for _ in range(96):
+    os.write(held, b"x" * (1 << 20))
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 5]
+assert libc.mmap(None, 96 << 20, 1, 1, held, 0) not in (None, ctypes.c_void_p(-1).value)
+os.close(held)
+time.sleep(20)
+""",
+    "some of each kind": """
+import mmap, os, time
+held = mmap.mmap(-1, 36 << 20)
+held[:] = b"x" * (36 << 20)
+file = os.memfd_create("x")
+for _ in range(36):
+    os.write(file, b"x" * (1 << 20))
+with open("/dev/shm/x", "wb") as shm:
+    shm.write(b"x" * (36 << 20))
+time.sleep(20)
+""",
+}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["as it is", "as it is mapped"])
+@pytest.mark.parametrize("how", TAKES_SHARED)
+def test_shared_memory_is_counted_whoever_has_it_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, seen: bool
+) -> None:
+    monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
+    if not seen:  # only root may ask the kernel for the file behind a mapping
+        monkeypatch.setattr(consumption, "MAPPED", "nowhere")
+    ended = run(tmp_path, TAKES_SHARED[how], memory=90 << 20, seconds=15)
+    assert "bytes of memory, and 94,371,840 is the most" in ended.why
+
+
+def test_shared_memory_below_the_limit_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
+    script = TAKES_SHARED["some of each kind"].replace("time.sleep(20)", "[os.fork(), os.fork()]\n")
+    assert run(tmp_path, script + "time.sleep(2)", memory=180 << 20, seconds=15).why == ""
+
+
+def test_what_was_swapped_out_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"Pss": 10, "Pss_Shmem": 4, "SwapPss": 7, "VmSwap": 7}
+    monkeypatch.setattr(consumption, "_said", lambda *_: said)
+    assert consumption.memory([1], 0) == 10 + 7
+    found = consumption.usage(os.getpid())
+    assert found.memory % consumption.PAGE == 7 * len(found.processes)
 
 
 @pytest.mark.parametrize("what", ["disk", "memory"])

@@ -57,7 +57,7 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
         answer = CliRunner().invoke(cli.app, asked)
         words = "it was not made from experiment.py and its imports as they are now; run `regatta "
         assert (answer.exit_code, words in answer.output) == (2, True)
-    (folder / "experiment.py").write_text(f"'What it is.'  # and why\n{text}")
+    (folder / "experiment.py").write_text(text)
     planning.plan_folder(folder)
     made = (folder / spec.LOCK_NAME).read_text().splitlines(keepends=True)
     (folder / spec.LOCK_NAME).write_text("".join([made[0], *made[2:]]))
@@ -84,14 +84,16 @@ def test_what_an_imported_module_declares_makes_a_lock_old_and_what_steps_do_doe
         planning.plan_folder(folder)
 
 
-def test_a_run_compiles_too_where_words_decide_what_is_declared(
+def test_a_run_compiles_too_where_what_no_digest_sees_decides_what_is_declared(
     folder: Path, tmp_path: Path
 ) -> None:
     text = (folder / "experiment.py").read_text() + "experiment = experiment.model_copy("
-    text = f"'One title'\n{text}update={{'title': __doc__}})\n"
+    text += "update={'title': open(__file__.replace('experiment.py', 'title.txt')).read()})\n"
     (folder / "experiment.py").write_text(text)
+    (folder / "title.txt").write_text("One title")
     (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
-    (folder / "experiment.py").write_text(text.replace("One title", "Another"))
+    planning.plan_folder(folder)
+    (folder / "title.txt").write_text("Another")
     asked = ["run", str(folder), "--store", str(tmp_path / "store")]
     answer = CliRunner().invoke(cli.app, asked)
     assert answer.exit_code == 2

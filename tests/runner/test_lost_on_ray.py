@@ -37,7 +37,7 @@ def prepare(config, inputs, out):
                     file.write(json.dumps({"text": text}) + "\\n")
 
 def beginning(text):
-    together = Path(__file__).with_name("together")
+    together = Path(__file__).parents[5] / "together"  # in the store
     if together.is_dir() and text.startswith("train"):
         (together / f"{text.split()[1]}-{os.getpid()}").touch()
         until = time.monotonic() + 120
@@ -87,8 +87,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     undisturbed = made(calm, planned(root, calm, DECLARED, own=OWN))
     story = Story({name: one.manifest.output_sha256 for name, one in undisturbed.items()})
     plan = planned(root, store, DECLARED, own=OWN)
-    together = store.path(f"code/{plan.code_sha256}/together")
-    together.mkdir()
+    store.path("together").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_ray, "local_cpus", lambda: 2 * WORKERS)
         _run(story, store, plan)
@@ -121,7 +120,7 @@ def _run(story: Story, store: Store, plan: Plan) -> None:
 
 
 def _disturb(story: Story, store: Store, plan: Plan, ray: LocalRay) -> None:
-    _kill_a_worker(story, store.path(f"code/{plan.code_sha256}/together"))
+    _kill_a_worker(story, store.path("together"))
     step = plan.steps["train"]
     at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
     _await(lambda: len(list(at.glob("1-*.scratch/checkpoints/40"))) == 1)

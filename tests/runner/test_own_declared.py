@@ -107,19 +107,15 @@ def test_a_step_names_the_own_code_that_it_runs(tmp_path: Path, declared: str) -
 @pytest.mark.parametrize(
     ("module", "edit", "again"),
     [
-        ("model", "# words\n" + MODULES["model.py"], set()),
-        (
-            "model",
-            MODULES["model.py"].replace("class Mine:", 'class Mine:\n    """Mine."""'),
-            set(),
-        ),
+        ("model", "# words\n" + MODULES["model.py"], {"train", "scores", "of_average"}),
+        ("loss", '"""Focal."""\n' + MODULES["loss.py"], {"train"}),
         ("model", MODULES["model.py"] + "    height = 2\n", {"train", "scores", "of_average"}),
         ("parts", "WIDTH = 2\n", {"train", "scores", "of_average"}),
         ("loss", MODULES["loss.py"] + "X = 1\n", {"train"}),
         ("average", MODULES["average.py"] + "X = 1\n", {"average"}),
     ],
 )
-def test_a_line_of_own_code_makes_again_what_runs_it_and_a_comment_nothing(
+def test_a_line_of_own_code_and_a_comment_too_make_again_what_runs_it(
     tmp_path: Path, module: str, edit: str, again: set[str]
 ) -> None:
     before = planned(tmp_path / "x", STEPS).steps

@@ -292,6 +292,13 @@ def test_own_code_that_cannot_be_followed_is_a_problem_of_the_plan(
     assert "/tmp" not in lab.last(pull)
 
 
+def test_a_binary_beside_own_code_is_a_problem_of_the_plan(lab: Lab) -> None:
+    pull = proposed(lab, shipped() | {"fast.so": "x", "data/words.zip": "x"})
+    assert "`fast.so` is code that cannot be read as Python's source" in lab.last(pull)
+    pull = proposed(lab, shipped() | {f"{'x' * 300}.so": "x"}, "long")
+    assert "no file can have this name" in lab.last(pull)
+
+
 def test_two_steps_that_train_what_is_called_the_same_are_a_problem(lab: Lab) -> None:
     again = BUILT_IN.partition("  evaluate:")[0].partition("  train:")[2]
     both = BUILT_IN.replace("  evaluate:", f"  again:{again}  evaluate:")
