@@ -85,7 +85,7 @@ def waiting(store: Store, ends: dict[str, datetime] | None = None) -> dict[str, 
 
 def _end(store: Store, id: str) -> datetime | None:
     try:
-        result = record.read(store, f"executions/{id}/result", record.Result)
+        result = record.read(store, f"executions/{id}/result", record.Ending)
     except StoreFault:
         raise
     except StoreError as error:  # its own thread says so; the others are copied
