@@ -17,6 +17,7 @@ MOST_COUNT = 2**63 - 1
 MOST_AMOUNT = 10**60  # a product of counts: the model FLOPs of a run, say
 MOST_FIGURE = 1e40  # float32 ends at 3.4e38
 MOST_SECONDS = 1e10  # some 300 years
+MOST_WORDS = 4_000  # characters
 MOST_KEPT = 4 << 20  # bytes of one JSON text; in memory it takes thirty times as much
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ Size = Annotated[float, Field(ge=0, le=MOST_FIGURE, allow_inf_nan=False)]  # a f
 Speed = Annotated[float, Field(ge=1e-3, le=MOST_FIGURE, allow_inf_nan=False)]  # one can divide by
 Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
 Word = Annotated[str, StringConstraints(max_length=500)]
-Words = Annotated[str, StringConstraints(max_length=4_000)]
+Words = Annotated[str, StringConstraints(max_length=MOST_WORDS)]
 
 
 def parse(kind: type[T] | TypeAdapter[T], data: bytes, most: int = MOST_KEPT) -> T:

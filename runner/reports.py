@@ -254,7 +254,7 @@ def _short(path: Path | Remote) -> str:
 
 def _first_reason(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
-        return printable(f"not JSON: {error}")[:MOST_REASON]
+        return printable(f"Invalid JSON: {error}")[:MOST_REASON]
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     said = f"{where}: {first['msg']}" if where else first["msg"]
