@@ -309,7 +309,7 @@ class Witness:
         return Tip(commit, tree)
 
     def _commit(self, id: str, files: Mapping[str, str], tip: Tip) -> str:
-        result = record.require(self._store, f"executions/{id}/result", record.Result)
+        result = record.require(self._store, f"executions/{id}/result", record.Ending)
         message = f"{id}: {result.state}"
         if f"left-out/{id}.json" in files:
             message += (

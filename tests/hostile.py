@@ -4,6 +4,7 @@ lists or the whole are something else."""
 import json
 import os
 import shutil
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,35 @@ def spoiled(draw: Any, value: Any) -> Any:
         del other[at]
         return other
     other[at] = spoiled(draw, value[at])
+    return other
+
+
+def filled(value: Any, number: str, accepted: Callable[[Any], bool], but: Container[str]) -> Any:
+    """The value with this number wherever there is one and it is accepted there, but not at these
+    keys."""
+    found = value
+    for path in list(_numbers(value, but)):
+        other = _with(found, path, Raw(number))
+        found = other if accepted(other) else found
+    return found
+
+
+def _numbers(value: Any, but: Container[str]) -> Iterator[tuple[Any, ...]]:
+    """Where in a value numbers are."""
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, one in inner:
+            if key not in but:
+                yield from ((key, *rest) for rest in _numbers(one, but))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield ()
+
+
+def _with(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
+    if not path:
+        return leaf
+    other = dict(value) if isinstance(value, dict) else list(value)
+    other[path[0]] = _with(value[path[0]], path[1:], leaf)
     return other
 
 

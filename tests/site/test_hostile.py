@@ -3,6 +3,7 @@ built. `REGATTA_EXAMPLES` says how many stories are tried; six are, where nobody
 
 import json
 import os
+import shutil
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -88,54 +89,109 @@ class Ray(StubRay):
         self._spoil(job.out)
 
 
+def lived(store: Store, spoil: Callable[[Path], None], name: str) -> None:
+    """The whole life of an execution whose jobs leave that; it is looked at before they are
+    believed."""
+    ray = Ray(spoil)
+    arms = {"slow": synthetic.planned_arm(steps=4), "fast": synthetic.planned_arm(steps=4)}
+    plan = synthetic.plan(arms=arms, seeds=(0, 1), predictions=[synthetic.prediction()])
+    execution = synthetic.execution(plan, name)
+    drive.begin(store, execution)
+    now, leases = synthetic.START, LeaseWatch(store, lambda: 0.0)
+    for _ in range(40):
+        now += timedelta(seconds=1)
+        facts = drive.observe(store, ray.look, leases, execution.id, now)
+        if facts.result:
+            return
+        if facts.attempts and facts.attempts[-1].job in ("succeeded", "failed"):
+            live = Live(store, look("lab", None, False, live=True))
+            assert live.drawn(execution.id)
+            assert live.drawn(execution.id, "fast.s0")
+            progress.progress(store, facts)
+        if action := lifecycle.decide(facts):
+            drive.act(store, ray, facts, action, now)
+    raise AssertionError(f"{name} has no end")
+
+
+def ran(local: LocalStub, folder: Path, store: Path, spoil: Callable[[Path], None]) -> None:
+    """An experiment in steps that competes, run by hand, whose steps leave that."""
+    make = makers.make
+
+    def spoiling(store: Store, name: str, fingerprint: str, build: Any, *rest: Any, **told: Any):
+        def both(out: Path) -> None:
+            build(out)
+            spoil(out)
+
+        return make(store, name, fingerprint, both, *rest, **told)
+
+    local.ray = StubRay(pace=1)
+    local.ray.make_steps = made()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(makers, "make", spoiling)
+        answer = ask("run", declare(folder), "--store", store)
+    assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.output
+    assert answer.exit_code in (0, 1), answer.output
+
+
 @SOME
 @given(st.data())
 def test_whatever_a_trainer_reports_every_page_is_built(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         store = Store(folder / "store")
-        ray = Ray(lambda out: hostile.spoil_some(data.draw, out))
-        arms = {"slow": synthetic.planned_arm(steps=4), "fast": synthetic.planned_arm(steps=4)}
-        plan = synthetic.plan(arms=arms, seeds=(0, 1), predictions=[synthetic.prediction()])
-        execution = synthetic.execution(plan)
-        drive.begin(store, execution)
-        now, leases = synthetic.START, LeaseWatch(store, lambda: 0.0)
-        for _ in range(40):
-            now += timedelta(seconds=1)
-            facts = drive.observe(store, ray.look, leases, execution.id, now)
-            if facts.result:
-                break
-            live = Live(store, look("lab", None, False, live=True))
-            assert live.drawn(execution.id)
-            assert live.drawn(execution.id, "fast.s0")
-            progress.progress(store, facts)
-            if action := lifecycle.decide(facts):
-                drive.act(store, ray, facts, action, now)
-        assert facts.result
+        lived(store, lambda out: hostile.spoil_some(data.draw, out), "1")
         built(store, folder)
 
 
 @SOME
 @given(st.data())
 def test_whatever_steps_leave_every_page_is_built(local: LocalStub, data: st.DataObject) -> None:
-    make = makers.make
-
-    def spoiling(store: Store, name: str, fingerprint: str, build: Any, *rest: Any, **told: Any):
-        def both(out: Path) -> None:
-            build(out)
-            hostile.spoil_some(data.draw, out, places=False)
-
-        return make(store, name, fingerprint, both, *rest, **told)
-
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(makers, "make", spoiling)
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        local.ray = StubRay(pace=1)
-        local.ray.make_steps = made(forward=data.draw(st.integers(0, 2**63 - 1)))
-        answer = ask("run", declare(folder / "small"), "--store", folder / "store")
-        assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.output
-        assert answer.exit_code in (0, 1), answer.output
+        spoil = partial(hostile.spoil_some, data.draw, places=False)
+        ran(local, folder / "small", folder / "store", spoil)
         built(Store(folder / "store"), folder)
+
+
+KINDS: dict[str, Any] = {
+    "metrics": reports.StepMetrics,
+    "evaluated": reports.EvaluationReport,
+    "scores": step_runs.SCORES,
+}
+CHECKED = ("step", "tokens", "targets")  # against the plan
+
+
+def fill(number: str, out: Path) -> None:
+    """Write this number wherever a reader takes it."""
+    for path in [*out.rglob("*.json"), *out.rglob("*.jsonl")]:
+        names = {*path.relative_to(out).parts, path.stem}
+        if kind := next((kind for name, kind in KINDS.items() if name in names), None):
+            lines = path.read_text().splitlines()
+            taken = partial(is_taken, kind)
+            full = (hostile.filled(json.loads(x), number, taken, CHECKED) for x in lines)
+            path.write_text("".join(hostile.emitted(line) + "\n" for line in full))
+
+
+def is_taken(kind: Any, value: Any) -> bool:
+    try:
+        bounds.parse(kind, hostile.emitted(value).encode())
+    except ValueError:
+        return False
+    return True
+
+
+def test_with_each_number_wherever_it_is_taken_every_page_is_built(
+    local: LocalStub, tmp_path: Path
+) -> None:
+    folder = tmp_path.resolve()
+    store = Store(folder / "store")
+    for n, number in enumerate(hostile.NUMBERS):
+        lived(store, partial(fill, number), str(n))
+        # Equal steps are made once in a store.
+        ran(local, folder / f"small-{n}", folder / f"of-{n}", partial(fill, number))
+        shutil.copytree(folder / f"of-{n}/records", store.path("records"), dirs_exist_ok=True)
+    assert len(record.names(store, "executions")) == 2 * len(hostile.NUMBERS)
+    built(store, folder)
 
 
 # ── Each reader ──────────────────────────────────────────────────────────────────────────────
