@@ -292,16 +292,16 @@ def _begun(entries: Iterable[Entry], until: datetime | None) -> dict[str, tuple[
 
 
 def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
-    """The lab as its records tell it, without the curves of runs. An execution whose records cannot
-    be read is left out."""
+    """The lab as its records tell it. With a memory, runs come without their curves. An execution
+    whose records cannot be read is left out."""
     seals = {
         (int(repository), int(issue)): seal
         for repository in record.names(store, "preregistrations")
         for issue in record.names(store, f"preregistrations/{repository}")
         if (seal := _seal(store, int(repository), int(issue)))
     }
-    remembered = remembered or Memory()
-    every = [_entry(one, seals) for one in remembered.facts(store)]
+    memory = remembered or Memory()
+    every = [_entry(one, seals) for one in memory.facts(store, curves=remembered is None)]
     entries = sorted(
         every, key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True
     )
@@ -322,7 +322,7 @@ def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
         ),
         # Entries begin with the newest, and the newest name of a repository counts.
         repositories={origin.repository: origin.repository_name for origin in reversed(origins)},
-        left_out=remembered.unread,
+        left_out=memory.unread,
     )
 
 

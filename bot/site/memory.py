@@ -58,15 +58,17 @@ class Memory:
             except (OSError, ValueError):
                 self._facts, self._lines, self._changed = {}, {}, True
 
-    def facts(self, store: Store) -> list[Facts]:
-        """Of every execution in the store what is known of it, without curves."""
+    def facts(self, store: Store, *, curves: bool = False) -> list[Facts]:
+        """Of every execution in the store what is known of it; with `curves` only where nothing
+        was remembered."""
         found: dict[str, Facts] = {}
         self.unread = {}
         for name, (seen, events) in _seen(store).items():
             facts = self._facts.get(name)
             if facts is None or facts.seen != seen or facts.result is None:
                 try:
-                    facts = without_curves(read(store, name, events, seen))
+                    facts = read(store, name, events, seen)
+                    facts = facts if curves else without_curves(facts)
                 except record.BadRecord as error:
                     self.unread[name] = str(error).replace(str(store.root), "the store")
                     continue
