@@ -85,7 +85,7 @@ def waiting(store: Store, ends: dict[str, datetime] | None = None) -> dict[str, 
 
 def _end(store: Store, id: str) -> datetime | None:
     try:
-        result = record.read(store, f"executions/{id}/result", record.Result)
+        result = record.read(store, f"executions/{id}/result", record.Ending)
     except StoreFault:
         raise
     except StoreError as error:  # its own thread says so; the others are copied
@@ -309,7 +309,7 @@ class Witness:
         return Tip(commit, tree)
 
     def _commit(self, id: str, files: Mapping[str, str], tip: Tip) -> str:
-        result = record.require(self._store, f"executions/{id}/result", record.Result)
+        result = record.require(self._store, f"executions/{id}/result", record.Ending)
         message = f"{id}: {result.state}"
         if f"left-out/{id}.json" in files:
             message += (

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from runner import outputs
+from runner import bounds, outputs
 from runner.files import in_words
 from runner.regular import open_regular
 from runner.store import Remote, StoreError, local, to_json
@@ -130,8 +130,8 @@ def committed(step: Remote) -> Mapping[str, outputs.FileDigest] | None:
     """The files of a checkpoint that was copied whole; None where it was not. Raises StoreError."""
     said = step.store.peek((step / COMMITTED).key, MOST_WORD)
     try:
-        return None if said is None else WORD.validate_json(said)
-    except ValidationError as error:
+        return None if said is None else bounds.parse(WORD, said)
+    except ValueError as error:
         raise StoreError(f"{(step / COMMITTED).as_posix()} is no list of files.") from error
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from runner import outputs, regular, reports
+from runner import bounds, outputs, regular, reports
 from runner.builtin.shards import groups, shards
 from runner.builtins import BUILT_IN, OverShards
 from runner.makers import MakerLost, MakingFailed
@@ -177,7 +177,8 @@ def _earlier(job: Job) -> str:
     for other in sorted(place.parents[2].glob(f"*/{place.parent.name}/{place.name}")):
         try:
             said = regular.read(other / DIGESTS, MOST_DIGESTS) or b""
-            outputs.verify(other / MADE, FILES.validate_json(said))
+            files = bounds.parse(FILES, said, MOST_DIGESTS)
+            outputs.verify(other / MADE, files)
         except (regular.Refused, OSError, ValueError, BadOutput):
             continue  # it is made again
         return str(other / MADE)

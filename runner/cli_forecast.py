@@ -12,7 +12,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
-from runner import cli_place, planning, provenance, record
+from runner import cli_place, past, planning, provenance, record
 from runner.analysis import forecast as forecasting
 from runner.analysis import sealed
 from runner.analysis.forecast import AXES, LEVEL, Axis, Design, Forecast, Point, Refusal
@@ -91,11 +91,7 @@ def points_in(store: Store) -> Iterator[Point]:
         if execution:
             found.append(execution)
     for execution in sorted(found, key=lambda one: (one.at, one.id)):
-        runs = (
-            record.read(store, f"runs/{execution.id}.{record.run_name(arm, seed)}", record.Run)
-            for arm, seed in execution.plan.runs()
-        )
-        yield from forecasting.points_of(execution, filter(None, runs))
+        yield from forecasting.points_of(execution, past.runs_of(store, execution))
 
 
 def _said(

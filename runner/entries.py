@@ -9,16 +9,19 @@ second record says so, and its runs are rows of the tier "self-reported".
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from runner import record
+from runner import bounds, record
 from runner.analysis import public_boards, speedrun
 from runner.analysis.speedrun import BadFile, Finding, RunInfo
 from runner.record import Instant, Record, Sha256
+from runner.regular import printable
 from runner.store import Store
 
+log = logging.getLogger("regatta.entries")
 NAME = "speedrun_results.json"
 MOST_BYTES = 1_000_000  # of one file
 MOST_FILES = 20  # of one head
@@ -46,8 +49,13 @@ class EnteredFile(Record):
 
     @property
     def runs(self) -> list[RunInfo]:
-        """What it holds."""
-        return speedrun.read(self.content.encode()) if self.content else []
+        """What it holds; nothing where that is beyond what can be reckoned with, as an older lab
+        took it."""
+        try:
+            return speedrun.read(self.content.encode()) if self.content else []
+        except BadFile as error:
+            log.warning("%s holds no runs any more: %s", printable(self.path), plain(str(error)))
+            return []
 
     @property
     def impossible(self) -> list[Found]:
@@ -91,6 +99,8 @@ def examined(path: str, content: bytes, standing: Mapping[str, str]) -> EnteredF
         runs = speedrun.read(content)
         if len(runs) > MOST_RUNS:
             return unread(f"it has {len(runs):,} runs; {MOST_RUNS} is the most")
+        if beyond := next(filter(None, map(_beyond, runs)), ""):
+            return unread(f"its {beyond}")
         by_name = {str(n): run for n, run in enumerate(runs)}
         findings = speedrun.audit(by_name, standing)
     except BadFile as error:
@@ -111,6 +121,20 @@ def examined(path: str, content: bytes, standing: Mapping[str, str]) -> EnteredF
         problem=why,
         found=tuple(_found(finding) for finding in findings),
     )
+
+
+def _beyond(run: RunInfo) -> str:
+    """Which of its figures nobody can reckon with; empty where all can be. Records of an older lab
+    hold such ones, and are read with them."""
+    told = run.model_dump(by_alias=True)
+    for key, value in told.items():
+        if isinstance(value, int | float) and abs(value) > bounds.MOST_FIGURE:
+            return f"{key} is beyond {bounds.MOST_FIGURE:g}"
+        if isinstance(value, str) and len(value) > bounds.MOST_WORDS:
+            return f"{key} is longer than {bounds.MOST_WORDS} characters"
+    if any(len(value) > bounds.MOST_WORDS for value in told["author"].values()):
+        return f"author is longer than {bounds.MOST_WORDS} characters"
+    return ""
 
 
 def once(files: Iterable[EnteredFile]) -> tuple[EnteredFile, ...]:
@@ -166,7 +190,7 @@ class Entered:
 
 def merged(store: Store) -> list[Entered]:
     """The runs that have come to the default branch, oldest first. Of a path that several pull
-    requests brought, the newest counts."""
+    requests brought, the newest counts; of a file that can no longer be read, none."""
     came: list[tuple[Merged, EntryRecord]] = []
     for repository in record.names(store, "entries"):
         for pull in record.names(store, f"entries/{repository}"):

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator
 
 from runner import allowance, narrow, record
 from runner.allowance import Spending
-from runner.record import Approval, Claimed, Execution, PlanRecord, Result
+from runner.record import Approval, Claimed, Ending, Execution, PlanRecord
 from runner.store import Store
 
 
@@ -39,7 +39,7 @@ class Ledger:
             return [], True
         by, plan = execution.origin.approved_by.id, execution.plan
         claimed = record.read(self._store, f"{folder}/t1.claimed", Claimed)
-        result = record.read(self._store, f"{folder}/result", Result)
+        result = record.read(self._store, f"{folder}/result", Ending)
         if result is None:
             limit = execution.limit_seconds or allowance.LEAST
             return allowance.set_aside(by, plan, limit), False

@@ -32,7 +32,7 @@ def earlier(
         execution = record.read(store, f"executions/{name}/execution", record.Execution)
         if execution is None:
             return
-        yield execution, record.read(store, f"executions/{name}/result", record.Result)
+        yield execution, record.read(store, f"executions/{name}/result", record.Ending)
 
 
 def begin(

@@ -44,6 +44,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from runner import outputs
+from runner.bounds import Seconds
 from runner.files import make_folder, remove_tree
 from runner.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
 from runner.outputs import BadOutput as BadOutput
@@ -93,7 +94,7 @@ class Manifest(Start):
     parts: dict[str, JsonValue]  # what the fingerprint was made of
     receipt: dict[str, str]
     made_at: Instant
-    seconds: float  # that the build took
+    seconds: Seconds  # that the build took
 
     @property
     def output_sha256(self) -> str:

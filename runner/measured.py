@@ -6,12 +6,11 @@ steps with own code that it needs. Where a maker of it was lost and the next one
 checkpoint, the time of the lost one is not known to the second: then all attempts of the execution
 count as a whole, which is at least as much."""
 
-import json
 from collections.abc import Mapping
 
 from engine import flops
 from engine.config import ModelConfig
-from runner import makers, record, step_runs
+from runner import bounds, makers, record, step_runs
 from runner.analysis import entered
 from runner.hardware import KINDS
 from runner.record import EnteredRun, Evaluated, Execution, Plan, PlannedStep, StepEnd
@@ -95,11 +94,12 @@ def _another_model(store: Store, step: PlannedStep) -> str:
     """Why what own code has left is not the model that was planned; empty if it is."""
     wanted = step.config["model"], step.config["own"].get("model")
     try:
-        config = json.loads(step_runs.file_of(store, step, "model.json") or b"null")
-        own = json.loads(step_runs.file_of(store, step, OWN) or b"{}")
+        most = bounds.MOST_KEPT
+        config = bounds.plain(step_runs.file_of(store, step, "model.json", most) or b"null")
+        own = bounds.plain(step_runs.file_of(store, step, OWN, most) or b"{}")
         left = config, own.get("model")
     except (*step_runs.UNBELIEVED, AttributeError) as error:
-        return f"what its training left cannot be read: {' '.join(str(error).split())[:200]}"
+        return f"what its training left cannot be read: {step_runs.said(error)}"
     return "" if left == wanted else "its training left another model than was planned"
 
 

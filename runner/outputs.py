@@ -14,8 +14,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import Field
-
+from runner.bounds import Count
 from runner.record import Record, Sha256
 from runner.regular import SETUID, open_regular
 
@@ -36,7 +35,7 @@ class FileDigest(Record):
     """One file of an output."""
 
     sha256: Sha256
-    bytes: int = Field(ge=0)
+    bytes: Count
 
 
 def verify(folder: Path, wanted: Mapping[str, FileDigest], *, digests: bool = True) -> None:

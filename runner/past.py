@@ -6,6 +6,7 @@ Each execution is read once, and of the many only those of use are read whole: t
 they have ended.
 """
 
+import logging
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -19,17 +20,20 @@ from runner.analysis.power import Seen
 from runner.analysis.preregistered import Outcome, Registration, same_design
 from runner.analysis.scored import scored_on
 from runner.record import (
+    BadRecord,
     Edit,
+    Ending,
     Execution,
     Plan,
     Prediction,
     Preregistration,
-    Result,
     Run,
     Spread,
 )
+from runner.regular import printable
 from runner.store import Store
 
+log = logging.getLogger("regatta.past")
 MOST_SEEN = 100  # executions whose spread is looked at, the newest
 Ladder = tuple[str, int, str]  # `forecast.Design.ladder`
 Scored = tuple[Point, TrainConfig]  # a run that has a figure, and how it was trained
@@ -151,18 +155,13 @@ class Past:
     def _execution(self, id: str) -> Execution | None:
         return record.read(self._store, f"executions/{id}/execution", Execution)
 
-    def _result(self, id: str) -> Result | None:
-        return record.read(self._store, f"executions/{id}/result", Result)
-
-    def _runs(self, execution: Execution) -> list[Run]:
-        names = [record.run_name(arm, seed) for arm, seed in execution.plan.runs()]
-        found = (record.read(self._store, f"runs/{execution.id}.{name}", Run) for name in names)
-        return [run for run in found if run]
+    def _result(self, id: str) -> Ending | None:
+        return record.read(self._store, f"executions/{id}/result", Ending)
 
     def _outcome(self, id: str) -> Outcome:
         execution = record.require(self._store, f"executions/{id}/execution", Execution)
         result = self._result(id)
-        runs = self._runs(execution) if result else []
+        runs = runs_of(self._store, execution) if result else []
         return Outcome(execution, result, verdicts.figures_of(runs))
 
     def _ladders_of(self, id: str) -> frozenset[Ladder]:
@@ -181,7 +180,7 @@ class Past:
             found: tuple[Scored, ...] = ()
             execution = self._execution(id) if result.state in ("done", "failed") else None
             if execution:
-                points = points_of(execution, self._runs(execution))
+                points = points_of(execution, runs_of(self._store, execution))
                 found = tuple((one, execution.plan.arms[one.arm].train) for one in points)
             self._scored[id] = found
         return self._scored[id]
@@ -192,13 +191,28 @@ class Past:
             execution = self._execution(id)
             if execution is None or self._result(id) is None:
                 return ()
-            runs, arms = self._runs(execution), execution.plan.arms
+            runs, arms = runs_of(self._store, execution), execution.plan.arms
             figures = {
                 arm: tuple(run.evaluated.bpb for run in runs if run.arm == arm and run.evaluated)
                 for arm in arms
             }
             self._seen[id] = tuple(Seen(arms[arm].model_flops, figures[arm]) for arm in arms)
         return self._seen[id]
+
+
+def runs_of(store: Store, execution: Execution) -> list[Run]:
+    """The runs of an execution that are on record, in the plan's order. One whose record cannot be
+    read has no figure, and the others have theirs. Raises StoreError."""
+    found = []
+    for arm, seed in execution.plan.runs():
+        path = f"runs/{execution.id}.{record.run_name(arm, seed)}"
+        try:
+            run = record.read(store, path, Run)
+        except BadRecord as error:
+            log.warning("%s", printable(str(error)))
+            continue
+        found += [run] if run else []
+    return found
 
 
 def _scored(plan: Plan) -> tuple[str, int] | None:

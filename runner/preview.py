@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from runner import isolate, preview_child, redact
+from runner import bounds, isolate, preview_child, redact
+from runner.bounds import Whole
 
 MODULE = "runner.preview_child"
 Kind = Literal["lines", "text", "parquet", "tokens"]
@@ -56,7 +57,7 @@ class Preview(BaseModel):
     about: str = ""
     records: list[list[tuple[str, str]]] = []  # of each its fields: name and value
     text: str | None = None
-    tokens: list[tuple[list[int], str]] = []  # ids, and the text that they add
+    tokens: list[tuple[list[Whole], str]] = []  # ids, and the text that they add
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _serve(
     try:
         _write(into, json.dumps(asked).encode() + b"\n")
         while line := out.readline(MOST_SAID):
-            word = _Word.model_validate_json(line)
+            word = bounds.parse(_Word, line)
             if word.shown is not None:
                 return word.shown
             if word.read is None:
@@ -168,7 +169,7 @@ def _serve(
                 continue
             data = read(part.files[name], start, length)[:length]
             _write(into, b"%d\n" % len(data) + data)
-    except (BrokenPipeError, ValidationError):
+    except (BrokenPipeError, ValueError):
         return None
     return None
 
@@ -178,7 +179,7 @@ class _Word(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    read: tuple[str, int, int] | None = None
+    read: tuple[str, Whole, Whole] | None = None
     shown: Preview | None = None
 
 

@@ -7,9 +7,10 @@ the later one counts. What contradicts the plan is refused.
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from pydantic import FiniteFloat, PositiveInt, TypeAdapter
+from pydantic import TypeAdapter
 
-from runner import makers, regular
+from runner import bounds, makers, regular
+from runner.bounds import Figure, Step
 from runner.lifecycle import Facts
 from runner.record import Plan, PlannedArm, PlannedStep, run_name
 from runner.reports import StepMetrics, read_metrics
@@ -20,7 +21,7 @@ from runner.thinning import kept
 RECENT = 8  # chunks of an attempt that tell its newest step and speed
 MOST_POINTS = 500  # of a curve in a record
 LOSSES = "curve/losses.jsonl"  # where a `train` step notes [step, loss] line by line, as it trains
-NOTED = TypeAdapter(tuple[PositiveInt, FiniteFloat | None])
+NOTED = TypeAdapter(tuple[Step, Figure | None])
 LINE = 4096  # bytes; no line of it is longer
 MOST_MISFITS = 20  # lines that contradict the plan; then the rest of an attempt's is not read
 
@@ -173,6 +174,6 @@ def _noted(store: Store, step: PlannedStep) -> tuple[int, float | None]:
             return 0, None
         path = store.local(f"{start.folder}{SCRATCH}") / LOSSES
         whole = regular.ending(path, LINE).rpartition(b"\n")[0]
-        return NOTED.validate_json(whole.rpartition(b"\n")[2])
+        return bounds.parse(NOTED, whole.rpartition(b"\n")[2])
     except (makers.BadOutput, regular.Refused, ValueError):
         return 0, None

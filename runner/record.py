@@ -31,6 +31,7 @@ from pydantic_core import PydanticCustomError
 
 from engine.config import EvalConfig, ModelConfig, TrainConfig
 from runner import predictions
+from runner.bounds import Amount, Count, Figure, Seconds, Size, Speed, Words
 from runner.figures import natural
 from runner.store import Store, StoreError, to_json
 
@@ -44,6 +45,10 @@ def since(default: Any) -> Any:
     """A field that older records do not have. It is left out where it says nothing, so that those
     keep their bytes and with them their digests and signatures."""
     return Field(default=default, exclude_if=lambda value: value == default)
+
+
+class BadRecord(StoreError):
+    """What lies there is no such record: it is of another form, or beyond `runner.bounds`."""
 
 
 class Record(BaseModel):
@@ -497,7 +502,7 @@ class Checkpoint(Record):
     """One run's last committed parameters, as found on disk after training had ended."""
 
     path: str  # below the store's `work/`
-    step: int
+    step: Count
     sha256: Sha256  # over sorted paths and bytes: this copy
 
 
@@ -506,28 +511,28 @@ class RunEnd(Record):
 
     state: Literal["finished", "failed"]
     why: str = ""
-    step: int
+    step: Count
     checkpoint: Checkpoint | None
 
 
 class Examined(Record):
     """What asking a model of an experiment's own again has shown (`runner.builtin.apart`)."""
 
-    positions: int  # that it was asked about with no more than what comes before
-    largest: float  # difference of a logit
-    void: str = ""  # why its score does not count
-    forward_flops_per_token: int | None = None  # of the trace that was scored, as its process says
-    uncounted: str = ""  # why there is none
+    positions: Count  # that it was asked about with no more than what comes before
+    largest: Size  # difference of a logit
+    void: Words = ""  # why its score does not count
+    forward_flops_per_token: Count | None = None  # of the trace that was scored, by its word
+    uncounted: Words = ""  # why there is none
 
 
 class Evaluated(Record):
     """The lab's own figures of one run, computed from its checkpoint."""
 
-    bpb: float
-    loss: float  # nats a token
-    targets: int
+    bpb: Size
+    loss: Size  # nats a token
+    targets: Count
     params_sha256: Sha256
-    parameters: int | None = since(None)  # of a model of the experiment's own
+    parameters: Count | None = since(None)  # of a model of the experiment's own
     examined: Examined | None = since(None)  # likewise; None: it was not asked again
 
 
@@ -539,7 +544,7 @@ class StepEnd(Record):
     by: str = ""  # the execution that made it
     host: str = ""
     made_at: Instant | None = None
-    seconds: float | None = None  # that it took
+    seconds: Seconds | None = None  # that it took
     folder: str = ""  # in the store
     output_sha256: Sha256 | None = None  # over paths, sizes and digests of its files
     receipt: dict[str, str] = {}
@@ -606,12 +611,12 @@ class EnteredRun(Record):
     why: str = ""  # there is no figure
     void: str = ""  # why the figure does not count
     resources: Resources
-    tokens: int
-    parameters: int | None
-    model_flops: int | None
-    seconds: float | None  # of its training, by the clock
-    hardware_flops: float | None  # seconds × devices × their peak
-    price: float | None = None  # in US dollars
+    tokens: Amount
+    parameters: Amount | None
+    model_flops: Amount | None
+    seconds: Seconds | None  # of its training, by the clock
+    hardware_flops: Size | None  # seconds × devices × their peak
+    price: Size | None = None  # in US dollars
     measured: str = ""  # what to know of that
 
 
@@ -628,6 +633,13 @@ class Result(Record):
     entered: tuple[EnteredRun, ...] = since(())  # what competes in a speedrun
 
 
+class Ending(Result):
+    """A result as who reads those of all executions needs it: without what competed, so that one
+    with a figure beyond all bounds, as an older lab believed it, stops none of them."""
+
+    entered: tuple[Any, ...] = ()
+
+
 class Run(Record):
     """One arm with one seed: its final figures, and its curve as the job reported it."""
 
@@ -636,14 +648,14 @@ class Run(Record):
     seed: int
     state: Literal["finished", "failed", "unfinished"]
     why: str = ""
-    steps: int
-    tokens: int
-    model_flops: int
+    steps: Count
+    tokens: Amount
+    model_flops: Amount
     evaluated: Evaluated | None
     checkpoint_sha256: Sha256 | None
-    curve: tuple[tuple[int, float], ...]  # (step, training loss in nats a token), a claim
-    tokens_per_second: float | None  # a claim
-    skipped: int = 0  # steps that were bad and changed nothing, a claim
+    curve: tuple[tuple[Count, Figure], ...]  # (step, training loss in nats a token), a claim
+    tokens_per_second: Speed | None  # a claim
+    skipped: Count = 0  # steps that were bad and changed nothing, a claim
 
 
 class Replayed(Record):
@@ -675,7 +687,7 @@ def write(store: Store, path: str, record: Record) -> bool:
 
 
 def read(store: Store, path: str, kind: type[R]) -> R | None:
-    """The record at `records/<path>.json`, or None. Raises StoreError for one of another form."""
+    """The record at `records/<path>.json`, or None. Raises BadRecord for one of another form."""
     data = store.read(f"records/{path}.json")
     return None if data is None else parse(store, path, kind, data)
 
@@ -699,13 +711,13 @@ def numbered(store: Store, folder: str, kind: type[R]) -> list[R]:
 
 
 def parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
-    """The record that `records/<path>.json` holds as `data`. Raises StoreError."""
+    """The record that `records/<path>.json` holds as `data`. Raises BadRecord."""
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = f"`{'.'.join(map(str, first['loc']))}`: " if first["loc"] else ""
-        raise StoreError(
+        raise BadRecord(
             f"{store.root}/records/{path}.json is no record of the kind {kind.__name__}: {field}"
             f"{first['msg']}. Records are never edited; restore the file or move it aside."
         ) from error

@@ -23,10 +23,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from runner import isolate, machine, regular, reports
+from runner import bounds, isolate, machine, regular, reports
+from runner.bounds import Word
 from runner.files import remove_tree
 from runner.hardware import KINDS
-from runner.record import Record, Resources
+from runner.record import Record, Resources, Sha256
 from runner.store import to_json
 
 ISOLATED = "isolated"  # the word by which this module is begun inside of a box
@@ -67,14 +68,14 @@ class Outcome(Record):
 class Losses(reports.Report):
     """What the one who trained says of its losses."""
 
-    losses: dict[str, Annotated[float, Field(ge=-1e9, le=1e9)]]  # by step
+    losses: dict[Word, Annotated[float, Field(ge=-1e9, le=1e9)]]  # by step
 
 
 class Digest(reports.Report):
     """Of a checkpoint's parameters, and what was there to train with."""
 
-    sha256: str
-    receipt: dict[str, str]
+    sha256: Sha256
+    receipt: reports.Receipt
 
 
 def replay(stretch: Stretch) -> Outcome:
@@ -173,7 +174,7 @@ def _digest(stretch: Stretch, checkpoint: Path) -> Digest:
     with _place() as place:
         said = _in_box(stretch, ("digest", str(checkpoint)), reads=(checkpoint,), writes=place)
     try:
-        return Digest.model_validate_json(said)
+        return bounds.parse(Digest, said)
     except ValueError as error:
         raise CannotTrain(f"step {checkpoint.name} cannot be compared: {error}") from error
 

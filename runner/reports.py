@@ -1,9 +1,9 @@
 """What a job says of itself, and the one way to believe it: size-limited schemas.
 
 A job may be buggy, late, or hostile, so its reports are not facts. The lab reads them through
-`read_report` and `read_metrics` only: regular files, no links, capped sizes, known keys, finite
-figures, and the attempt's own nonce. What does not pass is refused with its reason, which is
-recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
+`read_report` and `read_metrics` only: regular files, no links, capped sizes, known keys, figures
+within `runner.bounds`, and the attempt's own nonce. What does not pass is refused with its reason,
+which is recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
 
     spec.json                       the lab's own word: what to do
     out/metrics/<run>/<n>.jsonl     chunks of metrics, one line a step
@@ -30,13 +30,13 @@ from pydantic import (
     ConfigDict,
     Field,
     RootModel,
-    StringConstraints,
     ValidationError,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from runner import regular
+from runner import bounds, regular
+from runner.bounds import Count, Figure, Seconds, Size, Speed, Step, Word
 from runner.checkpoints import COMMITTED
 from runner.record import Evaluated, Plan
 from runner.regular import MOST_BYTES as MOST_BYTES
@@ -51,13 +51,13 @@ A_LINE = 500  # bytes that a line of metrics takes at most, over a whole run
 MOST_BAD_CHUNKS = 20  # then the rest of a run's metrics is not read
 MOST_ENTRIES = 1_000  # files and folders of a checkpoint's parameters
 MOST_RECEIPT = 40
+Receipt = Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)]
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
 ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than it was told of
 TOLD_TO_END = 77  # exit code of a worker that got SIGTERM: it has saved, and the attempt is lost
 PREEMPTED = 78  # exit code of a worker whose steps lost their machines; the attempt is lost too
 
 Isolation = Literal["", "bubblewrap", "trusted", "own machine"]  # "": nobody has said
-Word = Annotated[str, StringConstraints(max_length=500)]
 
 
 class Report(BaseModel):
@@ -70,17 +70,17 @@ class StepMetrics(Report):
     """One line of metrics: the state after `step` steps, as `engine.train.Metrics` has it. A figure
     that is not finite is None, and only a step that was skipped may have such a loss or norm."""
 
-    step: int = Field(ge=1)
-    loss: float | None  # nats a token, over the batch of this step
-    bpb: float | None = None
-    grad_norm: float | None
-    param_norm: float | None = None
-    learning_rate: float
-    tokens: int  # seen so far
+    step: Step
+    loss: Figure | None  # nats a token, over the batch of this step
+    bpb: Figure | None = None
+    grad_norm: Size | None
+    param_norm: Size | None = None
+    learning_rate: Figure
+    tokens: Count  # seen so far
     skipped: bool = False  # the step changed nothing
-    tokens_per_second: float | None = Field(default=None, ge=1e-3)
-    mfu: float | None = Field(default=None, ge=0)
-    compile_seconds: float | None = Field(default=None, ge=0)
+    tokens_per_second: Speed | None = None
+    mfu: Size | None = None
+    compile_seconds: Seconds | None = None
 
     @model_validator(mode="after")
     def _figures_but_of_skipped_steps(self) -> "StepMetrics":
@@ -92,28 +92,28 @@ class StepMetrics(Report):
 class RunReport(Report):
     """A run is over. `step` steps were taken; a failed one says why."""
 
-    nonce: str
+    nonce: Word
     state: Literal["finished", "failed"]
-    step: int = Field(ge=0)
+    step: Count
     why: Word = ""
 
 
 class EvaluationReport(Report):
     """One run's checkpoint was scored."""
 
-    nonce: str
+    nonce: Word
     evaluated: Evaluated
 
 
 class AttemptReport(Report):
     """The attempt is over; `why` of one that failed. The receipt names what equality rests on."""
 
-    nonce: str
+    nonce: Word
     why: Word = ""
-    receipt: Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)] = {}
+    receipt: Receipt = {}
 
 
-class ReceiptReport(RootModel[Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)]]):
+class ReceiptReport(RootModel[Receipt]):
     """What a step says that its figures rest on."""
 
 
@@ -168,7 +168,7 @@ def read_report(path: Path | Remote, kind: type[C], nonce: str | None = None) ->
     if data is None:
         return None
     try:
-        report = kind.model_validate_json(data)
+        report = bounds.parse(kind, data)
     except ValueError as error:
         raise Refused(f"{_short(path)}: {_first_reason(error)}") from error
     if nonce is not None and getattr(report, "nonce", nonce) != nonce:
@@ -205,7 +205,7 @@ def read_metrics(
                 if len(line) > MOST_LINE:
                     raise Refused(f"{_short(path)}, line {number}: longer than {MOST_LINE} bytes")
                 try:
-                    metrics = StepMetrics.model_validate_json(line)
+                    metrics = bounds.parse(StepMetrics, line)
                 except ValueError as error:
                     words = f"{_short(path)}, line {number}: {_first_reason(error)}"
                     raise Refused(words) from error
@@ -254,10 +254,11 @@ def _short(path: Path | Remote) -> str:
 
 def _first_reason(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
-        return "not JSON"
+        return printable(f"Invalid JSON: {error}")[:MOST_REASON]
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}"[:MOST_REASON] if where else first["msg"][:MOST_REASON]
+    said = f"{where}: {first['msg']}" if where else first["msg"]
+    return printable(said)[:MOST_REASON]
 
 
 def most_checkpoint(parameters: int) -> int:

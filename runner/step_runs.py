@@ -2,17 +2,21 @@
 evaluation, so that predictions are judged and rows are ranked as those of arms and seeds are."""
 
 import hashlib
+import io
 from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from runner import makers
+from runner import bounds, makers
+from runner.bounds import Figure, Step, Word
 from runner.progress import thinned
 from runner.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
-from runner.reports import Refused, Report, read_regular
+from runner.reports import Refused, Report, printable, read_regular
 from runner.store import Store, StoreFault
 
 MOST_BYTES = 64 << 20  # of a file that a step has left
+MOST_MODELS = 100_000  # that one step scores
 MOST_LINE = 200  # bytes of a line of its curve
 MOST_POINTS = 10_000_000
 # But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
@@ -22,12 +26,12 @@ UNBELIEVED = (Refused, StoreFault, makers.BadOutput, ValueError, KeyError, TypeE
 class Point(Report):
     """One line of a curve."""
 
-    step: int = Field(ge=1)
-    loss: float | None
+    step: Step
+    loss: Figure | None
 
 
 # A job's word, as `reports` has it: known keys, and figures that are finite.
-SCORES = TypeAdapter(dict[str, Evaluated])
+SCORES = TypeAdapter(Annotated[dict[Word, Evaluated], Field(max_length=MOST_MODELS)])
 
 
 def runs(
@@ -69,7 +73,7 @@ def _scores(store: Store, plan: Plan, refused: list[str]) -> dict[str, Evaluated
         try:
             scores = scores_of(store, step)
         except UNBELIEVED as error:
-            refused.append(f"{name}, scores.json: {' '.join(str(error).split())[:200]}")
+            refused.append(f"{name}, scores.json: {said(error)}")
             continue
         twice |= found.keys() & scores.keys()
         found |= scores
@@ -80,7 +84,8 @@ def _scores(store: Store, plan: Plan, refused: list[str]) -> dict[str, Evaluated
 def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
     """{train step: its model's figures} as an `evaluate` step has left them; {} if it has not.
     Raises one of `UNBELIEVED`."""
-    found, scores = {}, SCORES.validate_json(file_of(store, step, "scores.json") or b"{}")
+    data = file_of(store, step, "scores.json", bounds.MOST_KEPT)
+    found, scores = {}, bounds.parse(SCORES, data or b"{}")
     for model in step.inputs["models"]:
         label = model.partition("/")[2]
         if label in scores:
@@ -94,14 +99,18 @@ def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
 def losses_of(store: Store, step: PlannedStep) -> list[tuple[int, float]]:
     """A trained model's (step, training loss in nats a token); [] if it is not there. Raises one of
     `UNBELIEVED`."""
-    data, most = file_of(store, step, "curve.jsonl") or b"", _most_points(step)
-    lines = data.splitlines()[: most + 1]
-    if len(lines) > most:
-        raise Refused(f"it has more than {most} lines, and as many steps were planned")
-    if long := next((number for number, line in enumerate(lines, 1) if len(line) > MOST_LINE), 0):
-        raise Refused(f"line {long} is longer than {MOST_LINE} bytes")
-    points = [Point.model_validate_json(line) for line in lines]
-    return [(point.step, point.loss) for point in points if point.loss is not None]
+    data, most = io.BytesIO(file_of(store, step, "curve.jsonl") or b""), _most_points(step)
+    found, number = list[tuple[int, float]](), 0
+    while line := data.readline(MOST_LINE + 2):  # one at a time: they may be millions
+        number += 1
+        if number > most:
+            raise Refused(f"it has more than {most} lines, and as many steps were planned")
+        if len(line.rstrip(b"\r\n")) > MOST_LINE:
+            raise Refused(f"line {number} is longer than {MOST_LINE} bytes")
+        point = bounds.parse(Point, line)
+        if point.loss is not None:
+            found.append((point.step, point.loss))
+    return found
 
 
 def _most_points(step: PlannedStep) -> int:
@@ -111,21 +120,28 @@ def _most_points(step: PlannedStep) -> int:
     return steps if isinstance(steps, int) else MOST_POINTS
 
 
+def said(error: Exception) -> str:
+    """A refusal as a record can hold it: keys and values of the file may stand in it."""
+    return printable(" ".join(str(error).split()))[:200]
+
+
 def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[tuple[int, float]]:
     try:
         return losses_of(store, step)
     except UNBELIEVED as error:
-        refused.append(f"{step.store}, curve.jsonl: {' '.join(str(error).split())[:200]}")
+        refused.append(f"{step.store}, curve.jsonl: {said(error)}")
         return []
 
 
-def file_of(store: Store, step: PlannedStep, name: str) -> bytes | None:
+def file_of(
+    store: Store, step: PlannedStep, name: str, most_bytes: int = MOST_BYTES
+) -> bytes | None:
     """A file of a step's output, with the digest that it was made with; None if there is no output.
-    Parameters beside it are left alone: they may be large."""
+    Parameters beside it are left alone: they may be large. Raises one of `UNBELIEVED`."""
     made = makers.find(store, step.store, step.fingerprint, check=False)
     if made is None:
         return None
-    data = read_regular(store.at(f"{made.manifest.folder}/{name}"), MOST_BYTES)
+    data = read_regular(store.at(f"{made.manifest.folder}/{name}"), most_bytes)
     wanted = made.manifest.files.get(name)
     if data is None or wanted is None or hashlib.sha256(data).hexdigest() != wanted.sha256:
         raise Refused("it is not the file that was made")

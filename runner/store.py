@@ -137,6 +137,20 @@ class Store:
         into = io.BytesIO()
         return into.getvalue() if self._files.get(_check(name), into, most, start) else None
 
+    def ending(self, name: str, size: int) -> bytes:
+        """So many of the last bytes of `name`, and nothing is kept in memory; none where there is
+        no such file. Raises StoreError for what is no regular file."""
+        where, folder = self.at(name), name.rpartition("/")[0]
+        if isinstance(where, Path):
+            with in_words(f"{where} cannot be read"):
+                try:
+                    whole = where.lstat().st_size
+                except (FileNotFoundError, NotADirectoryError):
+                    return b""
+        else:
+            whole = next((x.size for x in self.walk(folder, deep=False) if x.name == name), 0)
+        return self.peek(name, size, max(0, whole - size)) or b""
+
     def copy(self, name: str, into: BinaryIO) -> bool:
         """Copy the file `name` into an open one, whatever its size. False if there is none."""
         return self._files.get(_check(name), into)

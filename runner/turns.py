@@ -25,9 +25,9 @@ from runner.ledger import about_to_be
 from runner.queues import Entry, Queue, Start
 from runner.record import (
     Claimed,
+    Ending,
     Execution,
     Plan,
-    Result,
 )
 from runner.schedule import Cluster, Place, Policy, forecast, schedule
 from runner.store import Store
@@ -184,7 +184,7 @@ class Turns:
                 continue
             events = record.names(self._store, folder)
             claimed = record.read(self._store, f"{folder}/t1.claimed", Claimed)
-            result = record.read(self._store, f"{folder}/result", Result)
+            result = record.read(self._store, f"{folder}/result", Ending)
             life = Life(
                 request,
                 claimed=_seconds(claimed.at) if claimed else None,

@@ -202,9 +202,14 @@ class Lab:
     """Everything the site shows."""
 
     entries: tuple[Entry, ...]  # newest first
-    groups: tuple[Group, ...]  # most rows first
     wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
     repositories: dict[int, str]  # names by id, as far as executions tell them
+    left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with what is wrong
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The rows that may be compared, most rows first."""
+        return groups(self.entries)
 
     @cached_property
     def reviews(self) -> dict[tuple[int, int], Review]:
@@ -226,7 +231,15 @@ class Lab:
         """A digest of all of this."""
         states = (f"{entry.execution.id} {entry.state} {entry.told}" for entry in self.entries)
         wished = (seal.digest() for seal in self.wishlist)
-        return made_from("\n".join(states), "\n".join(wished))
+        left = (f"{id} {why}" for id, why in self.left_out.items())
+        return made_from("\n".join(states), "\n".join(wished), "\n".join(left))
+
+    def without(self, faults: Mapping[str, str]) -> "Lab":
+        """The same without these executions, by id with what is wrong with each."""
+        if not faults:
+            return self
+        stay = tuple(entry for entry in self.entries if entry.execution.id not in faults)
+        return replace(self, entries=stay, left_out=dict(self.left_out) | dict(faults))
 
     @property
     def running(self) -> list[Entry]:
@@ -279,15 +292,16 @@ def _begun(entries: Iterable[Entry], until: datetime | None) -> dict[str, tuple[
 
 
 def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
-    """The lab as its records tell it. With a memory, runs come without their curves."""
+    """The lab as its records tell it. With a memory, runs come without their curves. An execution
+    whose records cannot be read is left out."""
     seals = {
         (int(repository), int(issue)): seal
         for repository in record.names(store, "preregistrations")
         for issue in record.names(store, f"preregistrations/{repository}")
         if (seal := _seal(store, int(repository), int(issue)))
     }
-    facts = remembered.facts(store) if remembered else memory.every(store)
-    every = [_entry(one, seals) for one in facts]
+    memory = remembered or Memory()
+    every = [_entry(one, seals) for one in memory.facts(store, curves=remembered is None)]
     entries = sorted(
         every, key=lambda entry: (entry.execution.at, entry.execution.id), reverse=True
     )
@@ -299,7 +313,6 @@ def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
     }
     return Lab(
         entries=tuple(entries),
-        groups=groups(entries),
         wishlist=tuple(
             sorted(
                 (seal for seal, _ in seals.values() if (seal.repository, seal.issue) not in asked),
@@ -309,6 +322,7 @@ def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
         ),
         # Entries begin with the newest, and the newest name of a repository counts.
         repositories={origin.repository: origin.repository_name for origin in reversed(origins)},
+        left_out=memory.unread,
     )
 
 

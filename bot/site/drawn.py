@@ -17,6 +17,7 @@ from runner.thinning import kept
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40
+LEAST = 1e-300  # between the ends of an axis; less cannot be divided into parts
 MOST = 240  # points of a line: more than that cannot be seen at this width
 COLOURS = 7
 
@@ -87,6 +88,8 @@ class _Scale:
         if axis.log:
             low, high = math.log10(low), math.log10(high)
         room = (high - low or abs(high) or 1.0) * (0.05 if side else 0.01)
+        if high - low + 2 * room < LEAST:
+            room = 1.0
         self.low, self.high = low - room, high + room
         if not axis.log and min(usable, default=0) >= 0 and self.low < 0:
             self.low = 0.0

@@ -36,6 +36,23 @@ class File:
     made_from: str | None = None
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What is to lie in a file's place, None for nothing; and what is wrong where it is not what
+    should."""
+
+    content: bytes | str | None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Put:
+    """What `put` did: the paths that were drawn, and of those that could not be, why."""
+
+    drawn: list[str]
+    faults: dict[str, str]
+
+
 def made_from(*parts: Record | bytes | str) -> str:
     """A digest of everything that a file follows from, the code that draws it included."""
     digest = hashlib.sha256(edition().encode())
@@ -61,9 +78,14 @@ def edition() -> str:
     return digest.hexdigest()
 
 
-def put(files: Iterable[File], out: Path) -> list[str]:
-    """Bring the folder `out` to hold these files and no others; the paths that were drawn for it,
-    in the order of `files`. Who comes while another builds waits for it."""
+def as_it_is(file: File) -> Drawn:
+    """What a file draws; whatever that raises goes through."""
+    return Drawn(file.draw())
+
+
+def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn] = as_it_is) -> Put:
+    """Bring the folder `out` to hold these files and no others, drawn in the order of `files`. What
+    `draw` says is faulty is drawn again next time. Who comes while another builds waits for it."""
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         wanted = {file.path: file for file in files}
@@ -77,14 +99,20 @@ def put(files: Iterable[File], out: Path) -> list[str]:
         # A build that dies while it draws must not leave word of what it has replaced.
         if stale := redrawn & was.keys():
             _note(out, {path: made for path, made in was.items() if path not in stale})
+        now, faults = {path: file.made_from for path, file in wanted.items()}, dict[str, str]()
         for path in drawn:
-            write(out / path, wanted[path].draw())
-        for path in was.keys() - wanted.keys():
+            found = draw(wanted[path])
+            if found.fault:
+                faults[path], now[path] = found.fault, None
+            if found.content is None:
+                del now[path]
+            else:
+                write(out / path, found.content)
+        for path in (was.keys() | redrawn) - now.keys():
             _remove(out, path)
-        now = {path: file.made_from for path, file in wanted.items()}
         if stale or now != was:
             _note(out, now)
-    return drawn
+    return Put(drawn, faults)
 
 
 def _below(out: Path) -> set[str]:

@@ -9,7 +9,7 @@ be removed.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bot.site.files import edition, write
@@ -44,6 +44,10 @@ class Memory:
         self._lines: dict[str, bytes] = {}  # what the file says of each
         self._changed = False
         self.read = 0  # executions that were read from the store
+        self.unread: dict[str, str] = {}  # executions that cannot be, with what is wrong
+        # What could not be drawn last time, with why, and the executions that it was drawn without.
+        self.suspects: tuple[Mapping[str, str], Collection[str]] = {}, ()
+        self.told: dict[str, str] = {}  # what the log has been told is left out
         if self._path:
             try:
                 first, *lines = self._path.read_bytes().splitlines()
@@ -54,13 +58,20 @@ class Memory:
             except (OSError, ValueError):
                 self._facts, self._lines, self._changed = {}, {}, True
 
-    def facts(self, store: Store) -> list[Facts]:
-        """Of every execution in the store what is known of it, without curves."""
+    def facts(self, store: Store, *, curves: bool = False) -> list[Facts]:
+        """Of every execution in the store what is known of it; with `curves` only where nothing
+        was remembered."""
         found: dict[str, Facts] = {}
+        self.unread = {}
         for name, (seen, events) in _seen(store).items():
             facts = self._facts.get(name)
             if facts is None or facts.seen != seen or facts.result is None:
-                facts = without_curves(read(store, name, events, seen))
+                try:
+                    facts = read(store, name, events, seen)
+                    facts = facts if curves else without_curves(facts)
+                except record.BadRecord as error:
+                    self.unread[name] = str(error).replace(str(store.root), "the store")
+                    continue
                 self._lines.pop(name, None)
                 self.read += 1
                 self._changed = True
@@ -79,11 +90,6 @@ class Memory:
             }
             write(self._path, b"\n".join([edition().encode(), *self._lines.values(), b""]))
             self._changed = False
-
-
-def every(store: Store) -> list[Facts]:
-    """Of every execution in the store all that is known of it."""
-    return [read(store, name, events, seen) for name, (seen, events) in _seen(store).items()]
 
 
 def without_curves(facts: Facts) -> Facts:
@@ -119,7 +125,8 @@ def listed(store: Store, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Facts:
-    """Everything on record of one execution. Raises StoreError."""
+    """Everything on record of one execution. Raises StoreError, and BadRecord
+    for one of another form."""
     folder, digest = f"executions/{name}", hashlib.sha256()
 
     def take(path: str, kind: type[record.R]) -> record.R | None:

@@ -6,10 +6,11 @@ file:// and below any path.
 """
 
 import gc
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,13 +25,15 @@ from bot.site import (
     feed,
     forecast_page,
     front,
+    left_out,
     public,
     runs,
     signed,
     tracks,
 )
 from bot.site.board import Entry, Lab, read_lab, whole
-from bot.site.files import File, is_site, made_from, put
+from bot.site.files import File, Put, is_site, made_from, put
+from bot.site.left_out import listed
 from bot.site.memory import Memory
 from bot.site.templating import HERE, look
 from bot.site.twins import leaderboard
@@ -38,6 +41,8 @@ from runner import signing
 from runner.signing import Key
 from runner.store import Store, to_json
 
+log = logging.getLogger("regatta.site")
+OWN = ("runs/", "executions/", "data/")  # pages of one execution
 SELDOM = 100_000  # new objects between two looks for garbage
 
 
@@ -53,6 +58,7 @@ class SiteSummary:
     executions: int
     rows: int
     drawn: tuple[str, ...]  # paths; all others stood there as they are
+    left_out: Mapping[str, str]  # executions and paths, with what is wrong with each
 
 
 def build(
@@ -72,19 +78,56 @@ def build(
     issues and pull requests and do not link them. `live`: the pages are served by the bot, which
     shows at `/live/` what runs now. `address`: where people reach the site; a preview image is only
     found by its whole address, so without it none are drawn. Who builds often gives the same memory
-    of `out` each time. Raises SiteError where `out` holds something that is no site, or an
-    address is none.
+    of `out` each time. What cannot be read or drawn is left out, which its place and the log say.
+    Raises SiteError where `out` holds something that is no site, or an address is none, and what
+    keeps the store from being read.
     """
     out = out.resolve()
     _check(out, repository_url, address or None)
     with _seldom_collected():
         remembered = remembered or Memory(out)
-        facts = read_lab(store, remembered)
         key = signing.in_force(store, key)
-        drawn = put(files(facts, store, lab, repository_url, key, live, address), out)
+
+        def of(facts: Lab) -> Iterator[File]:
+            return files(facts, store, lab, repository_url, key, live, address)
+
+        facts, done = _put(read_lab(store, remembered), of, remembered, out)
         remembered.keep()
-        rows = sum(len(group.rows) for group in facts.groups)
-        return SiteSummary(out, len(facts.entries), rows, tuple(drawn))
+        left = dict(facts.left_out) | done.faults
+        for what, why in left.items():
+            if remembered.told.get(what) != why:
+                log.warning("%s is left out of the site: %s", what, why)
+        remembered.told = left
+        boarded = () if "leaderboards.html" in done.faults else facts.groups
+        rows = sum(len(group.rows) for group in boarded)
+        return SiteSummary(out, len(facts.entries), rows, tuple(done.drawn), left)
+
+
+def _put(
+    facts: Lab, of: Callable[[Lab], Iterator[File]], remembered: Memory, out: Path
+) -> tuple[Lab, Put]:
+    """Put the files of this lab into `out`, and where pages of many executions break on some of
+    them, of the lab without these."""
+
+    def fault(paths: Mapping[str, str], some: Sequence[Entry]) -> str:
+        alone = replace(facts, entries=tuple(some))
+        return left_out.fault_of(of(alone), paths)
+
+    def found(paths: Mapping[str, str], among: Sequence[Entry]) -> dict[str, str]:
+        most = left_out.most_of(facts.entries)
+        faulty = left_out.culprits(among, partial(fault, paths), most)
+        return {entry.execution.id: why for entry, why in faulty}
+
+    paths, ids = remembered.suspects  # which may be mended meanwhile
+    again = [entry for entry in facts.entries if entry.execution.id in ids]
+    faults = found(paths, again) if again else {}
+    done = put(of(facts.without(faults)), out, left_out.drawn)
+    shared = {path: why for path, why in done.faults.items() if not path.startswith(OWN)}
+    if shared and (more := found(shared, facts.without(faults).entries)):
+        faults |= more
+        done = put(of(facts.without(faults)), out, left_out.drawn)
+    remembered.suspects = dict(paths) | shared if faults else {}, faults.keys()
+    return facts.without(faults), done
 
 
 @contextmanager
@@ -121,32 +164,39 @@ def files(
     live: bool = False,
     address: str = "",
 ) -> Iterator[File]:
-    """Every file of the site, what is linked to before what links to it."""
+    """Every file of the site, what is linked to before what links to it. Of a kind of pages that
+    cannot be listed the main one says so."""
     this = look(lab, repository_url, bool(key), live, address)
+    these = this.saying(facts.left_out)  # of all executions
+    ranked = cache(lambda: boards.boards_of(facts))
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
     if key:
-        yield from signed.files(store, facts, key)
-    yield from public.files(this.pages, this.told, store)
-    yield from delphi.files(this.pages, this.told)
-    yield from data.files(facts, this, store)
+        signs = key
+        yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))
+    yield from listed("scaling.html", lambda: public.files(this.pages, this.told, store))
+    yield from listed("delphi.html", lambda: delphi.files(this.pages, this.told))
+    yield from listed("data", lambda: data.files(facts, this, store))
 
     @lru_cache(maxsize=1)  # the files of an execution are drawn one after the other
     def curves(number: int) -> Entry:
         return whole(store, facts.entries[number])
 
-    for number, entry in enumerate(facts.entries):
+    def own(number: int, entry: Entry) -> Iterator[File]:
         drawn = partial(curves, number)
         yield from runs.files(entry, drawn, this, store)
         yield from executions.files(entry, drawn, facts.review(entry), this)
-    yield from experiments.files(facts, this)
-    yield from runs.comparison(facts, this)
-    yield from forecast_page.files(facts, this)
-    yield from tracks.files(facts, this)
-    yield from entered.files(store, facts, this)
+
+    for number, entry in enumerate(facts.entries):
+        page = f"executions/{entry.execution.id}/index.html"
+        yield from listed(page, partial(own, number, entry))
+    yield from listed("experiments", lambda: experiments.files(facts, these))
+    yield from listed("compare.html", lambda: runs.comparison(facts, these))
+    yield from listed("forecasts.html", lambda: forecast_page.files(facts, these))
+    yield from listed("speedrun.html", lambda: tracks.files(facts, these))
+    yield from listed("entries.html", lambda: entered.files(store, facts, these))
     yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
-    ranked = boards.boards_of(facts)
-    yield from boards.files(ranked, facts, this)
-    yield from feed.files(ranked, facts, this)
-    yield from front.files(ranked, facts, this)
+    yield from listed("leaderboards.html", lambda: boards.files(ranked(), facts, these))
+    yield from listed("feed.xml", lambda: feed.files(ranked(), facts, these))
+    yield from listed("index.html", lambda: front.files(ranked(), facts, these))

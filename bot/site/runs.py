@@ -125,10 +125,10 @@ def log_of(store: Store, entry: Entry) -> str:
 def end_of_log(store: Store, attempt: str) -> str:
     """The end of what the attempt in this folder has printed so far, likewise."""
     try:
-        printed = store.peek(f"work/{attempt}/out/log.txt") or b""
+        printed = store.ending(f"work/{attempt}/out/log.txt", 4 * MOST_LOG)
     except StoreError:  # what a job left in its place is no file
         return ""
-    words = redact.clean(printed[-4 * MOST_LOG :].decode("utf-8", "replace"))[-MOST_LOG:]
+    words = redact.clean(printed.decode("utf-8", "replace"))[-MOST_LOG:]
     lines = words.splitlines()
     whole = lines if len(printed) <= MOST_LOG else lines[1:]  # the first one may be cut off
     return "\n".join(line for line in whole if line.isprintable() or "\t" in line)

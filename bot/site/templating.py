@@ -2,8 +2,8 @@
 stands on every page. Strangers' words are escaped."""
 
 import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ class Look:
 
     pages: jinja2.Environment
     told: str  # a digest of it
+    left_out: Mapping[str, str] = field(default_factory=dict)  # what a page says is not on it
+
+    def saying(self, left_out: Mapping[str, str]) -> "Look":
+        """The same, and each page says what was left out and why."""
+        told = made_from(self.told, *(part for one in left_out.items() for part in one))
+        return replace(self, told=told, left_out=left_out) if left_out else self
 
     def page(self, path: str, template: str, made: str | None = None, **facts: Any) -> File:
         """A page at `path` below the site's folder; `made` as of a `File`."""
@@ -44,7 +50,9 @@ class Look:
 
     def render(self, path: str, template: str, **facts: Any) -> str:
         """A page that lies at `path`."""
-        return self.pages.get_template(template).render(root="../" * path.count("/"), **facts)
+        return self.pages.get_template(template).render(
+            root="../" * path.count("/"), left_out=self.left_out, **facts
+        )
 
 
 def look(

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from engine import flops
 from engine.config import ModelConfig
+from runner import bounds
 from runner.hardware import KINDS
-from runner.store import once
 
 CLOSE = 0.01  # relative; counted figures that differ by less are the same
 MOST = 10**30  # of anything that is counted; larger ones are no counts, and overflow
@@ -81,21 +81,21 @@ class RunInfo(BaseModel):
 
     author: Author
     description: str
-    device_flops: float = Field(gt=0)  # peak FLOP/s of one chip
-    bpb: float = Field(alias="eval/paloma/c4_en/bpb")
+    device_flops: FiniteFloat = Field(gt=0)  # peak FLOP/s of one chip
+    bpb: FiniteFloat = Field(alias="eval/paloma/c4_en/bpb")
     model: dict[str, Any] = Field(alias="model_config")
     train: dict[str, Any] = Field(alias="train_config")
-    model_flops: float
-    model_flops_per_token: float
-    model_size: int = Field(le=MOST)  # parameters
+    model_flops: FiniteFloat
+    model_flops_per_token: FiniteFloat
+    model_size: int = Field(ge=-MOST, le=MOST)  # parameters
     num_chips: int = Field(gt=0, le=MOST)
     num_devices: int = Field(gt=0, le=MOST)
     resources: dict[str, Any]
     run_completion_timestamp: str
     tokenized_dataset: str
-    total_tokens: int = Field(le=MOST)
-    training_hardware_flops: float
-    training_time: float  # seconds
+    total_tokens: int = Field(ge=-MOST, le=MOST)
+    training_hardware_flops: FiniteFloat
+    training_time: FiniteFloat  # seconds
     wandb_run_link: str | None
 
 
@@ -131,8 +131,8 @@ def to_public(entry: Mapping[str, Any]) -> dict[str, Any]:
 def read(content: bytes) -> list[RunInfo]:
     """The runs of a `speedrun_results.json`. Raises BadFile, with the run and the field."""
     try:
-        found = json.loads(content, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
+        found = bounds.plain(content)
+    except ValueError as error:
         raise BadFile(f"it is no JSON: {error}") from error
     runs = found.get("runs") if isinstance(found, dict) else None
     if not isinstance(runs, list) or not runs:

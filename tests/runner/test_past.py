@@ -1,13 +1,18 @@
 """What the records tell of earlier executions."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from runner import record
+from bot import witness
+from runner import cli_forecast, record
+from runner.cluster import parse
+from runner.ledger import Ledger
 from runner.past import Past
 from runner.store import Store
+from runner.turns import Turns
 from tests import synthetic
 from tests.synthetic import PLAIN, START, planned_arm
 
@@ -68,3 +73,25 @@ def test_predictions_are_found_where_only_one_repository_can_be_meant(store: Sto
     seal = synthetic.preregister(store, 1)
     assert past.predictions(plan) == seal.predictions
     assert past.predictions(synthetic.plan()) == ()
+
+
+def test_a_record_beyond_all_bounds_stops_nobody_who_reads_all_executions(store: Store) -> None:
+    one, other = finished(store, "1"), finished(store, "2", shift=0.1)
+    competed = {"evaluated": {"examined": {"forward_flops_per_token": 10**320}}}
+    for path, told in (
+        (f"runs/{one.id}.fast.s0", {"evaluated": {"bpb": 1e300}}),
+        (f"executions/{other.id}/result", {"entered": [competed]}),
+    ):
+        file = store.path(f"records/{path}.json")
+        file.write_text(json.dumps(json.loads(file.read_bytes()) | told))
+    past, now = Past(store), START + timedelta(hours=9)
+    spread = past.spread(synthetic.plan())
+    assert spread
+    assert (spread.arms, spread.freedom) == (4, 7), "the other runs have their figures"
+    assert past.begun(synthetic.REPOSITORY, synthetic.plan(preregistration=1)) == ""
+    turns = Turns(store, parse("pools: {desk: {kind: cpu, count: 1}}\n", "cluster.yaml"))
+    assert turns.waiting(now) == {}
+    assert turns.refusal(synthetic.plan(), "ada", now) == ""
+    assert len(list(Ledger(store).spendings())) == 2
+    assert set(witness.waiting(store)) == {one.id, other.id}
+    assert len(list(cli_forecast.points_in(store))) == 11

@@ -97,7 +97,8 @@ def lines(*texts):
 
 def draw(store, tmp_path):
     """Bring the pages of data up to date, and return those that were drawn."""
-    return put(data.files(read_lab(store), look("Lab", None, False), store), tmp_path / "site")
+    found = data.files(read_lab(store), look("Lab", None, False), store)
+    return put(found, tmp_path / "site").drawn
 
 
 def drawn_page(store, tmp_path):

@@ -136,7 +136,10 @@ def test_without_entries_the_page_says_how_to_enter(store: Store, tmp_path: Path
     assert "Nobody has entered any yet" in Page(tmp_path / "site" / "entries.html").text
 
 
-def test_what_was_merged_though_it_cannot_be_stops_no_page(store: Store, tmp_path: Path) -> None:
+def test_what_was_merged_though_it_cannot_be_stops_no_page(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "_beyond", lambda _: "")  # as an older lab took it
     values = (0.0, -1.0, 1e-300, 1e300)
     keys = ("training_time", "model_flops", "training_hardware_flops", "eval/paloma/c4_en/bpb")
     odd = [CLEAN | {key: value} for key in keys for value in values]

@@ -1,0 +1,397 @@
+"""Whatever a job writes: what is read of it is refused in words or within bounds, and every page is
+built. `REGATTA_EXAMPLES` says how many stories are tried; six are, where nobody says."""
+
+import json
+import os
+import shutil
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.live import Live
+from bot.site.pages import build
+from bot.site.runs import end_of_log
+from bot.site.templating import look
+from runner import (
+    bounds,
+    children,
+    drive,
+    entries,
+    lifecycle,
+    makers,
+    measured,
+    outputs,
+    preview,
+    progress,
+    record,
+    regular,
+    reports,
+    step_runs,
+)
+from runner.leases import LeaseWatch
+from runner.record import PlannedStep
+from runner.store import Store
+from tests import hostile, synthetic
+from tests.runner.test_cli import LocalStub, ask
+from tests.runner.test_cli import local as local  # a fixture
+from tests.runner.test_measured import declare, made
+from tests.runner.test_measured import tiny as tiny  # a fixture
+from tests.stub_trainer import StubJob, StubRay
+
+EXAMPLES = int(os.environ.get("REGATTA_EXAMPLES", "6"))
+MOST_MEMORY = 400 << 20  # bytes that reading any one file takes
+SOME = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),  # a story is long, and its fixtures change nothing
+)
+SCORE = {
+    "bpb": 2.0,
+    "loss": 1.4,
+    "targets": 64,
+    "params_sha256": "a" * 64,
+    "parameters": 7,
+    "examined": {"positions": 64, "largest": 0.0, "void": "", "forward_flops_per_token": 50},
+}
+
+
+def built(store: Store, folder: Path) -> None:
+    """The site, whole: each execution has its page, and none says that it could not be drawn."""
+    site = folder / "site"
+    assert build(Store(store.root), site).left_out == {}
+    for id in record.names(store, "executions"):
+        assert (site / f"executions/{id}/index.html").is_file()
+    for page in site.rglob("*.html"):
+        assert "could not be drawn" not in page.read_text()
+
+
+class Ray(StubRay):
+    """Its jobs leave what `spoil` makes of it."""
+
+    def __init__(self, spoil: Callable[[Path], None]) -> None:
+        super().__init__(pace=None)
+        self._spoil = spoil
+
+    def _work(self, job: StubJob) -> Iterator[None]:
+        yield from super()._work(job)
+        job.flush()
+        (job.out / "log.txt").write_text("step 1\nstep 2\n")
+        self._spoil(job.out)
+
+
+def lived(store: Store, spoil: Callable[[Path], None], name: str) -> None:
+    """The whole life of an execution whose jobs leave that; it is looked at before they are
+    believed."""
+    ray = Ray(spoil)
+    arms = {"slow": synthetic.planned_arm(steps=4), "fast": synthetic.planned_arm(steps=4)}
+    plan = synthetic.plan(arms=arms, seeds=(0, 1), predictions=[synthetic.prediction()])
+    execution = synthetic.execution(plan, name)
+    drive.begin(store, execution)
+    now, leases = synthetic.START, LeaseWatch(store, lambda: 0.0)
+    for _ in range(40):
+        now += timedelta(seconds=1)
+        facts = drive.observe(store, ray.look, leases, execution.id, now)
+        if facts.result:
+            return
+        if facts.attempts and facts.attempts[-1].job in ("succeeded", "failed"):
+            live = Live(store, look("lab", None, False, live=True))
+            assert live.drawn(execution.id)
+            assert live.drawn(execution.id, "fast.s0")
+            progress.progress(store, facts)
+        if action := lifecycle.decide(facts):
+            drive.act(store, ray, facts, action, now)
+    raise AssertionError(f"{name} has no end")
+
+
+def ran(local: LocalStub, folder: Path, store: Path, spoil: Callable[[Path], None]) -> None:
+    """An experiment in steps that competes, run by hand, whose steps leave that."""
+    make = makers.make
+
+    def spoiling(store: Store, name: str, fingerprint: str, build: Any, *rest: Any, **told: Any):
+        def both(out: Path) -> None:
+            build(out)
+            spoil(out)
+
+        return make(store, name, fingerprint, both, *rest, **told)
+
+    local.ray = StubRay(pace=1)
+    local.ray.make_steps = made()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(makers, "make", spoiling)
+        answer = ask("run", declare(folder), "--store", store)
+    assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.output
+    assert answer.exit_code in (0, 1), answer.output
+
+
+@SOME
+@given(st.data())
+def test_whatever_a_trainer_reports_every_page_is_built(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        store = Store(folder / "store")
+        lived(store, lambda out: hostile.spoil_some(data.draw, out), "1")
+        built(store, folder)
+
+
+@SOME
+@given(st.data())
+def test_whatever_steps_leave_every_page_is_built(local: LocalStub, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        spoil = partial(hostile.spoil_some, data.draw, places=False)
+        ran(local, folder / "small", folder / "store", spoil)
+        built(Store(folder / "store"), folder)
+
+
+KINDS: dict[str, Any] = {
+    "metrics": reports.StepMetrics,
+    "evaluated": reports.EvaluationReport,
+    "scores": step_runs.SCORES,
+}
+CHECKED = ("step", "tokens", "targets")  # against the plan
+
+
+def fill(number: str, out: Path) -> None:
+    """Write this number wherever a reader takes it."""
+    for path in [*out.rglob("*.json"), *out.rglob("*.jsonl")]:
+        names = {*path.relative_to(out).parts, path.stem}
+        if kind := next((kind for name, kind in KINDS.items() if name in names), None):
+            lines = path.read_text().splitlines()
+            taken = partial(is_taken, kind)
+            full = (hostile.filled(json.loads(x), number, taken, CHECKED) for x in lines)
+            path.write_text("".join(hostile.emitted(line) + "\n" for line in full))
+
+
+def is_taken(kind: Any, value: Any) -> bool:
+    try:
+        bounds.parse(kind, hostile.emitted(value).encode())
+    except ValueError:
+        return False
+    return True
+
+
+def test_with_each_number_wherever_it_is_taken_every_page_is_built(
+    local: LocalStub, tmp_path: Path
+) -> None:
+    folder = tmp_path.resolve()
+    store = Store(folder / "store")
+    for n, number in enumerate(hostile.NUMBERS):
+        lived(store, partial(fill, number), str(n))
+        # Equal steps are made once in a store.
+        ran(local, folder / f"small-{n}", folder / f"of-{n}", partial(fill, number))
+        shutil.copytree(folder / f"of-{n}/records", store.path("records"), dirs_exist_ok=True)
+    assert len(record.names(store, "executions")) == 2 * len(hostile.NUMBERS)
+    built(store, folder)
+
+
+# ── Each reader ──────────────────────────────────────────────────────────────────────────────
+
+
+STEP = cast(
+    PlannedStep,
+    SimpleNamespace(
+        config={"tokens": 64, "model": {}, "own": {}, "train": {"num_train_steps": 10**6}},
+        inputs={"models": {"train/a": "f"}},
+        store="evaluate",
+    ),
+)
+
+
+def as_scores(_: Path) -> object:
+    return step_runs.scores_of(cast(Store, None), STEP)
+
+
+def as_a_curve(_: Path) -> object:
+    return step_runs.losses_of(cast(Store, None), STEP)
+
+
+def as_a_model(_: Path) -> object:
+    return measured._another_model(cast(Store, None), STEP)
+
+
+def as_metrics(path: Path) -> object:
+    refused: list[str] = []
+    return list(reports.read_metrics(path.parent, 100, refused)), refused
+
+
+def as_an_entry(path: Path) -> object:
+    content = regular.read(path, entries.MOST_BYTES) or b""
+    return entries.examined("a", content, {}).canonical()
+
+
+def part_of(path: Path, _: str, at: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(at)
+        return file.read(length)
+
+
+def as_a_preview(path: Path) -> object:
+    if not path.is_file():  # whoever asks knows that it is there
+        return None
+    return [
+        preview.look(
+            preview.Part(name, kind, {name: name}),
+            {name: path.stat().st_size},
+            partial(part_of, path),
+        )
+        for name, kind in (("a.jsonl", "lines"), ("a.json", "text"))
+    ]
+
+
+def as_a_receipt(path: Path) -> object:
+    return children.receipts(path)
+
+
+def as_a_score(path: Path) -> object:
+    return reports.read_report(path, reports.EvaluationReport)
+
+
+def as_a_run(path: Path) -> object:
+    return reports.read_report(path, reports.RunReport)
+
+
+def as_noted(path: Path) -> object:
+    return bounds.parse(progress.NOTED, regular.ending(path, progress.LINE))
+
+
+def as_a_manifest(path: Path) -> object:
+    store = Store(path.parent / "store")
+    place = store.path("steps/a/0000000000000000/manifest.json")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    if path.is_file():
+        place.hardlink_to(path)
+    return makers.said(store, "a", "0" * 64)
+
+
+READERS = {
+    as_scores: {"a": SCORE},
+    as_a_curve: {"step": 1, "loss": 1.0},
+    as_a_model: {"model": "x"},
+    as_metrics: {"step": 1, "loss": 5.5, "grad_norm": 1.0, "learning_rate": 0.1, "tokens": 64},
+    as_an_entry: {"runs": [{"run_info": {"author": {"name": "Ada"}, "model_config": {}}}]},
+    as_a_preview: {"text": "x", "n": [1, 2]},
+    as_a_receipt: {"jax": "0.10.2"},
+    as_a_score: {"nonce": "a", "evaluated": SCORE},
+    as_a_run: {"nonce": "a", "state": "finished", "step": 4},
+    as_noted: [1, 2.5],
+    as_a_manifest: {"name": "a", "seconds": 1.0, "files": {}},
+}
+REFUSALS = (*step_runs.UNBELIEVED, regular.Refused, outputs.BadOutput)
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
+
+
+def reading(reader: Callable[[Path], object], path: Path) -> object:
+    """What a reader says of a file, or the refusal, each in words that can be written down."""
+
+    def file_of(_: object, __: object, ___: str, most: int = step_runs.MOST_BYTES) -> object:
+        return regular.read(path, most)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(step_runs, "file_of", file_of)
+        try:
+            said = reader(path)
+        except REFUSALS as error:
+            said = step_runs.said(error)
+    repr(said).encode()
+    return said
+
+
+@settings(SOME, max_examples=20 * EXAMPLES)
+@given(st.sampled_from(list(READERS)), st.data())
+def test_whatever_a_file_holds_its_reader_refuses_it_in_words_or_reads_it(
+    reader: Callable[[Path], object], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name).resolve() / "0.jsonl"
+        path.write_text(json.dumps(READERS[reader]) + "\n")
+        hostile.spoil(data.draw, path, places=False)
+        reading(reader, path)
+
+
+BOMBS = {
+    "sparse": b"",
+    "lists": b"[" + b"[]," * (1 << 24) + b"[]]",
+    "lines": b"1\n" * (1 << 25),
+    "empty lines": b"\n" * (60 << 20),
+    "digits": b"9" * (60 << 20),
+    "deep": b"[" * (60 << 20),
+    "keys": b"{" + b'"":0,' * (12 << 20) + b'"":0}',
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_whatever_the_size_of_a_file_its_readers_take_little_memory(
+    bomb: str, tmp_path: Path
+) -> None:
+    path = tmp_path.resolve() / "0.jsonl"
+    path.write_bytes(BOMBS[bomb])
+    if bomb == "sparse":
+        os.truncate(path, hostile.SPARSE)
+    for reader in READERS:
+        # A manifest is the lab's own word, and may list a million files.
+        if reader is not as_a_manifest:
+            with little_memory():
+                reading(reader, path)
+
+
+def test_of_a_log_of_any_size_the_end_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path.resolve() / "store")
+    path = store.path("work/x/out/log.txt")
+    path.parent.mkdir(parents=True)
+    path.touch()
+    os.truncate(path, hostile.SPARSE)
+    with path.open("ab") as file:
+        file.write(b"\nthe end\n")
+    with little_memory():
+        assert end_of_log(store, "x") == "the end"
+    assert end_of_log(store, "y") == ""
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"examined": SCORE["examined"] | {"forward_flops_per_token": 10**320}},  # type: ignore[operator]
+        {"examined": SCORE["examined"] | {"forward_flops_per_token": -1}},  # type: ignore[operator]
+        {"parameters": 10**320},
+        {"parameters": -5},
+        {"bpb": -1.0},
+        {"bpb": 1e300},
+        {"loss": -1e308},
+        {"targets": 2**63},
+        {"examined": SCORE["examined"] | {"void": "x" * 10_000}},  # type: ignore[operator]
+    ],
+)
+def test_a_score_beyond_all_bounds_is_refused(told: dict[str, Any]) -> None:
+    said = json.dumps({"a": SCORE | told}).encode()
+    with pytest.raises(ValueError, match="a\\."):
+        bounds.parse(step_runs.SCORES, said)
+    assert bounds.parse(step_runs.SCORES, json.dumps({"a": SCORE}).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a": 1, "a": 1}', b"[" * 100_000, b"9" * 5_000, b"NaN", b"\xff", b"1\x00", b"1 " * 2],
+)
+def test_no_json_that_readers_may_understand_differently_is_read(text: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        bounds.plain(text)
