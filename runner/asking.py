@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from runner import isolate, regular
+from runner import bounds, isolate, regular
 from runner.builtin.answers import (
     ALL,
     END,
@@ -74,7 +74,7 @@ class Asker:
             task = self._task(model, rows, box)
             self._run(task, (), box, lambda _: None, own=True)
             try:
-                said = Header.model_validate_json(regular.read(box / HEADER, MAX_HEADER) or b"")
+                said = bounds.parse(Header, regular.read(box / HEADER, MAX_HEADER) or b"")
                 program = b"" if said.not_exported else regular.read(box / PROGRAM, MAX_PROGRAM)
             except (regular.Refused, ValueError) as error:
                 raise BadOwnCode("what its process says of it cannot be read") from error

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import machine, regular
+from runner.bounds import MOST_COUNT, MOST_WORDS, Count, Words
 from runner.builtin.blame import BadOwnCode, blamed
 from runner.record import Record, Resources
 
@@ -48,9 +49,9 @@ class Task(Record):
 class Header(Record):
     """What the model's own process says of it. Its logits are what counts."""
 
-    forward_flops_per_token: int | None
-    uncounted: str = ""  # why its FLOPs could not be counted
-    not_exported: str = ""  # why it leaves no program
+    forward_flops_per_token: Count | None
+    uncounted: Words = ""  # why its FLOPs could not be counted
+    not_exported: Words = ""  # why it leaves no program
 
 
 def question(number: int) -> str:
@@ -73,9 +74,9 @@ def export(task: Task) -> None:
         flops, uncounted, not_exported = None, "", ""
         try:
             whole = traced_flops.count(jax.make_jaxpr(model.logits)(params, tokens).jaxpr)
-            flops = -(-whole // (task.rows * model.config.seq_len))
+            flops = min(-(-whole // (task.rows * model.config.seq_len)), MOST_COUNT)
         except traced_flops.Uncountable as error:
-            uncounted = str(error)
+            uncounted = str(error)[:MOST_WORDS]
         try:
             Path(task.box, PROGRAM).write_bytes(programs.exported(model, task.rows))
         except programs.NotExported as error:

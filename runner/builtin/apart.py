@@ -137,7 +137,7 @@ def scored(
     return found, Examined(
         positions=len(places),
         largest=min(worst, 1e30),
-        void=where if worst > MOST_APART or not made.program else "",
+        void=where[:500] if worst > MOST_APART or not made.program else "",
         forward_flops_per_token=made.forward_flops_per_token,
         uncounted=made.uncounted[:500],
     )

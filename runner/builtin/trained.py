@@ -2,7 +2,6 @@
 experiment's own. A file is read as far as it can be long, and an array only in the shape that is
 expected of it."""
 
-import json
 from collections.abc import Mapping
 from contextlib import contextmanager
 from hashlib import sha256
@@ -17,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from engine.checkpoint import array_bytes
 from engine.config import ModelConfig
 from engine.model import Decoder, Model
-from runner import regular
+from runner import bounds, regular
 from runner.builtin.blame import BadOwnCode
 from runner.builtin.own_model import OWN, Functions, own_model
 from runner.builtins import OwnModel
@@ -54,8 +53,8 @@ def planned(folder: Path) -> Planned:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(regular.read(path, MAX_CONFIG) or b"null")
-    except (regular.Refused, ValueError, RecursionError) as error:
+        found = bounds.plain(regular.read(path, MAX_CONFIG) or b"null")
+    except (regular.Refused, ValueError) as error:
         raise BadOwnCode(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise BadOwnCode(f"{path} holds no JSON object")
