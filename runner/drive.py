@@ -14,6 +14,7 @@ from runner import (
     aliases,
     checkout,
     faults,
+    further,
     lifecycle,
     measured,
     provenance,
@@ -253,13 +254,15 @@ def _ended(
         }
     elif how == "finished":
         evaluated = _evaluated(store, facts, attempt, refused)
+    steps = provenance.step_ends(store, facts.execution)
     return record.Ended(
         at=now,
         how=how,
         why=why,
         runs=runs,
         evaluated=evaluated,
-        steps=provenance.step_ends(store, facts.execution),
+        steps=steps,
+        saved=further.saved(store, facts, attempt, steps) if how == "lost" else {},
         refused=_few(refused),
         receipt=_receipt(store, attempt),
     )
