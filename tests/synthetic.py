@@ -33,27 +33,14 @@ def prediction(
     )
 
 
-def planned_arm(
-    *,
-    steps: int = 16,
-    hidden_dim: int = 128,
-    rate: float = 3e-3,
-    saves_every: int | None = None,
-) -> record.PlannedArm:
+def planned_arm(*, steps: int = 16, hidden_dim: int = 128, rate: float = 3e-3) -> record.PlannedArm:
     model = ModelConfig(
         hidden_dim=hidden_dim, intermediate_dim=352, num_layers=4, num_heads=4, seq_len=256
     )
     tokens = steps * 16 * model.seq_len
     return record.PlannedArm(
         model=model,
-        train=TrainConfig.model_validate(
-            {
-                "train_batch_size": 16,
-                "num_train_steps": steps,
-                "learning_rate": rate,
-                "checkpoint_every": saves_every,
-            }
-        ),
+        train=TrainConfig(train_batch_size=16, num_train_steps=steps, learning_rate=rate),
         parameters=flops.parameters(model),
         tokens=tokens,
         forward_flops_per_token=flops.forward_flops_per_token(model),

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,12 +28,11 @@ class Life:
         ray: StubRay,
         seeds: tuple[int, ...] = (0, 1, 2),
         limit: float | None = None,
-        saves_every: int = 1,
     ) -> None:
         self.store = Store(root / "store")
         self.ray = ray
-        arm = partial(synthetic.planned_arm, steps=4, saves_every=saves_every)
-        arms = {"slow": arm(rate=3e-4), "fast": arm()}
+        arm = synthetic.planned_arm
+        arms = {"slow": arm(steps=4, rate=3e-4), "fast": arm(steps=4)}
         plan = synthetic.plan(arms=arms, seeds=seeds, predictions=EFFECT)
         self.execution = synthetic.execution(plan).model_copy(update={"limit_seconds": limit})
         drive.begin(self.store, self.execution)
@@ -133,8 +131,8 @@ def test_a_step_that_was_skipped_counts_and_is_left_out_of_the_curve(tmp_path: P
 
 
 def test_a_run_without_any_loss_has_no_curve(tmp_path: Path) -> None:
-    stub = StubRay(pace=1, die_after={"t1": 1, "t2": 1, "t3": 1}, skip={"slow.s0": 1})
-    life = Life(tmp_path, stub, saves_every=4)
+    lost = dict.fromkeys(("t1", "t2", "t3"), 1)
+    life = Life(tmp_path, StubRay(pace=1, die_after=lost, skip={"slow.s0": 1}, saves_every=4))
     assert life.to_the_end().state == "failed"
     assert life.runs()["slow.s0"].curve == ()
 
@@ -191,8 +189,8 @@ def test_a_job_that_dies_is_followed_by_one_that_resumes(tmp_path: Path) -> None
 
 
 def test_three_losses_fail_the_execution_and_keep_what_was_seen(tmp_path: Path) -> None:
-    stub = StubRay(pace=1, die_after={"t1": 3, "t2": 2, "t3": 1})
-    life = Life(tmp_path, stub, saves_every=4)
+    lost = {"t1": 3, "t2": 2, "t3": 1}
+    life = Life(tmp_path, StubRay(pace=1, die_after=lost, saves_every=4))
     facts = life.to_the_end()
     assert facts.result
     assert facts.result.state == "failed"
