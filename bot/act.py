@@ -72,8 +72,9 @@ class Actor:
         action = _cleaned(action)
         where = f"said/{thread.id.repository}/{thread.id.number}"
         match action:
-            case Say(key=key, body=body, state=state):
+            case Say(key=key, body=body, state=state, lacks=lacks):
                 claim = {"kind": "comment", "body": _marked(body, key)}
+                claim |= {"lacks": lacks} if lacks else {}
                 self._once(thread.id, key, claim)
                 if state:
                     self._note_shown(thread, key, body, state)
@@ -323,6 +324,11 @@ def _marker(key: str) -> str:
 
 def _marked(body: str, key: str) -> str:
     return f"{body}\n\n{_marker(key)}"
+
+
+def unfinished(claim: dict[str, Any], key: str) -> str:
+    """The words of a claim that something was missing from; empty for any other one."""
+    return str(claim["body"]).removesuffix(_marked("", key)) if claim.get("lacks") else ""
 
 
 def _cleaned(action: Action) -> Action:

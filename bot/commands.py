@@ -1,16 +1,17 @@
 """The slash-command grammar: which words of a comment are meant for the lab. Pure.
 
 A command is a line of its own that begins with `/`, in plain paragraphs only: what stands in code,
-quotes, lists, tables, HTML or comments is talk about commands. So that nobody is surprised, what
-Markdown makes into a quote (`> quote` and then `/run` without an empty line between) is answered
-with a hint instead of silence.
+quotes, lists, tables, links, mathematics, HTML or comments is talk about commands. So that nobody
+is surprised, what Markdown makes into a quote (`> quote` and then `/run` without an empty line
+between) is answered with a hint instead of silence.
 """
 
 import difflib
 import itertools
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -24,6 +25,16 @@ _NEARLY = re.compile(
     r"/([A-Za-z][A-Za-z-]{0,20})(?:[ \t]+(`?)([0-9A-Za-z-]{1,60})\2)?[ \t]*[.,:;!?]{0,3}"
 )
 _ALIKE = re.compile(r"[\W\d_]*/[A-Za-z]")  # also in a quote or a list
+# What GitHub makes more of than the parser does: mathematics, also over paragraphs where it stands
+# between two dollars, and what stands between single tildes.
+_OVER_LINES = re.compile(
+    r"\$\$.*?\$\$"
+    r"|(?<![\w$])\$(?=[^\s$])(?:[^$\n]|\n(?!\n))*(?<=[^\s$])\$(?![\w$])"
+    r"|(?<![\w~])~(?=[^\s~])(?:[^~\n]|\n(?!\n))*(?<=[^\s~])~(?![\w~])",
+    re.DOTALL,
+)
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)")
+_VOID = ("area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr")
 _markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
@@ -69,22 +80,26 @@ def _read(source: list[str]) -> Reading:
     commands: list[Command] = []
     near_misses = []
     swallowed = False
+    lines: list[_Line] = []
     for index, token in enumerate(tokens):
         if token.type != "inline" or token.map is None:
             continue
         raw = {line.strip() for line in source[token.map[0] : token.map[1]]}
         is_plain = token.level == 1 and tokens[index - 1].type == "paragraph_open"
-        for line, has_code in _lines(token):
-            # An escaped slash (`\/run`, `&#47;run`) looks the same only after rendering.
-            if line not in raw:
-                continue
-            match = _LINE.fullmatch(line)
-            if match and match[1] in KNOWN and not has_code:
-                swallowed = swallowed or not is_plain
-                if is_plain:
-                    commands.append(Command(match[1], match[2] or "", len(commands)))
-            elif is_plain and (near := _near_miss(line)):
-                near_misses.append(near)
+        lines += [*_lines(token, raw, is_plain), _Line()]
+    within = _within(lines)
+    for number, line in enumerate(lines):
+        said = line.said.strip()
+        # An escaped slash (`\/run`, `&#47;run`) looks the same only after rendering.
+        if line.marked or number in within or said not in line.raw:
+            continue
+        match = _LINE.fullmatch(said)
+        if match and match[1] in KNOWN and not line.has_code:
+            swallowed = swallowed or not line.is_plain
+            if line.is_plain:
+                commands.append(Command(match[1], match[2] or "", len(commands)))
+        elif line.is_plain and (near := _near_miss(said)):
+            near_misses.append(near)
     few = tuple(dict.fromkeys(near_misses))[:MOST]
     return Reading(tuple(commands[:MOST]), few, swallowed, too_many=len(commands) > MOST)
 
@@ -113,17 +128,53 @@ def _near_miss(line: str) -> tuple[str, str] | None:
     return (line[1:] if nearly else name), meant
 
 
-def _lines(paragraph: Token) -> list[tuple[str, bool]]:
-    """The lines of a paragraph that are text from end to end, or (then True) text and code."""
-    lines: list[tuple[str, bool] | None] = [("", False)]
+@dataclass
+class _Line:
+    """A line of a paragraph, as it is read."""
+
+    said: str = ""  # its text and code
+    shown: str = ""  # its text alone
+    raw: Collection[str] = ()  # the lines that its paragraph is written in
+    is_plain: bool = False  # of a paragraph that is part of nothing else
+    has_code: bool = False
+    marked: bool = False  # some of it is emphasis, a link, HTML, …
+
+
+def _lines(paragraph: Token, raw: Collection[str], is_plain: bool) -> list[_Line]:
+    """The lines of a paragraph. What is marked may go on over many of them."""
+    new = partial(_Line, raw=raw, is_plain=is_plain)
+    lines, depth = [new()], 0
     for child in paragraph.children or []:
-        last = lines[-1]
         if child.type in ("softbreak", "hardbreak"):
-            lines.append(("", False))
-        elif last is not None and child.type == "text":
-            lines[-1] = last[0] + child.content, last[1]
-        elif last is not None and child.type == "code_inline":
-            lines[-1] = f"{last[0]}`{child.content}`", True
+            lines.append(new(marked=depth > 0))
+        elif child.type == "text":
+            lines[-1].said += child.content
+            lines[-1].shown += child.content
+        elif child.type == "code_inline":
+            lines[-1].said += f"`{child.content}`"
+            lines[-1].shown += "\0"
+            lines[-1].has_code = True
         else:
-            lines[-1] = None
-    return [(line[0].strip(), line[1]) for line in lines if line]
+            lines[-1].marked = True
+            opened = _opened(child.content) if child.type == "html_inline" else child.nesting
+            depth = max(0, depth + opened)
+    return lines
+
+
+def _opened(tag: str) -> int:
+    """Whether an HTML tag in a line opens something (1), closes it (-1), or neither."""
+    match = _TAG.match(tag)
+    if not match or tag.endswith("/>") or match[2].lower() in _VOID:
+        return 0
+    return -1 if match[1] else 1
+
+
+def _within(lines: Sequence[_Line]) -> set[int]:
+    """Which lines lie within something that GitHub draws and the parser does not know."""
+    found = set[int]()
+    shown = "\n".join(line.shown for line in lines)
+    for match in _OVER_LINES.finditer(shown):
+        if "\n" in match[0]:
+            first = shown.count("\n", 0, match.start())
+            found.update(range(first, first + match[0].count("\n") + 1))
+    return found

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bot import enter, follow, notices, orders, preregister, propose
-from bot.facts import Action, Check, Drive, Question, React, Say, Show, Thread, Unknown, Write
+from bot.facts import (
+    Action,
+    Check,
+    Drive,
+    Picture,
+    Question,
+    React,
+    Say,
+    Show,
+    Thread,
+    Unknown,
+    Write,
+)
 from runner import lifecycle
 
 POLL_EVERY = timedelta(seconds=2)  # while an execution lives
@@ -48,6 +60,8 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[s
     if questions:
         heard = tuple(x for x in due if isinstance(x, React) and x.content == "eyes")
         return Due(questions=tuple(dict.fromkeys(questions)), actions=heard)
+    pictures = {action.key for action in due if isinstance(action, Picture)}
+    due = tuple(x for x in due if not (isinstance(x, Say) and x.lacks in pictures))
     if any(not _is_submit(action) for action in due):
         # A launch waits until it is all that is due, so that it rests on facts of that moment.
         due = tuple(action for action in due if not _is_submit(action))

@@ -2,10 +2,17 @@
 link, markup or marker in them. Pure."""
 
 import re
+import unicodedata
 
-_UNSHOWN = re.compile(
-    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+_UNSHOWN = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
+# What has no width, or turns the text around it: soft hyphen, joiners, fillers, direction marks,
+# variation selectors, tags, ….
+_HIDDEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_COMMIT = re.compile(r"(?<![0-9A-Za-z_])[0-9a-f]{7,}(?![0-9A-Za-z_])", re.IGNORECASE)
 
 
 def text(value: object, limit: int = 300) -> str:
@@ -34,7 +41,7 @@ def code(value: object, limit: int = 120) -> str:
 
 def fenced(value: object, limit: int = 240) -> str:
     """Somebody's line for the inside of a fenced block: nothing in it can end the fence."""
-    line = _UNSHOWN.sub("", " ".join(str(value).splitlines())).replace("`", "ʼ").rstrip()
+    line = _visible(" ".join(str(value).splitlines())).replace("`", "ʼ").rstrip()
     return _unmarked(line if len(line) <= limit else line[: limit - 1] + "…")
 
 
@@ -47,7 +54,9 @@ def _literal(line: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*_{}\[\]#+!|~$])", r"\\\1", line)
     # A mention, a reference or a link is made of a sign and its neighbours; keep them apart.
-    return re.sub(r"(@|\\#|www|\bGH(?=-)|(?=://))", "\\1\u200b", line, flags=re.IGNORECASE)
+    line = re.sub(r"(@|\\#|www|\bGH(?=-)|(?=://))", "\\1\u200b", line, flags=re.IGNORECASE)
+    # Of a commit seven digits are enough, so that no piece may have as many.
+    return _COMMIT.sub(lambda found: re.sub("(.{6})(?=.)", "\\1\u200b", found[0]), line)
 
 
 def _begun(line: str) -> str:
@@ -56,5 +65,24 @@ def _begun(line: str) -> str:
 
 
 def one_line(value: object) -> str:
-    """Without line breaks, and without what cannot be shown or turns the text around."""
-    return " ".join(_UNSHOWN.sub("", str(value)).split())
+    """Without line breaks, and without what cannot be shown; what is hidden is named."""
+    return " ".join(_visible(str(value)).split())
+
+
+def _visible(words: str) -> str:
+    """Without what cannot be shown. What is hidden, or turns the text around, is named instead, but
+    where it is part of an emoji."""
+    return _HIDDEN.sub(_name, _UNSHOWN.sub("", words))
+
+
+def _name(found: re.Match[str]) -> str:
+    letter, at = found[0], found.start()
+    if letter in "\u200d\ufe0e\ufe0f" and at and _is_emoji(found.string[at - 1]):
+        return letter
+    if letter == "\u200b" and found.string.endswith("<!", 0, at):  # `_unmarked` has put it there
+        return letter
+    return f"\\u{ord(letter):04x}" if letter <= "\uffff" else f"\\U{ord(letter):08x}"
+
+
+def _is_emoji(letter: str) -> bool:
+    return letter == "\ufe0f" or "🏻" <= letter <= "🏿" or unicodedata.category(letter) == "So"

@@ -174,6 +174,7 @@ class Said:
     id: int | None  # of the comment or check run; None while unknown or failed
     at: datetime | None  # GitHub's `created_at`
     note: str = ""  # a commit's SHA, or why it failed
+    unfinished: str = ""  # its words, where something is still to be put into them
 
     @property
     def done(self) -> bool:
@@ -317,6 +318,7 @@ class Say:
     key: str
     body: str
     state: str = ""  # of the execution, where the comment follows one
+    lacks: str = ""  # the key of what is not in it yet: if that can be done first, this waits
 
 
 @dataclass(frozen=True)

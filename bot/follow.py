@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bot import approve, conditions, orders, policy, words
-from bot.facts import Action, Button, Check, Drive, Picture, Ran, Say, Show, Thread, Write
-from runner import charts, lifecycle
+from bot import approve, conditions, orders, picture, policy, words
+from bot.facts import Action, Button, Check, Drive, Ran, Say, Show, Thread, Write
+from runner import lifecycle
 from runner.analysis import preregistered
 from runner.record import Voided
 
@@ -129,22 +129,9 @@ def _moved_to(thread: Thread, ran: Ran) -> str | None:
 
 def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
     """One new comment with the answer, and the loss curves as a picture in it."""
-    execution, result = ran.execution, ran.result
-    if result is None:
-        return
-    picture = f"picture.{execution.id}"
-    drawn = [run for run in ran.runs if len(run.curve) > 1]
-    if drawn:
-        yield Picture(
-            key=picture,
-            name=f"{execution.id}.png",
-            draw=lambda: charts.png(charts.loss_curves(execution.plan, drawn)),
-            at=result.at,
-        )
-    if f"result.{execution.id}" in thread.said:
-        return
-    if not drawn or (picture in thread.said and thread.said[picture].done):
-        issue = execution.plan.preregistration
+    said: str | None = None
+    if f"result.{ran.execution.id}" not in thread.said:
+        issue = ran.execution.plan.preregistration
         asked = None if issue is None else thread.registration(issue)
-        found = preregistered.review(asked) if asked else None
-        yield Say(f"result.{execution.id}", words.result(thread, ran, found))
+        said = words.result(thread, ran, preregistered.review(asked) if asked else None)
+    yield from picture.rules(thread, ran, said)

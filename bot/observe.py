@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from bot import aside, heard, restore
+from bot.act import unfinished
 from bot.facts import (
     Isolated,
     Question,
@@ -140,12 +141,17 @@ class Observer:
         done = self._store.read(f"records/{path}/done.json")
         if claim is None and done is None:
             return None
-        kind = json.loads(claim)["kind"] if claim else "done"
+        claimed = json.loads(claim) if claim else {"kind": "done"}
         if done is None:
-            return Said(kind=kind, id=None, at=None)
+            return Said(kind=claimed["kind"], id=None, at=None)
         found = json.loads(done)
-        at = datetime.fromisoformat(found["at"]) if found.get("at") else None
-        return Said(kind=kind, id=found.get("id"), at=at, note=found.get("note", ""))
+        return Said(
+            kind=claimed["kind"],
+            id=found.get("id"),
+            at=datetime.fromisoformat(found["at"]) if found.get("at") else None,
+            note=found.get("note", ""),
+            unfinished=unfinished(claimed, path.rpartition("/")[2]),
+        )
 
     def _plans_under(self, repository: int, issue: int) -> list[PlanRecord]:
         """The plans, of any pull request, that name this preregistration."""

@@ -342,8 +342,8 @@ class Reconciler:
         except Later as error:
             if not isinstance(action, Say | Check):  # a claim that is open is the actor's to finish
                 postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
-            if isinstance(error, Forbidden):  # which says nothing of the others
-                log.warning("%s is not permitted: %s", key, error)
+            if isinstance(error, Forbidden) or isinstance(action, Picture):
+                log.warning("%s has to wait, and nothing else for it: %s", key, error)
                 return False
             raise
         self._put_off.forget(thread.id, key)

@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from bot import live, logs, operate, sweep, webhook
+from bot import door, live, logs, operate, sweep, webhook
 from bot.facts import Isolated
 from bot.github import GitHub
 from bot.reconcile import Reconciler
@@ -149,8 +149,8 @@ def serve(settings: Settings) -> None:
             port=settings.port,
             log_config=None,
             access_log=False,
-            limit_concurrency=webhook.MOST_CONNECTIONS,
             timeout_graceful_shutdown=ENDS_WITHIN,
+            **door.TOLD,
         )
     finally:
         if end:

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
@@ -29,7 +29,7 @@ MOST_BYTES = 25 * 1024 * 1024  # GitHub's own cap on a payload
 LARGE = 1024 * 1024  # bytes; most payloads are a hundredth of that
 LARGE_AT_ONCE = 2  # the rest waits: before its signature is checked, a body is anybody's
 MAY_TAKE = 10.0  # seconds for a body to come, as GitHub waits no longer for the answer
-MOST_CONNECTIONS = 32
+CHUNKED = "transfer-encoding"
 log = logging.getLogger("regatta.webhook")
 
 
@@ -95,20 +95,45 @@ def routes(gate: Gate) -> APIRouter:
 
     @router.post("/webhook")
     async def webhook(request: Request) -> Response:
-        length = request.headers.get("content-length", "")
-        if not re.fullmatch("[0-9]{1,12}", length):
+        length, chunked = request.headers.get("content-length"), request.headers.get(CHUNKED)
+        if length is not None and chunked is not None:  # one reader goes by this, another by that
+            words = "The payload has a length and comes in chunks; send one of the two."
+            return Response(words, 400, {"Connection": "close"})
+        if chunked is None and not re.fullmatch("[0-9]{1,12}", length or ""):
             return Response("The payload's length is not said.", 411)
-        if int(length) > MOST_BYTES:
-            return Response("The payload is larger than 25 MB.", 413)
-        try:
-            async with asyncio.timeout(MAY_TAKE), large if int(length) > LARGE else nullcontext():
-                body = await request.body()
-        except (TimeoutError, ClientDisconnect):
-            return Response("The payload did not come in time.", 408)
-        status, words = await run_in_threadpool(gate.receive, request.headers, body)
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(MAY_TAKE):
+                    body = await _body(request, int(length or 0), held, large)
+            except (TimeoutError, ClientDisconnect):
+                words = "The payload did not come in time."
+                return Response(words, 408, {"Connection": "close"})
+            if body is None:
+                return Response("The payload is larger than 25 MB.", 413)
+            status, words = await run_in_threadpool(gate.receive, request.headers, body)
         return Response(words, status)
 
     return router
+
+
+async def _body(
+    request: Request, said: int, held: AsyncExitStack, large: asyncio.Semaphore
+) -> bytes | None:
+    """The body, of which `said` bytes are announced; None where it is too long, and the rest is
+    not read. A large one waits for `large`, which it then holds."""
+    if said > MOST_BYTES:
+        return None
+    body, waited = bytearray(), said > LARGE
+    if waited:
+        await held.enter_async_context(large)
+    async for piece in request.stream():
+        if len(body) + len(piece) > MOST_BYTES:
+            return None
+        if not waited and len(body) + len(piece) > LARGE:
+            await held.enter_async_context(large)
+            waited = True
+        body += piece
+    return bytes(body)
 
 
 def verify(secret: str, body: bytes, signature: str) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import jinja2
 import yaml
 
+from bot import picture
 from bot.commands import MOST as MOST_COMMANDS
 from bot.commands import MOST_READ, Reading
 from bot.escape import code, fenced, one_line, prose, text
@@ -424,8 +425,6 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
     if ran.result is None:
         raise AssertionError(f"{ran.execution.id} has no result yet")
     plan, result = ran.execution.plan, ran.result
-    said = thread.said.get(f"picture.{ran.execution.id}")
-    failed_picture = said is None or said.id is None
     scores = verdicts.figures_of(ran.runs)
     summaries = {arm: verdicts.arm_summary(plan, scores, arm) for arm in plan.arms}
     return _say(
@@ -444,9 +443,7 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         plan=plan,
         summary=lambda arm: str(summaries[arm]),
         seeds=lambda arm: _seeds(ran.runs, arm),
-        picture=None
-        if failed_picture or said is None
-        else f"{thread.url}/raw/{said.note}/{ran.execution.id}.png",
+        picture=picture.line(thread, ran),
         execution=ran.execution,
         origin=ran.execution.origin,
         receipt=_receipt(ran),

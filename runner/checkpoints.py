@@ -9,6 +9,7 @@ copied to the store, where it counts once `committed.json` is there, which is wr
 Of a store on disk nothing is copied: what trains saves right there.
 """
 
+import math
 import os
 import secrets
 import shutil
@@ -16,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -28,6 +30,7 @@ from runner.store import Remote, StoreError, local, to_json
 COMMITTED, BESIDE = "committed.json", "beside"
 LOOK_EVERY = 0.5  # seconds between two looks for what was saved
 MOST_WORD = 1 << 20  # bytes of committed.json
+MOST_FOLDERS = MOST_FILES = 1_000  # that are looked through for something that a checkpoint holds
 WORD = TypeAdapter(dict[str, outputs.FileDigest])
 
 
@@ -68,7 +71,7 @@ def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
     """The folders of checkpoints `places` on this machine. Out of a bucket the newest of all is
     copied, if it is not here. What lay beside each one's newest goes to the folder `beside` next to
     it. Raises StoreError."""
-    steps = {place: _newest(place) for place in places if isinstance(place, Remote)}
+    steps = {place: saved(place) for place in places if isinstance(place, Remote)}
     best = max(steps, key=lambda place: steps[place], default=None)
     for place, step in steps.items():
         if step and place is best and not (local(place) / str(step)).is_dir():
@@ -135,10 +138,26 @@ def committed(step: Remote) -> Mapping[str, outputs.FileDigest] | None:
         raise StoreError(f"{(step / COMMITTED).as_posix()} is no list of files.") from error
 
 
-def _newest(place: Remote) -> int:
-    names = place.store.list(place.key)
-    steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
-    return next((step for step in steps if committed(place / str(step)) is not None), 0)
+def saved(place: Path | Remote, most: float = math.inf) -> int:
+    """The newest step, `most` at most, of which a checkpoint is at `place`; 0 if there is none.
+    Who trains may lie: an empty folder is none, nor is what a link leads to. Raises StoreError."""
+    if isinstance(place, Remote):
+        names = place.store.list(place.key)
+        steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        whole = (step for step in steps if committed(place / str(step)) is not None)
+    else:
+        steps = [] if place.is_symlink() else sorted(_steps(place), reverse=True)
+        whole = (step for step in steps if _holds_something(place / str(step)))
+    return next((step for step in whole if step <= most), 0)
+
+
+def _holds_something(step: Path) -> bool:
+    params = step / "params"
+    if step.is_symlink() or params.is_symlink():
+        return False
+    walked = islice(os.walk(params), MOST_FOLDERS)  # which follows no link
+    files = (Path(inner) / name for inner, _, names in walked for name in names)
+    return any(not file.is_symlink() and file.stat().st_size for file in islice(files, MOST_FILES))
 
 
 def _bring(step: Remote, beside: str) -> None:

@@ -20,11 +20,11 @@ from runner.builtin.shards import groups, shards
 from runner.builtins import BUILT_IN, OverShards
 from runner.makers import MakerLost, MakingFailed
 from runner.outputs import BadOutput, FileDigest
-from runner.scratch import HELD, RECEIPT, WHY
+from runner.scratch import DIGESTS, HELD, PARTS, RECEIPT, WHY
 from runner.step_child import MOST_WHY, NOT_ISOLATED, Job
 from runner.step_server import ServerGone, StepServer
 
-MADE, DIGESTS = "made", "digests.json"  # of a part: its files, and what they are
+MADE = "made"  # a part's files; beside them lies what they are
 MOST_DIGESTS = 64 << 20  # bytes
 FILES = TypeAdapter(dict[str, FileDigest])
 
@@ -141,7 +141,7 @@ def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:
     part = replace(job, function=function, inputs=inputs, receipt=False, out="", scratch="")
     # Its code lies in a folder of this maker's, and is the same in those of the others.
     digest = hashlib.sha256(replace(part, code="").written()).hexdigest()
-    place = Path(job.scratch) / "parts" / digest[:32]
+    place = Path(job.scratch) / PARTS / digest[:32]
     return replace(part, out=str(place / MADE), scratch=str(place))
 
 

@@ -14,6 +14,7 @@ from runner import (
     aliases,
     checkout,
     faults,
+    further,
     lifecycle,
     measured,
     provenance,
@@ -253,13 +254,15 @@ def _ended(
         }
     elif how == "finished":
         evaluated = _evaluated(store, facts, attempt, refused)
+    steps = provenance.step_ends(store, facts.execution)
     return record.Ended(
         at=now,
         how=how,
         why=why,
         runs=runs,
         evaluated=evaluated,
-        steps=provenance.step_ends(store, facts.execution),
+        steps=steps,
+        saved=further.saved(store, facts, attempt, steps) if how == "lost" else {},
         refused=_few(refused),
         receipt=_receipt(store, attempt),
     )
@@ -353,7 +356,7 @@ def _conclude(
         of_steps = training[-1].ended.steps if training and training[-1].ended else {}
         runs, unbelieved = step_runs.runs(store, execution, of_steps)
         if execution.plan.speedrun:
-            competing = measured.runs(store, execution, of_steps, sum(_spans(store, facts)))
+            competing = measured.runs(store, execution, of_steps, sum(usage.spans(store, facts)))
     else:
         runs = {
             (arm, seed): _run(store, facts, arm, seed, ends, scores)
@@ -380,30 +383,10 @@ def _conclude(
         else (),
         refused=_few(refused),
         seconds=(now - training[0].claimed.at).total_seconds() if training else None,
-        used=_used(store, facts),
+        used=usage.of(store, facts),
         entered=competing,
     )
     record.write(store, f"executions/{execution.id}/result", redact.cleaned(result))
-
-
-def _used(store: Store, facts: Facts) -> tuple[record.Used, ...]:
-    plan = facts.execution.plan
-    ends = {attempt.name: attempt.ended for attempt in facts.attempts if attempt.ended}
-    if plan.steps:
-        found = {name: end for ended in ends.values() for name, end in ended.steps.items()}
-        return usage.of_steps(plan.steps, found)
-    return usage.of_attempts(plan.resources, _spans(store, facts))
-
-
-def _spans(store: Store, facts: Facts) -> list[float]:
-    """Seconds that each attempt took, from its worker's beginning to its recorded end."""
-    spans = []
-    for attempt in facts.attempts:
-        path = f"executions/{facts.execution.id}/{attempt.name}.started"
-        start = record.read(store, path, record.Started)
-        if attempt.ended and start:
-            spans.append((attempt.ended.at - start.at).total_seconds())
-    return spans
 
 
 def _run(

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import checkpoints, children, graph, makers, planning
+from runner import checkpoints, children, further, graph, makers, planning
 from runner.builtins import BUILT_IN
 from runner.files import remove_tree
 from runner.hardware import KINDS, takes_gang
@@ -305,8 +305,8 @@ def make(
     terms: Terms = Terms(),
 ) -> makers.Made:
     """The output of one step, whose inputs are there. One that goes through many shards does so by
-    `mapper`. A maker of this execution that is lost is followed by another one, MOST_ATTEMPTS in
-    all. Raises makers.MakingFailed."""
+    `mapper`. A maker of this execution that is lost is followed by another one, until
+    MOST_ATTEMPTS in a row got no further. Raises makers.MakingFailed."""
     step = steps[name]
     # Who only watches a step that spreads has its cores, while nobody uses them, but no GPU.
     one = mapper if KINDS[step.resources.kind].ray_gpus else map
@@ -343,7 +343,9 @@ def make(
                 from runner import gang_step  # needs Ray
 
                 _refuse_a_bucket(store, name)
-                of_gang = gang_step.train(name, step, job)
+                mine = out.relative_to(store.local("steps")).as_posix()
+                left = partial(further.of_makers, store, step, [f"steps/{mine}"])
+                of_gang = gang_step.train(name, step, job, left)
                 job = replace(job, devices="cpu", count=1)
             receipt.update(children.make(step.do, job, child, one, mapper) | of_gang)
 
@@ -357,6 +359,7 @@ def make(
         by=execution,
         receipt=lambda: receipt,
         most_lost=MOST_ATTEMPTS,
+        left=lambda folders: further.of_makers(store, step, folders),
         stale_after=stale_after,
     )
 

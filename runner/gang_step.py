@@ -4,6 +4,7 @@ whose checkpoints the next one, or the next maker, goes on; one process then wri
 (`runner.builtin.train`). All hosts see the store's folder under the same path.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,13 @@ def gang_of(resources: Resources) -> Gang:
     )
 
 
-def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
+def train(name: str, step: PlannedStep, job: Job, left: Callable[[], int]) -> dict[str, str]:
     """Train to the end, and return the first process's receipt. Waits until there are hosts enough.
-    Raises MakingFailed."""
+    `left` says at which step an attempt would go on. Raises MakingFailed."""
     if job.own:
         raise MakingFailed("functions of the experiment's own train on one device; write count: 1")
     try:
-        outcome = many_hosts.run(_host, gang_of(step.resources), name, step, job)
+        outcome = many_hosts.run(_host, gang_of(step.resources), name, step, job, left=left)
     except many_hosts.GangFailed as error:
         raise MakingFailed(str(error)) from error
     lost = {"lost": "; ".join(outcome.lost)} if outcome.lost else {}

@@ -9,19 +9,21 @@ calls its job terminal, or when its lease stood still for 45 s; then its job is 
 when Ray calls it terminal, or has forgotten it, is its end recorded. A worker ends all that it
 started before its last report; of one that was killed, a process may live on, and what it changes
 later is refused by digest. A lost attempt is followed by the next one, which goes on from its
-newest checkpoint (`engine.train`), at most three times; a failed one is not.
+newest checkpoint (`engine.train`), until three in a row were lost that left no more to go on from
+than there was (`runner.further`); a failed one is not.
 
 An execution may have a limit: seconds by the clock that its attempts may take together, from each
 one's beginning to its end. What goes beyond it is stopped, from outside the job, and has failed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from runner import record
 from runner.leases import STALE_AFTER, LeaseState
 
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = 3  # in a row that are lost and got no further
 QUIET_AFTER_RELEASE = 10.0  # seconds a released attempt may take to leave by itself
 
 Job = Literal["unreachable", "unknown", "pending", "running", "succeeded", "failed", "stopped"]
@@ -147,12 +149,23 @@ def decide(facts: Facts) -> Action | None:
             return halt
         if last.ended.how == "failed":
             return Conclude("failed", last.ended.why)
-        if len(attempts) >= MOST_ATTEMPTS:
-            return Conclude(
-                "failed", f"{len(attempts)} attempts were lost; of the last one: {last.ended.why}"
-            )
+        if in_vain := _in_vain(attempts):
+            return Conclude("failed", f"{in_vain}; of the last one: {last.ended.why}")
         return Claim(f"{phase}{len(attempts) + 1}")
     return Conclude("done")
+
+
+def _in_vain(attempts: Sequence[Attempt]) -> str:
+    """That too many attempts in a row were lost without having got further, or nothing."""
+    best, count = (0, 0), 0
+    for ended in (attempt.ended for attempt in attempts):
+        made = [end for end in ended.steps.values() if end.state == "made"] if ended else []
+        now = (len(made), sum(ended.saved.values()) if ended else 0)
+        count, best = 0 if now > best else count + 1, max(now, best)
+    if count < MOST_ATTEMPTS:
+        return ""
+    of_them = f", the last {count} of them without getting further" if len(attempts) > count else ""
+    return f"{len(attempts)} attempts were lost{of_them}"
 
 
 def _halt(facts: Facts) -> Conclude | None:

@@ -33,7 +33,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -239,6 +239,7 @@ def make(
     by: str = "",
     receipt: Callable[[], dict[str, str]] = dict,
     most_lost: float = math.inf,
+    left: Callable[[Sequence[str]], int] = lambda _: 0,
     stale_after: float = STALE_AFTER,
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
@@ -248,13 +249,18 @@ def make(
 
     Another maker's failure may have been its machine's, so it is not ours: we take our turn. Where
     our own `build` raises MakerLost, or a maker of `by` was taken for dead, the next generation
-    begins, until `most_lost` of them were lost.
+    begins, until `most_lost` of them in a row were lost and got no further: `left` says how much
+    makers with these folders left to go on from.
     Raises MakingFailed only where our own `build` raised, lost too often or the disk failed us;
     BadOutput where what was made is damaged. `stale_after`: seconds of `monotonic`; heartbeats are
     4.5 times as frequent, in real time.
     """
     watch, me, host = LeaseWatch(store, monotonic), secrets.token_hex(8), socket.gethostname()
     turn = partial(Start, name=name, fingerprint=fingerprint, maker=me, by=by, host=host)
+
+    def begins(mine: Start) -> None:
+        if mine.generation > most_lost:
+            _refuse_too_many(store, mine, most_lost, left)
 
     def built(mine: Start, folder: Path) -> Manifest:
         began = monotonic()
@@ -283,7 +289,7 @@ def make(
                 store.create(manifest, end.manifest.canonical())
             else:
                 mine = turn(generation=start.generation + 1 if start else 1)
-                _take_turn(store, mine, built, most_lost, stale_after * BEAT_EVERY / STALE_AFTER)
+                _take_turn(store, mine, built, begins, stale_after * BEAT_EVERY / STALE_AFTER)
     except OSError as error:
         raise MakingFailed(
             f"{name} {fingerprint} cannot be made or waited for: {_sentence(error)}. Look into the "
@@ -295,7 +301,7 @@ def _take_turn(
     store: Store,
     mine: Start,
     built: Callable[[Start, Path], Manifest],
-    most_lost: float,
+    begins: Callable[[Start], None],
     beat_every: float,
 ) -> None:
     """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
@@ -304,9 +310,7 @@ def _take_turn(
         return
     with lease.beating(beat_every):
         try:
-            lost = _lost(store, mine) if mine.generation > most_lost else []
-            if len(lost) >= most_lost:
-                raise MakingFailed(f"it was lost {len(lost)} times; the last time {lost[-1]}")
+            begins(mine)
             make_folder(folder.parents[1])
             folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
@@ -329,10 +333,22 @@ def _clear(folder: Path) -> None:
         remove_tree(folder)
 
 
-def _lost(store: Store, mine: Start) -> list[str]:
-    """Why earlier generations of the same execution were lost, oldest first."""
-    earlier = history(store, mine.name, mine.fingerprint)[: mine.generation - 1]
-    return [end.why for start, end in earlier if end and start.by == mine.by and end.how == "lost"]
+def _refuse_too_many(
+    store: Store, mine: Start, most: float, left: Callable[[Sequence[str]], int]
+) -> None:
+    """Raises MakingFailed where so many makers of the same execution were lost in a row without
+    having got further."""
+    folders, best, in_vain, times, why = list[str](), 0, 0, 0, ""
+    for start, end in history(store, mine.name, mine.fingerprint)[: mine.generation - 1]:
+        if not end or start.by != mine.by or end.how != "lost":
+            continue
+        folders.append(start.folder)
+        now = left(folders)
+        in_vain, best = 0 if now > best else in_vain + 1, max(now, best)
+        times, why = times + 1, end.why
+    if in_vain >= most:
+        of_them = "" if times == in_vain else f", the last {in_vain} of them in vain"
+        raise MakingFailed(f"it was lost {times} times{of_them}; the last time {why}")
 
 
 def _end(store: Store, of: Start, end: End) -> None:

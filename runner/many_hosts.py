@@ -65,17 +65,30 @@ def tpu_gang(version: str, topology: str, slices: int = 1) -> Gang:
 
 
 def run(
-    program: Callable[..., Any], gang: Gang, *args: Any, most_attempts: int = MOST_ATTEMPTS
+    program: Callable[..., Any],
+    gang: Gang,
+    *args: Any,
+    most_attempts: int = MOST_ATTEMPTS,
+    left: Callable[[], int] = lambda: 0,
 ) -> Outcome:
     """Call `program(place, attempt, *args)` on all hosts of `gang`, where JAX has the devices of
-    all of them; after a loss again, with attempt 2, 3, …. Waits until there are hosts enough.
+    all of them; after a loss again, with attempt 2, 3, …, until `most_attempts` in a row left no
+    more to go on from than there was, as `left` says. Waits until there are hosts enough.
 
     To be called where Ray is connected: in a job's entrypoint, a task or an actor. `program` is a
     function of a module that every host can import. Raises GangFailed.
     """
     lost: list[str] = []
+    best, last = left(), most_attempts
+
+    def most() -> int:
+        nonlocal best, last
+        if (now := left()) > best:
+            best, last = now, attempt + most_attempts
+        return last
+
     for attempt in itertools.count(1):
-        decision, result = _attempt(program, gang, args, attempt, most_attempts)
+        decision, result = _attempt(program, gang, args, attempt, most)
         if decision.what == "finish":
             break
         if decision.what == "fail":
@@ -86,7 +99,11 @@ def run(
 
 
 def _attempt(
-    program: Callable[..., Any], gang: Gang, args: tuple[Any, ...], attempt: int, most: int
+    program: Callable[..., Any],
+    gang: Gang,
+    args: tuple[Any, ...],
+    attempt: int,
+    most: Callable[[], int],
 ) -> tuple[Decision, Any]:
     ends: list[End] = []
     result, settled = None, False
@@ -96,7 +113,7 @@ def _attempt(
             ranks = _begin(program, gang, hosts, attempt, args)
             waiting = list(ranks)
             while (
-                decision := decide(ends, gang.hosts, attempt, most, settled=settled)
+                decision := decide(ends, gang.hosts, attempt, most(), settled=settled)
             ).what == "wait":
                 failing = any(end.how == "raised" for end in ends)
                 done, waiting = ray.wait(waiting, timeout=SETTLED_AFTER if failing else None)
@@ -107,7 +124,7 @@ def _attempt(
                     result = answer if end.rank == 0 else result
         except RayError as error:  # before the program began
             ends = [End(0, "lost", _words(error))]
-            decision = decide(ends, gang.hosts, attempt, most, settled=True)
+            decision = decide(ends, gang.hosts, attempt, most(), settled=True)
         finally:
             for host in hosts:
                 ray.kill(host)

@@ -559,6 +559,7 @@ class Ended(Record):
     runs: dict[str, RunEnd] = {}  # of training
     evaluated: dict[str, Evaluated] = {}  # of evaluation
     steps: dict[str, StepEnd] = {}
+    saved: dict[str, int] = since({})  # of a lost one: what the next goes on from, `runner.further`
     refused: tuple[str, ...] = ()  # reports that were not believed, each with its reason
     receipt: dict[str, str] = {}  # versions, devices, threads, as the job names them
 

@@ -10,6 +10,7 @@ WHY = "why.txt"  # it failed
 RECEIPT = "receipt.json"  # what it says that its figures rest on
 HELD = "isolation.txt"  # what kept an isolated step apart
 SHARED = ("checkpoints", "curve")  # what the next maker goes on from
+PARTS, DIGESTS = "parts", "digests.json"  # of a text: what each whole part is
 BOX = "box"  # what an isolated step sees as this folder
 
 

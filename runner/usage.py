@@ -4,8 +4,11 @@ kind has a price."""
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from runner import record
 from runner.hardware import KINDS
+from runner.lifecycle import Facts
 from runner.record import PlannedStep, Resources, StepEnd, Used
+from runner.store import Store
 
 
 def of_steps(steps: Mapping[str, PlannedStep], ends: Mapping[str, StepEnd]) -> tuple[Used, ...]:
@@ -37,3 +40,23 @@ def _used(parts: Iterable[tuple[Resources, float]]) -> tuple[Used, ...]:
 def _price(kind: str, seconds: float) -> float | None:
     price = KINDS[kind].price if kind in KINDS else None
     return None if price is None else round(seconds / 3600 * price, 6)
+
+
+def of(store: Store, facts: Facts) -> tuple[Used, ...]:
+    """What the execution took."""
+    plan = facts.execution.plan
+    if plan.steps:
+        ends = [attempt.ended for attempt in facts.attempts if attempt.ended]
+        return of_steps(plan.steps, {name: end for one in ends for name, end in one.steps.items()})
+    return of_attempts(plan.resources, spans(store, facts))
+
+
+def spans(store: Store, facts: Facts) -> list[float]:
+    """Seconds that each attempt took, from its worker's beginning to its recorded end."""
+    found = []
+    for attempt in facts.attempts:
+        path = f"executions/{facts.execution.id}/{attempt.name}.started"
+        start = record.read(store, path, record.Started)
+        if attempt.ended and start:
+            found.append((attempt.ended.at - start.at).total_seconds())
+    return found

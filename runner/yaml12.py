@@ -1,10 +1,12 @@
 """YAML as people mean it, with the line of every value.
 
 PyYAML's safe loader speaks YAML 1.1, in which `3e-4` is text and `on` is true. Here scalars
-follow YAML 1.2's core schema. Every value's line is kept, so that a complaint can name it.
+follow YAML 1.2's core schema. Every value's line is kept, so that a complaint can name it. Keys
+that are one after Unicode's normalisation (NFKC) are one key.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -124,9 +126,10 @@ def _check(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
             if not isinstance(key, yaml.ScalarNode):
                 raise BadYaml("a key must be a plain word", line)
             _check_text(key)
-            if key.value in seen:
-                raise BadYaml(f"the key `{_short(key.value)}` stands twice", line)
-            seen.add(key.value)
+            # Two ways to write one word look the same, and only one of them could count.
+            if (meant := unicodedata.normalize("NFKC", key.value)) in seen:
+                raise BadYaml(f"the key `{_short(meant)}` stands twice", line)
+            seen.add(meant)
             key.tag = "tag:yaml.org,2002:str"  # an arm called `1` or `true` is a name
             lines[(*path, key.value)] = line
             _check(value, (*path, key.value), lines)

@@ -6,8 +6,10 @@ import re
 from markdown_it import MarkdownIt
 
 _markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-# What GitHub makes of plain text: mentions, references, addresses.
-_LIVE = re.compile(r"(?<!\w)@\w|#\d|\bGH-\d|\w://|\bwww\.\S|\w@[\w-]+\.\w", re.IGNORECASE)
+# What GitHub makes of plain text: mentions, references, addresses, commits.
+_LIVE = re.compile(
+    r"(?<!\w)@\w|#\d|\bGH-\d|\w://|\bwww\.\S|\w@[\w-]+\.\w|\b[0-9a-f]{40}\b", re.IGNORECASE
+)
 
 
 def live(body: str) -> list[str]:

@@ -95,6 +95,7 @@ class StubRay:
         pace: int | None = None,  # steps a job takes at each look; None: all at once
         bpb: Callable[[str, int], float] = steady_bpb,
         die_after: dict[str, int] | None = None,  # {"t1": 5}: its job dies after 5 steps
+        saves_every: int | None = None,  # steps between two checkpoints; None: as planned
         diverge: dict[str, int] | None = None,  # {"fast.s0": 3}: no finite loss at step 3
         skip: dict[str, int] | None = None,  # {"fast.s0": 3}: the same, and it is skipped
         tamper: Callable[[StubJob], None] | None = None,  # done before a training job finishes
@@ -103,6 +104,7 @@ class StubRay:
         self.pace = pace
         self.bpb = bpb
         self.die_after = die_after or {}
+        self.saves_every = saves_every
         self.diverge = diverge or {}
         self.skip = skip or {}
         self.tamper = tamper
@@ -261,7 +263,8 @@ class StubRay:
 
     def _train(self, job: StubJob, spec: AttemptSpec, arm: str, seed: int) -> Iterator[None]:
         run, planned = run_name(arm, seed), spec.plan.arms[arm]
-        steps, every = planned.train.num_train_steps, planned.train.checkpoint_every
+        steps = planned.train.num_train_steps
+        every = self.saves_every or planned.train.checkpoint_every
         said = {"nonce": spec.nonce, "state": "finished", "step": steps}
         for step in range(_newest(job, spec, run) + 1, steps + 1):
             if step == self.diverge.get(run):

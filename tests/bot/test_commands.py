@@ -38,6 +38,17 @@ def commands(body: str) -> list[tuple[str, str]]:
         ("- item\n\n/run", [("run", "")]),
         ("<details>\n<summary>x</summary>\n\nwords\n</details>\n\n/run", [("run", "")]),
         ("See `/status`.\n\n/run", [("run", "")]),
+        ("It cost 5$.\n/run", [("run", "")]),
+        ("$$\nx\n$$\n\n/run", [("run", "")]),
+        ("$x$ and $y$\n/run", [("run", "")]),
+        ("From $5 to\n/run\nand $6", [("run", "")]),
+        ("About ~5 and ~6\n/run\nor ~7", [("run", "")]),
+        ("```\necho $$\n```\n/run\n```\necho $$\n```", [("run", "")]),
+        ("`$$`\n/run\n`$$`", [("run", "")]),
+        ("**a**, [b](c) and ~~d~~\n/run", [("run", "")]),
+        ("*a\nb*\n/run", [("run", "")]),
+        ("a<br>\n/run", [("run", "")]),
+        ("<b>a</b> <!-- x --> b\n/run", [("run", "")]),
     ],
 )
 def test_a_line_of_its_own_that_begins_with_a_slash_is_a_command(
@@ -89,6 +100,23 @@ def test_a_line_of_its_own_that_begins_with_a_slash_is_a_command(
         "[/run](x)",
         "![/run](x)",
         "/run **now**",
+        "$$\n/run\n$$",
+        "words $$\n/run\n$$ words",
+        "$$\na\n\n/run\n\nb\n$$",
+        "**a** $$\n/run\n$$ **b**",
+        "words $x\n/run\ny$ words",
+        "$`\n/run\n`$",
+        "```math\n/run\n```",
+        "[a\n/run\nb](x)",
+        "[a\n/run\nb][x]\n\n[x]: y",
+        "![a\n/run\nb](x)",
+        "~~a\n/run\nb~~",
+        "~a\n/run\nb~",
+        "*a\n/run\nb*",
+        "__a\n/run\nb__",
+        "***a\n/run***",
+        "words <b>\n/run\n</b>",
+        "words <a href=x>\n/run",
         "[x]: /run",
         "[x]:\n/run",
         "/\u200brun",
@@ -194,8 +222,13 @@ def test_commands_are_counted_and_only_the_first_few_taken() -> None:
         "| a " * 15_000 + "\n" + "| - " * 15_000 + "\n/run",
         "/" * 60_000,
         "\n" * 60_000 + "/run",
+        "$$ a" * 15_000 + "\n/run",
+        "$a " * 15_000 + "\n/run",
+        "~a " * 20_000 + "\n/run",
+        "$a\n" * 20_000 + "/run",
+        "a <b>" * 10_000 + "\n/run",
     ],
-    ids=range(17),
+    ids=range(22),
 )
 def test_a_comment_of_sixty_thousand_characters_is_read_quickly(body: str) -> None:
     began = time.process_time()
@@ -203,7 +236,7 @@ def test_a_comment_of_sixty_thousand_characters_is_read_quickly(body: str) -> No
     assert time.process_time() - began < 5
 
 
-@given(st.text(st.sampled_from("/runcaelsthp \n\r\t>`-*<!|\\&#47;\u2028\x0c"), max_size=200))
+@given(st.text(st.sampled_from("/runcaelsthp \n\r\t>`-*<!|\\&#47;$~[]()\u2028\x0c"), max_size=200))
 def test_whatever_is_read_as_a_command_stands_on_a_line_of_its_own(body: str) -> None:
     lines = [line.strip() for line in body.replace("\r", "\n").split("\n")]
     for command in read(body).commands:

@@ -1,6 +1,7 @@
 """Strangers' words in the bot's sentences: shown as written, and never more than words."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -57,6 +58,8 @@ HOSTILE = [
     "\\`@grace\\`",
     "\u202e\u2066backwards\x00\x1b[31m\x07",
     "a\u200bb",
+    "16c999e8c71134401a78d4d46435517b2271d6ac and jlord@16c999e8c71134401a78d4d46435517b2271d6ac",
+    "a\u00ad\u2060\ufeff\u200f\U000e0041b",
     " ",
     "\n",
     "x" * 100_000,
@@ -296,8 +299,72 @@ def picture() -> str:
 @given(st.text(max_size=200))
 def test_text_is_shown_as_it_was_written(word: str) -> None:
     shown = _shown("words: " + escape.text(word))
-    kept = re.sub(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]", "", word)
-    assert shown.replace("\u200b", "") == " ".join(["words:", *kept.replace("\u200b", "").split()])
+    kept = re.sub(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]", "", word)
+    kept = "".join(map(_as_such, kept)) if HIDDEN & {*kept} else kept
+    assert shown.replace("\u200b", "") == " ".join(["words:", *kept.split()])
+
+
+HIDDEN = {
+    *map(chr, (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFEFF, 0xFFA0)),
+    *map(chr, (*range(0x180B, 0x1810), *range(0x200B, 0x2010), *range(0x202A, 0x202F))),
+    *map(chr, (*range(0x2060, 0x2070), *range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFFC))),
+    *map(chr, (*range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000))),
+}
+
+
+def _as_such(letter: str) -> str:
+    wide = ord(letter) > 0xFFFF
+    return (
+        f"\\{'U' if wide else 'u'}{ord(letter):0{8 if wide else 4}x}" * (letter in HIDDEN) or letter
+    )
+
+
+@pytest.mark.parametrize("said", [escape.text, escape.prose, escape.code, escape.fenced])
+def test_what_is_hidden_or_turns_the_text_around_is_shown_as_such(
+    said: Callable[[str], str],
+) -> None:
+    for letter in HIDDEN:
+        shown = said(f"pay{letter}load")
+        assert letter not in shown
+        assert f"{ord(letter):x}" in shown
+
+
+def test_what_is_shown_of_emoji_stays() -> None:
+    for word in ("❤️", "👩\u200d🔬", "🏳️\u200d🌈", "👍🏽\u200d", "☎︎"):
+        assert escape.text(word) == word
+    assert "\u200d" not in escape.text("a\u200db")
+    assert "\ufe0f" not in escape.text("a\ufe0f")
+
+
+SHA = "16c999e8c71134401a78d4d46435517b2271d6ac"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        SHA,
+        SHA.upper(),
+        SHA[:7],
+        f"see {SHA}.",
+        f"0{SHA[:39]}",
+        f"jlord@{SHA}",
+        f"jlord/sheetsee.js@{SHA}",
+        f"{SHA}...{SHA}",
+        f"({SHA})",
+        f"a-{SHA[:12]}-b",
+    ],
+)
+@pytest.mark.parametrize("said", [escape.text, escape.prose])
+def test_a_commits_number_is_shown_and_no_link(said: Callable[[str], str], word: str) -> None:
+    shown = _shown("words: " + said(word))
+    assert shown.replace("\u200b", "") == f"words: {word}"
+    assert not re.findall(r"\b[0-9a-f]{7,40}\b", shown, re.IGNORECASE)
+
+
+@given(st.text(st.sampled_from("0a9fG_-@/. "), max_size=120))
+def test_no_words_hold_what_github_takes_for_a_commit(word: str) -> None:
+    shown = _shown("words: " + escape.text(word))
+    assert not re.findall(r"\b[0-9a-f]{7,40}\b", shown, re.IGNORECASE)
 
 
 @given(st.text(st.sampled_from("`@a<!-- >\\|*[]()#1 "), max_size=60))

@@ -135,7 +135,7 @@ def _executions(
         if not approval.approved or f"{folder}/execution" not in by_path:
             continue
         attempts = []
-        for number in range(1, lifecycle.MOST_ATTEMPTS + 1):
+        for number in range(1, lifecycle.MOST_ATTEMPTS + 1):  # no job of this world gets further
             name = f"t{number}"
             if (claimed := by_path.get(f"{folder}/{name}.claimed")) is None:
                 continue

@@ -322,6 +322,7 @@ def test_a_failed_execution_says_why_and_exits_with_1(
     folder: Path, tmp_path: Path, local: LocalStub
 ) -> None:
     local.ray.die_after = {"t1": 1, "t2": 1, "t3": 1}
+    local.ray.saves_every = 16
     answer = ask("run", folder, "--store", tmp_path / "store")
     assert answer.exit_code == 1
     assert "3 attempts were lost" in answer.stdout

@@ -131,9 +131,8 @@ def test_a_step_that_was_skipped_counts_and_is_left_out_of_the_curve(tmp_path: P
 
 
 def test_a_run_without_any_loss_has_no_curve(tmp_path: Path) -> None:
-    life = Life(
-        tmp_path, StubRay(pace=1, die_after={"t1": 1, "t2": 0, "t3": 0}, skip={"slow.s0": 1})
-    )
+    lost = dict.fromkeys(("t1", "t2", "t3"), 1)
+    life = Life(tmp_path, StubRay(pace=1, die_after=lost, skip={"slow.s0": 1}, saves_every=4))
     assert life.to_the_end().state == "failed"
     assert life.runs()["slow.s0"].curve == ()
 
@@ -190,7 +189,8 @@ def test_a_job_that_dies_is_followed_by_one_that_resumes(tmp_path: Path) -> None
 
 
 def test_three_losses_fail_the_execution_and_keep_what_was_seen(tmp_path: Path) -> None:
-    life = Life(tmp_path, StubRay(pace=1, die_after={"t1": 1, "t2": 1, "t3": 1}))
+    lost = {"t1": 3, "t2": 2, "t3": 1}
+    life = Life(tmp_path, StubRay(pace=1, die_after=lost, saves_every=4))
     facts = life.to_the_end()
     assert facts.result
     assert facts.result.state == "failed"

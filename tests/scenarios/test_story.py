@@ -449,11 +449,12 @@ def test_after_an_execution_that_came_to_nothing_a_new_run_works(
     slow_lab: Lab, ending: str
 ) -> None:
     lab = slow_lab
+    lab.trainer.saves_every = 16
     pull = begun(lab)
     if ending == "cancelled":
         tell(lab, "grace", pull, "/cancel")
     else:
-        lab.trainer.die_after = {"t1": 1, "t2": 1, "t3": 1}
+        lab.trainer.die_after = {"t1": 1, "t2": 1, "t3": 1, "t4": 1}  # the first one got further
         lab.trainer.pace = 1
     lab.settle()
     assert results(lab)[0]["state"] == ending
@@ -719,7 +720,7 @@ def test_a_lost_attempt_is_told_and_the_next_one_goes_on(
 
 
 def test_three_lost_attempts_fail_the_execution(lab_with: Callable[[StubRay], Lab]) -> None:
-    lab = lab_with(StubRay(pace=16, die_after={"t1": 3, "t2": 3, "t3": 3}))
+    lab = lab_with(StubRay(pace=16, die_after={"t1": 3, "t2": 3, "t3": 3}, saves_every=16))
     lab.preregister()
     pull = lab.propose()
     lab.say("grace", pull, "/run")
@@ -729,6 +730,19 @@ def test_three_lost_attempts_fail_the_execution(lab_with: Callable[[StubRay], La
     assert checks(lab, pull)[-1][1:] == ("completed", "failure")
     assert lab.labels(1) == ["experiment: failed"]
     assert lab.last(1).startswith("## ◻️ 2 inconclusive")
+
+
+def test_five_lost_attempts_that_each_got_further_end_in_a_result(
+    lab_with: Callable[[StubRay], Lab],
+) -> None:
+    lab = lab_with(StubRay(pace=16, die_after={f"t{n}": 17 for n in range(1, 6)}))
+    lab.preregister()
+    pull = lab.propose()
+    lab.say("grace", pull, "/run")
+    assert results(lab)[0]["state"] == "done"
+    assert bpb(lab) == pytest.approx(HONEST)
+    assert len(lab.trainer.submissions) == 6 + 1
+    assert lab.labels(1) == ["experiment: done"]
 
 
 def test_ray_unreachable_for_a_while_loses_nothing(slow_lab: Lab) -> None:

@@ -1,0 +1,335 @@
+"""Losses that do not count: an attempt, a maker or a gang that left more to go on from than there
+was before. What only claims to have got further counts like any other loss."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner import checkpoints, children, further, guard, lifecycle, makers, record
+from runner import many_hosts as hosts
+from runner.gang import Decision, Gang
+from runner.step_child import Job
+from runner.store import Store
+from tests import stub_trainer, synthetic
+from tests.runner.test_drive import HONEST, Life
+from tests.runner.test_execute import made, planned
+from tests.runner.test_lifecycle import LOST, attempt, facts
+from tests.runner.test_lost_steps import OWN, TRAINING, ends
+from tests.stub_trainer import StubJob, StubRay, put
+
+MANY = 12  # attempts
+MAP = """title: T
+resources: {kind: cpu}
+steps:
+  text: {do: own:text}
+  loud: {do: map, inputs: {text: text}, config: {function: own:loud}}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def checkpoint(folder: Path, step: int) -> None:
+    put(folder / str(step) / "params" / "values", b"0.25")
+
+
+# ── The rule ─────────────────────────────────────────────────────────────────────────────────
+
+
+def lost(number: int, saved: int, made_steps: int = 0) -> lifecycle.Attempt:
+    steps = {f"s{n}": record.StepEnd(state="made") for n in range(made_steps)}
+    end = record.Ended(
+        at=synthetic.START, how="lost", why=f"why t{number}", saved={"a": saved}, steps=steps
+    )
+    return lifecycle.Attempt(
+        name=f"t{number}",
+        folder=f"x.t{number}-aa",
+        claimed=attempt().claimed,
+        started=True,
+        ended=end,
+    )
+
+
+@pytest.mark.parametrize(
+    ("saved", "due"),
+    [
+        ([4, 8, 12], lifecycle.Claim("t4")),
+        ([4, 8, 12, 12, 12], lifecycle.Claim("t6")),
+        (
+            [4, 8, 8, 8, 8],
+            lifecycle.Conclude(
+                "failed",
+                "5 attempts were lost, the last 3 of them without getting further; of the last "
+                "one: why t5",
+            ),
+        ),
+        ([0, 0, 4, 4, 4], lifecycle.Claim("t6")),
+        ([8, 4, 6, 7], lifecycle.Conclude),  # less than there was is no more than there was
+        ([0, 0, 0], lifecycle.Conclude("failed", "3 attempts were lost; of the last one: why t3")),
+    ],
+)
+def test_only_losses_in_a_row_that_got_no_further_count(
+    saved: list[int], due: lifecycle.Action | type
+) -> None:
+    found = lifecycle.decide(facts(*(lost(n, at) for n, at in enumerate(saved, 1))))
+    assert isinstance(found, due) if isinstance(due, type) else found == due
+
+
+def test_a_step_more_is_further_whatever_was_saved_of_it() -> None:
+    known = facts(lost(1, 390), lost(2, 0, 1), lost(3, 0, 2), lost(4, 0, 2), lost(5, 9, 2))
+    assert lifecycle.decide(known) == lifecycle.Claim("t6")
+
+
+def test_an_evaluation_begins_anew_each_time_and_is_lost_three_times_at_most() -> None:
+    trained = attempt(ended="finished", runs={"a": synthetic_end()})
+    lost_ones = [attempt(f"e{n}", **LOST) for n in (1, 2, 3)]
+    assert isinstance(lifecycle.decide(facts(trained, *lost_ones)), lifecycle.Conclude)
+
+
+def synthetic_end() -> record.RunEnd:
+    found = record.Checkpoint(path="x.t1-aa/out/checkpoints/a/16", step=16, sha256="a" * 64)
+    return record.RunEnd(state="finished", step=16, checkpoint=found)
+
+
+# ── Attempts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_whose_worker_is_killed_again_and_again_ends_where_each_got_further(
+    tmp_path: Path,
+) -> None:
+    life = Life(tmp_path, StubRay(pace=1, die_after={f"t{n}": 2 for n in range(1, MANY)}))
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "done"
+    assert life.figures() == HONEST
+    assert [life.ended(f"t{n}").how for n in (1, 2, 3, 4, 5, 6)] == ["lost"] * 6
+    assert life.ended("t2").saved == {"fast.s0": 4}, "what lay there, whoever had saved it"
+    assert life.ended("t12").saved == {}, "nobody asks that of one that finished"
+
+
+def test_a_run_that_gets_no_further_three_times_has_failed_and_says_so(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1, die_after={"t1": 3, "t2": 2}))
+
+    life.until(lambda _: "t2.ended" in life.events())
+    for name in ("t3", "t4", "t5"):
+        life.ray.busy = True
+        life.until(lambda facts: facts.attempts[-1].job == "pending")
+        life.ray.kill(name)
+        life.until(lambda _, name=name: f"{name}.ended" in life.events())
+    life.ray.busy = False
+    facts = life.to_the_end()
+    assert facts.result
+    assert facts.result.state == "failed"
+    assert "5 attempts were lost, the last 3 of them without getting further" in facts.result.why
+
+
+def boast(job: StubJob) -> None:
+    """Metrics, a word and folders of ever further steps, and no checkpoint in any of them."""
+    at = int(job.spec.attempt.rpartition("t")[2])
+    saved = job.out / "checkpoints" / "slow.s0"
+    (saved / str(at) / "params").mkdir(parents=True)
+    put(saved / str(1000 + at) / "params" / "values", b"of a step that is not planned")
+    (saved / "4").symlink_to(saved / str(1000 + at))
+    line = b'{"step":%d,"loss":1,"grad_norm":1,"learning_rate":1,"tokens":%d}' % (at, at * 4096)
+    put(job.out / "metrics" / "slow.s0" / "000000.jsonl", line + b"\n")
+    report = stub_trainer.reports.RunReport(nonce=job.spec.nonce, state="finished", step=at)
+    stub_trainer.put_report(job.out / "runs" / "slow.s0.json", report)
+
+
+def test_a_job_that_only_claims_to_get_further_is_not_begun_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = StubRay(pace=1, die_after={f"t{n}": 0 for n in range(1, MANY)})
+
+    def train(job: StubJob, *_: object) -> Iterator[None]:
+        boast(job)
+        yield
+
+    monkeypatch.setattr(ray, "_train", train)
+    life = Life(tmp_path, ray)
+    facts = life.to_the_end()
+    assert facts.result
+    assert "3 attempts were lost" in facts.result.why
+    assert len(facts.attempts) == 3
+
+
+def test_a_newest_checkpoint_is_one_that_holds_something(tmp_path: Path) -> None:
+    place = tmp_path / "checkpoints"
+    assert checkpoints.saved(place, 100) == 0
+    (place / "5" / "params").mkdir(parents=True)
+    assert checkpoints.saved(place, 100) == 0
+    checkpoint(place, 4)
+    checkpoint(place, 30)
+    put(place / "7" / "rest" / "values", b"1")
+    put(place / "8.orbax-checkpoint-tmp" / "params" / "values", b"1")
+    assert checkpoints.saved(place, 100) == 30
+    assert checkpoints.saved(place, 29) == 4
+    (tmp_path / "link").symlink_to(place)
+    assert checkpoints.saved(tmp_path / "link", 100) == 0
+
+
+# ── Makers of a step ─────────────────────────────────────────────────────────────────────────
+
+
+def killed_at(
+    monkeypatch: pytest.MonkeyPatch, leave: Callable[[Path, int], None], most: int
+) -> list[int]:
+    """Have each of `most` makers of a `train` or `map` step be killed after it has left something
+    in its scratch folder; other steps' outputs, and what is made after that, are a file."""
+    times: list[int] = []
+
+    def make(do: str, job: Job, *_: object) -> dict[str, str]:
+        if do in ("train", "map") and len(times) < most:
+            times.append(len(times) + 1)
+            leave(Path(job.scratch), times[-1])
+            raise makers.MakerLost("its process was ended by SIGKILL")
+        (Path(job.out) / "train.txt").write_text("text")
+        return {}
+
+    monkeypatch.setattr(children, "make", make)
+    return times
+
+
+def test_a_step_whose_makers_are_killed_is_made_where_each_got_further(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_at(monkeypatch, lambda scratch, n: checkpoint(scratch / "checkpoints", 4 * n), 7)
+    plan = planned(tmp_path, store, TRAINING, own=OWN)
+    made(store, plan)
+    assert [how for _, how, _ in ends(store, plan, "train")] == ["lost"] * 7 + ["made"]
+
+
+def test_a_text_whose_makers_are_killed_is_made_where_each_made_a_further_part(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(scratch: Path, n: int) -> None:
+        put(scratch / "parts" / f"{n:032x}" / children.DIGESTS, b"{}")
+        put(scratch / "parts" / f"{n + 1:032x}.{n:016x}" / "made" / "half", b"")  # aside
+
+    killed_at(monkeypatch, leave, 5)
+    plan = planned(tmp_path, store, MAP, own=OWN + "\ndef loud(text):\n    return text\n")
+    made(store, plan)
+    assert [how for _, how, _ in ends(store, plan, "loud")] == ["lost"] * 5 + ["made"]
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda scratch, _: checkpoint(scratch / "checkpoints", 4),
+        lambda scratch, n: checkpoint(scratch / "checkpoints", 40 + n),  # of 40 steps
+        lambda scratch, n: (scratch / "checkpoints" / str(n) / "params").mkdir(parents=True),
+        lambda scratch, n: put(scratch / "curve" / "losses.jsonl", b"[%d, 1.0]\n" % n),
+        lambda scratch, n: put(scratch / "parts" / f"{n:032x}" / "made" / "x", b"1"),
+    ],
+)
+def test_a_maker_that_only_claims_to_get_further_counts(
+    tmp_path: Path,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    leave: Callable[[Path, int], None],
+) -> None:
+    times = killed_at(monkeypatch, leave, 99)
+    plan = planned(tmp_path, store, TRAINING, own=OWN)
+    with pytest.raises(makers.MakingFailed, match="the last time its process was ended"):
+        made(store, plan)
+    assert len(times) <= 4, "one of them got further, at most"
+
+
+def test_what_own_code_leaves_beside_a_step_that_trains_nothing_is_no_progress(
+    tmp_path: Path, store: Store
+) -> None:
+    own = """
+import os, signal
+def boasts(config, inputs, out):
+    n = len(list(out.parent.glob("*.scratch")))
+    for name in (f"checkpoints/{n}/params", f"parts/{n:032x}"):
+        os.makedirs(name)
+        open(f"{name}/digests.json", "w").write("{}")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    declared = "title: T\nresources: {kind: cpu}\nsteps: {a: {do: own:boasts}}"
+    plan = planned(tmp_path, store, declared, own=own)
+    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+        made(store, plan)
+
+
+def test_an_attempt_at_a_graph_got_further_where_a_step_of_it_did(
+    tmp_path: Path, store: Store
+) -> None:
+    plan = planned(tmp_path, store, TRAINING, own=OWN)
+    execution = synthetic.execution(plan)
+    assert further.of_steps(store, execution, {}) == {}
+    step = plan.steps["train"]
+    for by, generation, steps in (("another", 1, 32), (execution.id, 2, 8), (execution.id, 3, 16)):
+        start = makers.Start(
+            name=step.store,
+            fingerprint=step.fingerprint,
+            generation=generation,
+            maker="0" * 16,
+            by=by,
+            host="gone",
+        )
+        store.create(f"leases/{start.lease}/start.json", start.canonical())
+        checkpoint(store.path(f"{start.folder}.scratch/checkpoints"), steps)
+    assert further.of_steps(store, execution, {}) == {"train": 16}, "by this execution's makers"
+    ended = {"train": record.StepEnd(state="made")}
+    assert further.of_steps(store, execution, ended) == {}, "of what is made nothing is left to do"
+
+
+# ── Gangs ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gang_begins_again_as_long_as_it_gets_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = iter([0, 4, 8, 12, 12, 12, 12])
+    begun: list[int] = []
+
+    def lose(
+        _: object, __: object, ___: object, attempt: int, most: Callable[[], int]
+    ) -> tuple[Decision, object]:
+        begun.append(attempt)
+        return hosts.decide([hosts.End(0, "lost", "gone")], 1, attempt, most(), settled=True), None
+
+    monkeypatch.setattr(hosts, "_attempt", lose)
+    with pytest.raises(hosts.GangFailed, match="attempt 6 of 6 was the last"):
+        hosts.run(lambda: None, Gang(1), left=lambda: next(reached))
+    assert begun == [1, 2, 3, 4, 5, 6]
+
+
+# ── A real one ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+def test_training_that_is_killed_four_times_goes_on_to_the_same_bytes(
+    tmp_path: Path, store: Store
+) -> None:
+    calm = Store(tmp_path / "calm")
+    undisturbed = made(calm, planned(tmp_path, calm, TRAINING, own=OWN))
+    plan = planned(tmp_path, store, TRAINING, own=OWN)
+    step = plan.steps["train"]
+    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
+
+    def kill() -> None:
+        for n in (1, 2, 3, 4):
+            until = time.monotonic() + 60
+            while not list(at.glob(f"{n}-*.scratch/checkpoints/{8 * n}")):
+                assert time.monotonic() < until
+                time.sleep(0.002)
+            for fork in guard.children(children._server.start().process.pid):
+                os.kill(fork, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    disturbed = made(store, plan)
+    killer.join()
+    assert [how for _, how, _ in ends(store, plan, "train")] == ["lost"] * 4 + ["made"]
+    assert disturbed["train"].manifest.files == undisturbed["train"].manifest.files
+    (last,) = at.glob("5-*.scratch/curve/losses.jsonl")
+    assert json.loads(last.read_text().splitlines()[0])[0] > 32
