@@ -283,9 +283,9 @@ def test_of_a_flood_of_words_a_part_is_kept(store: Store, tmp_path: Path) -> Non
     [
         ('{"jax": "' + "x" * (2 << 20) + '"}', "larger than 1048576 bytes"),
         (json.dumps({str(n): "x" for n in range(1000)}), "at most 40"),
-        ("[" * 200_000, "recursion limit"),
-        ('{"jax": NaN}', "string"),
-        ("", "EOF"),
+        ("[" * 200_000, "nested too deeply"),
+        ('{"jax": NaN}', "no figure"),
+        ("", "Expecting value"),
         (None, "before the step did"),
     ],
 )
