@@ -1,6 +1,7 @@
-"""The code that a function can reach: its module and whatever that imports inside the repository,
-each file by a digest that comments, docstrings and layout do not change. Files are read and nothing
-is imported, so "what would change if I edited this line" has an answer before anything runs.
+"""The code of an experiment's own that a function can reach: its module and whatever that imports
+in its folder, each file by a digest that comments, docstrings and layout do not change. What it
+reaches of the lab's is told by `runner.lab_code`. Files are read and nothing is imported, so "what
+would change if I edited this line" has an answer before anything runs.
 
 An import is found wherever it stands, in functions too. Where a file imports by a name that is
 computed (`import_module`, `__import__`), all Python files in and below its folder count, since any
@@ -13,13 +14,15 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOMS = ("engine", "runner", "bot")  # the lab's packages, which an experiment's code may import
+from runner import lab_code
+from runner.lab_code import ROOMS
+
 DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
 WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -37,26 +40,32 @@ class _Imports(NamedTuple):
     digest: str
 
 
-_known: dict[tuple[str, Path | None, Path], tuple[list[str], list[int], dict[str, str]]] = {}
+_known: dict[tuple[str, Path], tuple[list[str], list[int], dict[str, str]]] = {}
 
 
-def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
+def of_lab(files: Iterable[str], folder: Path) -> frozenset[str]:
+    """What files of the experiment's import of the lab, for `lab_code.entry`. Raises BadCode."""
+    found = set[str]()
+    for name in files:
+        with _readable(folder / name):
+            found |= lab_code.imported(folder / name)
+    return frozenset(found)
+
+
+def reach(module: str, folder: Path) -> dict[str, str]:
     """As `_reach` finds it, which is not asked again while the files that it found and the folders
     around them are as they were."""
-    key = module, folder, lab
+    key = module, folder
     if key in _known:
         places, written, found = _known[key]
         if _written(places) == written:
             return found
-    found = _reach(module, folder, lab)
-    files = [
-        lab / name.removeprefix("lab:") if name.startswith("lab:") else Path(folder or lab, name)
-        for name in found
-    ]
-    around = {str(lab), str(folder or lab)}
+    found = _reach(module, folder)
+    files = [folder / name for name in found]
+    around = {str(folder)}
     places = sorted({str(place) for file in files for place in (file, file.parent)} | around)
     written = _written(places)
-    if written and _reach(module, folder, lab) == found:  # nothing was edited in between
+    if written and _reach(module, folder) == found:  # nothing was edited in between
         _known[key] = places, written, found
     return found
 
@@ -68,35 +77,31 @@ def _written(places: list[str]) -> list[int]:
         return []
 
 
-def _reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
-    """{file: SHA-256} of all code that `module` reaches, itself included.
+def _reach(module: str, folder: Path) -> dict[str, str]:
+    """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
 
-    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`);
-    `lab` holds the lab's packages. Files are named relative to `folder`, or to `lab` below `lab:`,
-    so that names say nothing of the machine. Raises BadCode, also for a module of the experiment's
-    that has the name of a library, since one of the two would be taken for the other.
+    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).
+    Files are named relative to `folder`, so that names say nothing of the machine. Raises BadCode,
+    also for a module of the experiment's that has the name of a library, since one of the two would
+    be taken for the other.
     """
-    roots = {"": folder, "lab:": lab} if folder else {"lab:": lab}
     found: dict[str, str] = {}
-    waiting = list(_files(module, roots))
+    waiting = list(_files(module, folder))
     if not waiting:
-        raise BadCode(f"there is no module `{module}`" + (f" in {folder}" if folder else ""))
+        raise BadCode(f"there is no module `{module}` in {folder}")
     while waiting:
-        prefix, path = waiting.pop()
-        root = roots[prefix]
-        assert root
-        name = prefix + path.relative_to(root).as_posix()
+        path = waiting.pop()
+        name = path.relative_to(folder).as_posix()
         if name in found:
             continue
-        if prefix == "":
-            _refuse_name(name, root)
+        _refuse_name(name, folder)
         imports = _read(path, path.stat().st_mtime_ns)
         found[name] = imports.digest
-        package = path.relative_to(root).parent.parts
+        package = path.relative_to(folder).parent.parts
         for wanted in imports.modules:
-            waiting += _files(_absolute(wanted, package), roots)
+            waiting += _files(_absolute(wanted, package), folder)
         if imports.dynamic:
-            waiting += [(prefix, other) for other in sorted(path.parent.rglob("*.py"))]
+            waiting += sorted(path.parent.rglob("*.py"))
     return dict(sorted(found.items()))
 
 
@@ -132,7 +137,7 @@ def defined(module: str, folder: Path) -> frozenset[str]:
 
 
 def _file(module: str, folder: Path) -> Path | None:
-    return next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
+    return next(reversed(list(_files(module, folder))), None)
 
 
 class _Takes(NamedTuple):
@@ -202,18 +207,15 @@ def _names(node: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def _files(module: str, roots: Mapping[str, Path | None]) -> Iterator[tuple[str, Path]]:
-    """The files that importing `module` runs: its own and the packages' around it. `a.b` may also
-    be a name in `a`."""
+def _files(module: str, folder: Path) -> Iterator[Path]:
+    """The experiment's files that importing `module` runs: its own and the packages' around it.
+    `a.b` may also be a name in `a`."""
     parts = module.split(".")
-    for prefix, root in roots.items():
-        if root is None or (prefix == "lab:") != (parts[0] in ROOMS):
-            continue
-        places = [root.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
-        files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
-        if here := [path for path in files if _is_file(path)]:
-            yield from ((prefix, path) for path in here)
-            return
+    if parts[0] in ROOMS:
+        return
+    places = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
+    yield from (path for path in files if _is_file(path))
 
 
 def _is_file(path: Path) -> bool:
