@@ -218,7 +218,7 @@ def _manifest(store: TokenStore, seq_len: int, rows: int, pieces: int, targets: 
 
 
 def _open(store: TokenStore, seq_len: int, folder: Folder) -> tuple[Manifest, Index]:
-    remedy = f"build it with engine.packing.build(store, {seq_len})"
+    remedy = f"build it with packing.build(store, {seq_len})"
     content = folder.read(MANIFEST)
     if content is None:
         raise WrongTokens(f"{store.name} has no packing for seq_len {seq_len}; {remedy}")

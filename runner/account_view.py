@@ -257,9 +257,7 @@ def _made_of(step: PlannedStep, like: tuple[str, PlannedStep] | None) -> Iterato
     for key, value in leaves.items():
         if like or value not in (None, {}):
             yield key, json.dumps(value, ensure_ascii=False)
-    own = [name for name in step.code if not name.startswith("lab:")]
-    lab = f"{len(step.code) - len(own)} files of the lab" if len(own) < len(step.code) else ""
-    code = ", ".join(filter(None, [*own, lab]))
+    code = ", ".join(graph.code_in_words(name) for name in step.code)
     yield "code", f"{graph.code_sha256(step.code)[:DIGITS]} ({code})"
     yield "fingerprint", f"{step.fingerprint[:DIGITS]}, over inputs, config and code"
 

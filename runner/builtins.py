@@ -200,8 +200,11 @@ MODEL, SCORES = "a trained model", "scores"
 STORES = (TOKENS, MIXTURE)
 
 
+LOGICAL = "regatta."  # before a built-in's name: what it is called wherever its function lies
+
+
 class BuiltIn(NamedTuple):
-    function: str  # module:function
+    function: str  # module:function; plans and fingerprints have `logical` in its place
     config: type[BaseModel]
     makes: str
     inputs: Mapping[str, tuple[str, ...]]  # {input: what it may be}
@@ -249,6 +252,28 @@ BUILT_IN = {
         sweeps=("models",),
     ),
 }
+
+
+def logical(do: str) -> str:
+    """What plans call the function of a step, wherever it lies: of a built-in `regatta.train`, of
+    the experiment's own its module:function."""
+    return f"{LOGICAL}{do}" if do in BUILT_IN else do
+
+
+def place_of(function: str) -> str:
+    """The module:function that goes by a logical name."""
+    do = function.removeprefix(LOGICAL)
+    return BUILT_IN[do].function if function == logical(do) and do in BUILT_IN else function
+
+
+def parts_of(function: str) -> tuple[str, ...]:
+    """The dotted names of all functions that make a step of a built-in; none for own code."""
+    do = function.removeprefix(LOGICAL)
+    if do not in BUILT_IN or function != logical(do):
+        return ()
+    of, over = BUILT_IN[do].function, BUILT_IN[do].over
+    all_of_them = (of, over.each, over.join, over.first) if over else (of,)
+    return tuple(one.replace(":", ".") for one in all_of_them if one)
 
 
 def schema_of(do: str, config: Mapping[str, Any]) -> type[BaseModel]:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from runner.closure import ROOMS
+from runner.lab_code import ROOMS
 from runner.planning import LAB
 from runner.record import Lab, Source
 

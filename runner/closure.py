@@ -1,32 +1,30 @@
-"""The code that a function can reach: its module and whatever that imports inside the repository.
-Files are read and nothing is imported, so "what would change if I edited this line" has an answer
-before anything runs. An import is found wherever it stands, in functions too.
+"""The code of an experiment's own that a function can reach: its module and whatever that imports
+in its folder. Files are read and nothing is imported, so "what would change if I edited this line"
+has an answer before anything runs. An import is found wherever it stands, in functions too. What it
+reaches of the lab's is told by `runner.lab_code`.
 
-A file of the experiment's counts by its bytes, since code can read its own words, lines and source;
-one of the lab's by a digest that comments, docstrings and layout do not change. An experiment's
+A file counts by its bytes, since code can read its own words, lines and source. An experiment's
 code is shown the files that count and no others (`runner.laid`), so that what is not found here
 fails and is not missed. Where it loads code by other ways than an import (`ANY_WAY`), all Python
-files of its folder count, and all of the lab's that a job runs, since any may be meant. Of the
-lab's, such a file makes those in and below its own folder count. Libraries and Python itself do not
-count: their versions are in receipts.
+files of its folder count, and all of the lab's that a job runs, since any may be meant. Libraries
+and Python itself do not count: their versions are in receipts.
 """
 
 import ast
 import hashlib
 import importlib.util
-import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-ROOMS = ("engine", "runner", "bot")  # the lab's packages, which an experiment's code may import
-SHOWN = ("engine", "runner")  # those that a job runs
-DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
+from runner import lab_code
+from runner.lab_code import DYNAMIC, ROOMS
+
 # What code of an experiment's own can load other code by, as a name, an attribute or an import.
 ANY_WAY = DYNAMIC | frozenset(
     {
@@ -41,8 +39,6 @@ EXACTLY = frozenset({"exec", "eval", "compile", "sys.modules", "sys.path"})
 HARMLESS = frozenset({"importlib.metadata", "importlib.resources"})  # where imported from
 # What Python would import, and nobody can read: shared libraries, compiled files, archives.
 BINARY = re.compile(r".\.(so(\.[0-9]+)*|pyd|pyc|pyo|dll|dylib|zip|egg|whl)$", re.IGNORECASE)
-WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class BadCode(Exception):
@@ -50,35 +46,40 @@ class BadCode(Exception):
 
 
 class _Imports(NamedTuple):
-    """What a file asks for: dotted names, with the dots of relative ones in front."""
+    """What a file imports."""
 
     modules: tuple[str, ...]
-    dynamic: bool
-    any_way: bool
-    digest: str  # without comments, docstrings and layout
+    any_way: bool  # it loads code by other ways
     sha256: str  # of its bytes
 
 
-_known: dict[tuple[str, Path | None, Path], tuple[list[str], list[int], dict[str, str]]] = {}
+_known: dict[tuple[str, Path], tuple[list[str], list[int], dict[str, str]]] = {}
 
 
-def reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
+def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
+    """What files of the experiment's import of the lab, for `lab_code.entry`. Raises BadCode."""
+    found = set[str]()
+    for path in (folder / name for name in files):
+        with _readable(path):
+            found |= lab_code.imported(path)
+        if _read(path, path.stat().st_mtime_ns).any_way:
+            found.update(lab_code.shown(lab))
+    return frozenset(found)
+
+
+def reach(module: str, folder: Path) -> dict[str, str]:
     """As `_reach` finds it, which is not asked again while the files that it found and the folders
     around them are as they were."""
-    key = module, folder, lab
+    key = module, folder
     if key in _known:
         places, written, found = _known[key]
         if _written(places) == written:
             return found
-    found = _reach(module, folder, lab)
-    files = [
-        lab / name.removeprefix("lab:") if name.startswith("lab:") else Path(folder or lab, name)
-        for name in found
-    ]
-    around = {str(lab), str(folder or lab)}
-    places = sorted({str(place) for file in files for place in (file, file.parent)} | around)
+    found = _reach(module, folder)
+    files = [folder / name for name in found]
+    places = sorted({str(place) for file in files for place in (file, file.parent)} | {str(folder)})
     written = _written(places)
-    if written and _reach(module, folder, lab) == found:  # nothing was edited in between
+    if written and _reach(module, folder) == found:  # nothing was edited in between
         _known[key] = places, written, found
     return found
 
@@ -90,52 +91,39 @@ def _written(places: list[str]) -> list[int]:
         return []
 
 
-def _reach(module: str, folder: Path | None, lab: Path) -> dict[str, str]:
-    """{file: SHA-256} of all code that `module` reaches, itself included.
+def _reach(module: str, folder: Path) -> dict[str, str]:
+    """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
 
-    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`);
-    `lab` holds the lab's packages. Files are named relative to `folder`, or to `lab` below `lab:`,
-    so that names say nothing of the machine. Raises BadCode, also for a module of the experiment's
-    that has the name of a library, since one of the two would be taken for the other, and for what
-    lies beside one and is code that cannot be read.
+    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).
+    Files are named relative to `folder`, so that names say nothing of the machine. Raises BadCode,
+    also for a module of the experiment's that has the name of a library, since one of the two would
+    be taken for the other, and for what lies beside one and is code that cannot be read.
     """
-    roots = {"": folder, "lab:": lab} if folder else {"lab:": lab}
     found: dict[str, str] = {}
-    waiting = list(_files(module, roots))
+    waiting = list(_files(module, folder))
     if not waiting:
-        raise BadCode(f"there is no module `{module}`" + (f" in {folder}" if folder else ""))
+        raise BadCode(f"there is no module `{module}` in {folder}")
     while waiting:
-        prefix, path = waiting.pop()
-        root = roots[prefix]
-        assert root
-        name = prefix + path.relative_to(root).as_posix()
+        path = waiting.pop()
+        name = path.relative_to(folder).as_posix()
         if name in found:
             continue
-        if prefix == "":
-            _refuse_name(name, root)
+        _refuse_name(name, folder)
         imports = _read(path, path.stat().st_mtime_ns)
-        found[name] = imports.digest if prefix else imports.sha256
-        package = path.relative_to(root).parent.parts
+        found[name] = imports.sha256
+        package = path.relative_to(folder).parent.parts
         for wanted in imports.modules:
-            waiting += _files(_absolute(wanted, package), roots)
-        if prefix and imports.dynamic:
-            waiting += _all(prefix, path.parent)
-        if not prefix and imports.any_way:
-            waiting += _all("", root)
-            waiting += [one for room in SHOWN for one in _all("lab:", lab / room)]
-    if folder:
-        _refuse_binaries(folder, found)
+            waiting += _files(_absolute(wanted, package), folder)
+        if imports.any_way:
+            waiting += sorted(folder.rglob("*.py"))
+    _refuse_binaries(folder, found)
     return dict(sorted(found.items()))
 
 
-def _all(prefix: str, folder: Path) -> list[tuple[str, Path]]:
-    return [(prefix, path) for path in sorted(folder.rglob("*.py"))]
-
-
-def _refuse_binaries(folder: Path, found: Mapping[str, str]) -> None:
+def _refuse_binaries(folder: Path, found: Iterable[str]) -> None:
     """Raise BadCode for code that cannot be read, beside what was found. Python's own caches lie in
     folders of their own, of which no job is given any."""
-    for below in sorted({Path(name).parent for name in found if not name.startswith("lab:")}):
+    for below in sorted({Path(name).parent for name in found}):
         for name in sorted(os.listdir(folder / below)):  # noqa: PTH208
             if BINARY.search(name):
                 raise BadCode(
@@ -176,7 +164,7 @@ def defined(module: str, folder: Path) -> frozenset[str]:
 
 
 def _file(module: str, folder: Path) -> Path | None:
-    return next((path for _, path in reversed(list(_files(module, {"": folder})))), None)
+    return next(reversed(list(_files(module, folder))), None)
 
 
 class _Takes(NamedTuple):
@@ -246,18 +234,15 @@ def _names(node: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def _files(module: str, roots: Mapping[str, Path | None]) -> Iterator[tuple[str, Path]]:
-    """The files that importing `module` runs: its own and the packages' around it. `a.b` may also
-    be a name in `a`."""
+def _files(module: str, folder: Path) -> Iterator[Path]:
+    """The experiment's files that importing `module` runs: its own and the packages' around it.
+    `a.b` may also be a name in `a`."""
     parts = module.split(".")
-    for prefix, root in roots.items():
-        if root is None or (prefix == "lab:") != (parts[0] in ROOMS):
-            continue
-        places = [root.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
-        files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
-        if here := [path for path in files if _is_file(path)]:
-            yield from ((prefix, path) for path in here)
-            return
+    if parts[0] in ROOMS:
+        return
+    places = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
+    yield from (path for path in files if _is_file(path))
 
 
 def _is_file(path: Path) -> bool:
@@ -278,17 +263,21 @@ def _absolute(wanted: str, package: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def _read(path: Path, _: int) -> _Imports:
-    """What a file imports, and its digest. Kept until the file changes."""
+    """What a file imports. Kept until the file changes."""
     with _readable(path):
         content = path.read_bytes()
-        tree, imports, names = ast.parse(content), list[ast.Import | ast.ImportFrom](), set[str]()
-        code = json.dumps(_shape(tree, imports, names))
+        nodes = list(ast.walk(ast.parse(content)))
     modules: list[str] = []
-    for node in imports:
-        if isinstance(node, ast.Import):
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(f"{node.value.id if isinstance(node.value, ast.Name) else ''}.{node.attr}")
+        elif isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
             names.update(part for alias in node.names for part in alias.name.split("."))
-        else:
+        elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             modules.append(base)
             separator = "" if base.endswith(".") else "."
@@ -299,43 +288,8 @@ def _read(path: Path, _: int) -> _Imports:
     alone = {name.rpartition(".")[2] for name in names}
     return _Imports(
         modules=tuple(modules),
-        dynamic=not alone.isdisjoint(DYNAMIC),
         any_way=not (alone.isdisjoint(ANY_WAY) and names.isdisjoint(EXACTLY)),
-        digest=hashlib.sha256(code.encode()).hexdigest(),
         sha256=hashlib.sha256(content).hexdigest(),
-    )
-
-
-def _shape(node: Any, imports: list[ast.Import | ast.ImportFrom], names: set[str]) -> Any:
-    """A tree as lists, without places and docstrings. Unlike Python's own ways to write one, it is
-    the same from version to version. On the way it collects imports, and the names in use: trees
-    are large, and going through one more than once is most of what a plan takes."""
-    if isinstance(node, list):
-        return [_shape(one, imports, names) for one in node]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    if isinstance(node, ast.Name):
-        names.add(node.id)
-    elif isinstance(node, ast.Attribute):
-        names.add(f"{node.value.id if isinstance(node.value, ast.Name) else ''}.{node.attr}")
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        imports.append(node)
-    shape: list[Any] = [type(node).__name__]
-    for field in node._fields:
-        value = getattr(node, field, None)
-        if value is None or value == [] or field in WITHOUT:
-            continue
-        if field == "body" and isinstance(node, DOCUMENTED) and _begins_with_words(value):
-            value = value[1:] or [ast.Pass()]
-        shape.append([field, _shape(value, imports, names)])
-    return shape
-
-
-def _begins_with_words(body: list[ast.stmt]) -> bool:
-    return (
-        isinstance(first := body[0], ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
     )
 
 

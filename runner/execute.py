@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import checkpoints, children, further, graph, makers, planning
-from runner.builtins import BUILT_IN
+from runner.builtins import BUILT_IN, place_of
 from runner.files import remove_tree
 from runner.hardware import KINDS, takes_gang
 from runner.isolate import USUAL, Limits
@@ -324,7 +324,7 @@ def make(
 
     def built(out: Path, scratch: Path, own: Path) -> None:
         job = Job(
-            function=step.function,
+            function=place_of(step.function),
             config=step.config,
             own=() if step.function in step.own else step.own,
             models=_models(step, steps),

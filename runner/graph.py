@@ -2,10 +2,10 @@
 one has to be made again. Pure.
 
 A step is a function with a configuration and named inputs. Its fingerprint covers these and the
-code that the function can reach (`runner.closure`); of an input it covers the fingerprint, so a
-change goes through to all that depends on it and to nothing else. It covers neither names, places,
-devices, descriptions nor versions of libraries, which are in each receipt. An output is made once
-and shared by all whose fingerprint is the same.
+code that the function can reach (`runner.closure`, `runner.lab_code`); of an input it covers the
+fingerprint, so a change goes through to all that depends on it and to nothing else. It covers
+neither names, places, devices, descriptions nor versions of libraries, which are in each receipt.
+An output is made once and shared by all whose fingerprint is the same.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from runner.lab_code import LAB_CODE
 from runner.record import PlannedStep
 from runner.store import to_json
 
@@ -59,7 +60,7 @@ def fingerprint(
 
 
 def code_sha256(code: Mapping[str, str]) -> str:
-    """One SHA-256 over what `closure.reach` found."""
+    """One SHA-256 over what `planning.code_of` found."""
     lines = "".join(f"{name} {sha256}\n" for name, sha256 in sorted(code.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -113,7 +114,7 @@ def merged(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, An
 
 def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
     """Why `after` is not `before`, in words: `train.learning_rate 0.003 → 0.002`,
-    `engine/loss.py changed`. Empty if nothing of the fingerprint differs."""
+    `model.py changed`. Empty if nothing of the fingerprint differs."""
     if before.fingerprint == after.fingerprint:
         return []
     found = [] if before.do == after.do else [f"do {before.do} → {after.do}"]
@@ -123,7 +124,7 @@ def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
     ]
     for name, one, other in differing(before.code, after.code):
         what = "changed" if one and other else "is new" if other else "is no longer used"
-        found.append(f"{name.removeprefix('lab:')} {what}")
+        found.append(f"{code_in_words(name)} {what}")
     for key, one, other in differing(before.inputs, after.inputs):
         if one is None or other is None or set(one) != set(other):
             found.append(f"input {key}: {_listed(one)} → {_listed(other)}")
@@ -159,6 +160,11 @@ def shown(value: Any) -> str:
     return (
         "(none)" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
+
+
+def code_in_words(name: str) -> str:
+    """An entry of a step's code, for people."""
+    return "the lab's code" if name == LAB_CODE else name
 
 
 def _listed(names: Mapping[str, Any] | None) -> str:

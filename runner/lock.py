@@ -2,7 +2,7 @@
 its author; whoever only reads pull requests reads the lock. An experiment in Python is a module
 with a variable `experiment`:
 
-    from runner.spec import Declaration, Step
+    from runner.api import Declaration, Step
 
     experiment = Declaration(
         title="…",
@@ -63,9 +63,7 @@ def compiled(folder: Path, *, isolated: bool = False) -> str:
 def _source(folder: Path) -> str:
     """The line that names the code which declares: `experiment.py` and what else it reaches in its
     folder, by their bytes. Raises closure.BadCode."""
-    code = closure.reach(Path(PYTHON_NAME).stem, folder, isolate.LAB)
-    own = {name: sha256 for name, sha256 in code.items() if not name.startswith("lab:")}
-    return f"{SOURCE}{graph.code_sha256(own)}\n"
+    return f"{SOURCE}{graph.code_sha256(closure.reach(Path(PYTHON_NAME).stem, folder))}\n"
 
 
 def _declared(python: Path, isolated: bool) -> str:
@@ -225,7 +223,7 @@ def _told(error: BaseException, file: str, line: int) -> list[Problem]:
 def _written(declared: object, line: int) -> str:
     """The declaration as YAML. Raises BadExperiment."""
     if not isinstance(declared, Declaration):
-        words = "it has no variable `experiment` that is a runner.spec.Declaration"
+        words = "it has no variable `experiment` that is a runner.api.Declaration"
         raise BadExperiment([Problem(PYTHON_NAME, line, "", words)])
     try:
         value = declared.model_dump(mode="json", exclude_unset=True, by_alias=True)

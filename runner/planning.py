@@ -13,8 +13,8 @@ from typing import Any
 
 from engine import flops
 from engine.tokenize import BadText, Text, read_text
-from runner import closure, costs, graph, ladder, lock, predictions, spec, yaml12
-from runner.builtins import calls_of
+from runner import closure, costs, graph, lab_code, ladder, lock, predictions, spec, yaml12
+from runner.builtins import calls_of, parts_of
 from runner.complaints import BadExperiment, Problem, near
 from runner.figures import natural
 from runner.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
@@ -164,15 +164,17 @@ def make_graph_plan(
 
 def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) -> dict[str, str]:
     """{file: SHA-256} of the code that a step reaches: by the function that makes it, and by those
-    of the experiment's `folder` that it is told to call. Raises closure.BadCode."""
+    of the experiment's `folder` that it is told to call; all of the lab's is one entry, and says
+    nothing of files. Raises closure.BadCode."""
     code: dict[str, str] = {}
     for one in own:
         module, _, name = one.partition(":")
         if name not in (there := closure.defined(module, folder)):
             words = f"`{folder}` has no `{name}` in a module `{module}`{near(name, there)}"
             raise closure.BadCode(words)
-        code |= closure.reach(module, folder, lab)
-    return code if function in own else code | closure.reach(function.partition(":")[0], None, lab)
+        code |= closure.reach(module, folder)
+    names = [*closure.of_lab(code, folder, lab), *parts_of(function)]
+    return code | lab_code.entry(names, lab)
 
 
 def _code(function: str, own: Iterable[str], folder: Path, lab: Path) -> tuple[dict[str, str], str]:
@@ -244,7 +246,7 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
     that and its lock, which the job compares."""
     reached = [step.code for step in steps.values() if step.own]
     if compiled:
-        reached.append(closure.reach(Path(spec.PYTHON_NAME).stem, folder, LAB))
+        reached.append(closure.reach(Path(spec.PYTHON_NAME).stem, folder))
     names = {name for code in reached for name in code if not name.startswith("lab:")}
     names |= {spec.LOCK_NAME} if compiled else set()
     return {name: (folder / name).read_bytes() for name in sorted(names)}

@@ -190,11 +190,11 @@ class PlannedStep(Record):
     """A step with every default filled in, and what its fingerprint was made of."""
 
     do: str  # a built-in's name, or module:function of the experiment's folder
-    function: str  # module:function that makes it
+    function: str  # what makes it: `regatta.train`, or module:function of the experiment's folder
     own: tuple[str, ...] = ()  # module:function of the experiment's folder that it calls
     config: dict[str, Any]
     inputs: dict[str, dict[str, Sha256]] = {}  # input: {step: its fingerprint}
-    code: dict[str, Sha256]  # what the function can reach, see `runner.closure`
+    code: dict[str, Sha256]  # what it can reach, by file, see `runner.closure`
     resources: Resources
     fingerprint: Sha256
     alias: str = ""  # a readable name that is the experiment's own, see `runner.aliases`

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from runner import closure, guard, machine, step_child
+from runner import guard, lab_code, machine, step_child
 from runner.scratch import LOG
 from runner.step_child import Job
 
@@ -220,7 +220,7 @@ def _end(*, patiently: bool) -> None:
 
 def _imported() -> list[str]:
     """The lab's files that this process has imported, which it does before it makes anything."""
-    of_the_lab = (name for name in sys.modules if name.partition(".")[0] in closure.ROOMS)
+    of_the_lab = (name for name in sys.modules if name.partition(".")[0] in lab_code.ROOMS)
     loaded = (getattr(sys.modules[name], "__file__", None) for name in of_the_lab)
     return [file for file in loaded if file]
 

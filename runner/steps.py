@@ -22,7 +22,7 @@ from engine import memory
 from engine.config import MeshConfig, refusal
 from engine.phases import InputName
 from runner import graph, hardware, yaml12
-from runner.builtins import BUILT_IN, FUNCTION, Own, Train, own_of, schema_of
+from runner.builtins import BUILT_IN, FUNCTION, Own, Train, logical, own_of, schema_of
 from runner.complaints import Problem, dotted, near, told
 from runner.record import Resources
 from runner.step_inputs import CHECKS, read_by, unfit
@@ -139,7 +139,7 @@ def nodes(
             inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
             made[node] = Node(
                 do=step.do,
-                function=BUILT_IN[step.do].function if step.do in BUILT_IN else step.do,
+                function=logical(step.do),
                 own=own_of(step.do, config) or tuple(_own_models(step.do, inputs, made)),
                 config=config,
                 inputs=inputs,

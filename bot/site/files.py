@@ -17,7 +17,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from runner.closure import ROOMS
+from runner.lab_code import ROOMS
 from runner.record import Record
 
 MADE_FROM = ".made-from.json"  # path: what the file there was made from

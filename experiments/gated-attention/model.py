@@ -1,11 +1,11 @@
 """Gated attention: each head's output times 2σ(x · W_g), so that a head can fall silent or speak up
 at a position. W_g is zero at the start, where the gate is 1: the model begins as the plain one.
 
-    from engine.model import Decoder
+    from engine.api import Decoder
 
     decoder = Decoder(config, attention=GatedAttention)
 
-and everything that takes a Decoder (`engine.train.train`, for one) trains it. In a declaration it
+and everything that takes a Decoder trains it. In a declaration it
 is the model `gated`: see experiment.yaml."""
 
 from typing import Any
@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from engine.config import ModelConfig
-from engine.model import Attention, Decoder, Sequences
+from engine.api import Attention, Decoder, ModelConfig, Sequences
 
 
 def gated(config: dict[str, Any]) -> Decoder:
@@ -25,7 +24,7 @@ def gated(config: dict[str, Any]) -> Decoder:
 
 class GatedAttention(Attention):
     """Attention whose heads are weighed by what they attend for. One more parameter, "gate", of
-    hidden_dim × num_heads in each layer, which `engine.flops` does not count."""
+    hidden_dim × num_heads in each layer, which the lab's FLOPs do not count."""
 
     def __init__(self, decoder: Decoder, rngs: nnx.Rngs) -> None:
         super().__init__(decoder, rngs)

@@ -4,20 +4,20 @@
 
 which spares a norm in each layer, and on a mesh one of the two exchanges over `tensor`.
 
-    from engine.model import Decoder
+    from engine.api import Decoder
 
     decoder = Decoder(config, block=ParallelBlock)
 
-and everything that takes a Decoder (`engine.train.train`, for one) trains it."""
+and everything that takes a Decoder trains it."""
 
 import jax
 from flax import nnx
 
-from engine.model import Decoder, Sequences
+from engine.api import Decoder, Sequences
 
 
 class ParallelBlock(nnx.Module):
-    """A block with one norm. `engine.flops` counts its parameters with the plain block's two."""
+    """A block with one norm. The lab counts its parameters with the plain block's two."""
 
     def __init__(self, decoder: Decoder, rngs: nnx.Rngs) -> None:
         self.norm = decoder.norm(decoder, rngs)

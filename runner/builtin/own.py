@@ -4,7 +4,7 @@
         .init(key)                         parameters: nested dictionaries of float32 arrays
         .logits(params, tokens_BS)         (batch, position, vocab_size), of the next tokens
         .roles()                           if there: each parameter's role, in the same tree
-                                       or an `engine.model.Decoder` of other parts
+                                       or an `engine.api.Decoder` of other parts
     loss(config, logits, targets)      (batch, position): what is minimised, for each position
     optimizer(config, learning_rate)   an optax.GradientTransformation, clipping and decay included
     schedule(config, step)             the learning rate of step 1, 2, …

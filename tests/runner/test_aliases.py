@@ -140,7 +140,7 @@ def test_the_lock_of_a_declaration_in_python_has_its_aliases(tmp_path: Path) -> 
     theirs = planning.plan_folder(folder)
     (folder / "experiment.yaml").unlink()
     (folder / "experiment.py").write_text(
-        "from runner.spec import Declaration, Step\n"
+        "from runner.api import Declaration, Step\n"
         f"declared = {yaml.safe_load(DECLARED)!r}\n"
         "first = declared['steps']['prepare']\n"
         "first['alias'] = first.pop('as')\n"

@@ -72,9 +72,11 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
     "what is prepared": (there(YAML, "most_documents: 400", "most_documents: 401"), ALL),
     "a line of the first step": (there("prepare.py", "HELD_OUT = 10", "HELD_OUT = 9"), ALL),
     "a line of the last step": (there("compare.py", ":.4f", ":.5f"), {"compare"}),
-    "the loss": (lab("engine/loss.py", "def cross_entropy", "X = 1\ndef cross_entropy"),
+    "what no definition uses": (
+        lab("engine/loss.py", "def cross_entropy", "X = 1\n\n\ndef cross_entropy"), set()),
+    "the loss": (lab("engine/loss.py", "targets_BS >= 0", "targets_BS > 0"),
                  {"train/deep", "train/wide", "evaluate", "compare"}),
-    "the tokenizers": (lab("engine/tokenize.py", "END = ", "X = 1\nEND = "), FROM_TOKENS),
+    "the tokenizers": (lab("engine/tokenize.py", "END = ", "END = 1 + "), FROM_TOKENS),
     "the optimizer": (lab("engine/optim.py", "TINY = 1e-10", "TINY = 1e-9"), FROM_TRAINING),
     "the evaluator": (lab("engine/evaluate.py", "MOST_LOGITS = 2**26", "MOST_LOGITS = 2**25"),
                       {"evaluate", "compare"}),

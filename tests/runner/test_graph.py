@@ -13,7 +13,7 @@ def step(**changes: Any) -> PlannedStep:
         "function": "m:f",
         "config": {"train": {"learning_rate": 0.003}, "seed": 0},
         "inputs": {"text": {"prepare": "a" * 64}},
-        "code": {"m.py": "b" * 64, "lab:engine/loss.py": "c" * 64},
+        "code": {"m.py": "b" * 64, "lab:code": "c" * 64},
         **changes,
     }
     return PlannedStep(
@@ -68,8 +68,8 @@ def test_a_points_values_go_where_their_keys_lead() -> None:
          "train.learning_rate 0.003 → 0.002"),
         ({"config": {"train": {"learning_rate": 0.003}}}, "seed 0 → (none)"),
         ({"function": "m:g"}, "do m:f → m:g"),
-        ({"code": {"m.py": "b" * 64, "lab:engine/loss.py": "d" * 64}}, "engine/loss.py changed"),
-        ({"code": {"m.py": "b" * 64}}, "engine/loss.py is no longer used"),
+        ({"code": {"m.py": "b" * 64, "lab:code": "d" * 64}}, "the lab's code changed"),
+        ({"code": {"m.py": "b" * 64}}, "the lab's code is no longer used"),
         ({"inputs": {"text": {"prepare": "e" * 64}}}, "input text: prepare changed"),
         ({"inputs": {"text": {"other": "e" * 64}}}, "input text: prepare → other"),
         ({"inputs": {}}, "input text: prepare → (none)"),

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
         (folder / name).write_bytes((HERE / name).read_bytes())
     declared = yaml.safe_load((HERE / "experiment.yaml").read_text())
     (folder / "experiment.py").write_text(
-        "from runner.spec import Declaration, Step\n"
+        "from runner.api import Declaration, Step\n"
         f"declared = {declared!r}\n"
         "steps = {name: Step(**step) for name, step in declared.pop('steps').items()}\n"
         "experiment = Declaration(**declared, steps=steps)\n"
@@ -127,10 +127,10 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1", "it has no variable `experiment` that is a runner.spec.Declaration"),
+        ("x = 1", "it has no variable `experiment` that is a runner.api.Declaration"),
         ("raise ValueError('not today')", "ValueError: not today"),
         (
-            "from runner.spec import Declaration, Step\n"
+            "from runner.api import Declaration, Step\n"
             "step = Step(do='m:f', config={'month': '08'})\n"
             "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps={'a': step})",
             "a text that YAML would read as one",
@@ -195,7 +195,7 @@ def test_what_fails_is_told_with_its_line_and_leaves_the_lock(
     (folder / spec.LOCK_NAME).write_text("the good one")
     (folder / "broken.py").write_text("x = 1\ndef f(:\n")
     (folder / "deep.py").write_text("def down(n):\n    return down(n - 1) if n else 1 / 0\n")
-    (folder / "experiment.py").write_text(f"from runner.spec import Declaration, Step\n{text}\n")
+    (folder / "experiment.py").write_text(f"from runner.api import Declaration, Step\n{text}\n")
     answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
     assert answer.exit_code == 2
     lines = [f"{folder}/{line}".replace("FOLDER", str(folder)) for line in said]

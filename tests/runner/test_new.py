@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from runner import cli_new, execute, graph, planning, spec
 from runner.cli import app
-from runner.closure import reach
+from runner.closure import of_lab, reach
 from runner.store import Store
 
 
@@ -43,7 +43,8 @@ def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> Non
     steps = planning.plan_folder(here / "mine").steps
     sizes = [step.config["model"]["width"] for step in steps.values() if step.do == "train"]
     assert len(set(sizes)) == 4
-    assert list(reach("model", here / "mine", planning.LAB)) == ["model.py"], "nothing of the lab's"
+    assert list(reach("model", here / "mine")) == ["model.py"]
+    assert not of_lab(["model.py"], here / "mine", here), "nothing of the lab's"
 
 
 @pytest.mark.parametrize(

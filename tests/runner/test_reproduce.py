@@ -229,11 +229,11 @@ def test_with_other_code_of_the_labs_nothing_is_run(
     execution, store = ran
     path = store / f"records/executions/{execution}/execution.json"
     written = json.loads(path.read_bytes())
-    written["plan"]["steps"]["tokens"]["code"]["lab:engine/data.py"] = "a" * 64
+    written["plan"]["steps"]["tokens"]["code"]["lab:code"] = "a" * 64
     written["lab"]["commit"] = "abc123"
     path.write_bytes(to_json(written))
     again = ask("reproduce", execution, "--store", store)
     assert again.exit_code == 2
     assert "not that of commit abc123" in again.stderr
-    assert "tokens: engine/data.py changed" in again.stderr
+    assert "tokens: the lab's code changed" in again.stderr
     assert local.started == 1

@@ -3,7 +3,7 @@
 import os
 import socket
 
-from runner.spec import Declaration, Step
+from runner.api import Declaration, Step
 
 if "REGATTA_TRAP" in os.environ:
     open(os.environ["REGATTA_TRAP"], "w").close()

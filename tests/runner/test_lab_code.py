@@ -1,0 +1,228 @@
+"""What of the lab's code a step reaches: definitions, wherever they lie."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner import lab_code, planning
+from runner.builtins import BUILT_IN, logical, parts_of, place_of
+from runner.lab_code import reached
+
+LAB = Path(planning.LAB)
+SHIPPED = ("warm-learning-rate", "wide-or-deep", "gated-attention")
+PLAN = """
+import json, sys
+from runner import planning
+plans = [planning.plan_folder(planning.Path(folder)) for folder in sys.argv[1:]]
+found = [[plan.fingerprint, *(x.fingerprint for x in plan.steps.values())] for plan in plans]
+print(json.dumps([planning.__file__, found]))
+"""
+
+
+def planned(lab: Path) -> list[list[str]]:
+    """The fingerprints of shipped experiments, as the code in `lab` plans them."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PLAN, *(str(lab / "experiments" / name) for name in SHIPPED)],
+        cwd=lab,
+        env={**os.environ, "PYTHONPATH": str(lab)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file, found = json.loads(ended.stdout)
+    assert Path(file).is_relative_to(lab)
+    return found
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A checkout to move files in."""
+    for name in ("engine", "runner", "texts", "experiments"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(LAB / name, tmp_path / "lab" / name, ignore=ignore)
+    return tmp_path / "lab"
+
+
+def rewrite(lab: Path, *pairs: tuple[str, str]) -> None:
+    for path in [*(lab / "engine").rglob("*.py"), *(lab / "runner").rglob("*.py")]:
+        text = old = path.read_text()
+        for pattern, new in pairs:
+            text = re.sub(pattern, new, text)
+        if text != old:
+            path.write_text(text)
+
+
+def module_of(name: str) -> Path:
+    """The file in which a definition lies that is reached by a built-in step."""
+    [found] = [
+        path
+        for path in [*(LAB / "engine").rglob("*.py"), *(LAB / "runner").rglob("*.py")]
+        if re.search(rf"^(def|class) {name}\b", path.read_text(), re.MULTILINE)
+    ]
+    return found.relative_to(LAB)
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts)
+
+
+def test_files_that_move_change_no_fingerprint_and_a_line_in_them_does(copy: Path) -> None:
+    """The loss, and the function that trains, which is known by a string too."""
+    before = planned(copy)
+    for name, new in (("cross_entropy", "engine/parts/losses.py"), ("train", "runner/made/by.py")):
+        at = module_of(name) if name != "train" else Path(dotted_file(place_of("regatta.train")))
+        target = copy / new
+        target.parent.mkdir(exist_ok=True)
+        (target.parent / "__init__.py").touch()
+        (copy / at).rename(target)
+        package, _, module = dotted(at).rpartition(".")
+        into, _, called = dotted(Path(new)).rpartition(".")
+        rewrite(
+            copy,
+            (
+                rf"from {re.escape(package)} import {module}\b",
+                f"from {into} import {called} as {module}",
+            ),
+            (rf"\b{re.escape(dotted(at))}\b", f"{into}.{called}"),
+        )
+    assert planned(copy) == before
+    moved = copy / "engine/parts/losses.py"
+    moved.write_text(moved.read_text().replace("targets_BS >= 0", "targets_BS > 0"))
+    after = planned(copy)
+    assert [old != new for old, new in zip(before, after, strict=True)] == [False, True, True]
+
+
+def dotted_file(function: str) -> str:
+    return function.partition(":")[0].replace(".", "/") + ".py"
+
+
+def test_every_built_in_has_a_name_of_its_own_and_all_its_functions_are_there() -> None:
+    for do in BUILT_IN:
+        assert logical(do) == f"regatta.{do}"
+        assert place_of(logical(do)) == BUILT_IN[do].function
+        for function in parts_of(logical(do)):
+            assert function.rpartition(".")[2] in reached([function], LAB)
+    assert logical("model:f") == place_of("model:f") == "model:f"
+    assert parts_of("model:f") == ()
+
+
+def test_no_built_in_reaches_what_imports_by_a_computed_name() -> None:
+    names = [name for do in BUILT_IN for name in parts_of(logical(do))]
+    assert lab_code.DYNAMIC.isdisjoint(reached(names, LAB))
+    assert len(reached(names, LAB)) < 500
+
+
+# ── What counts ──────────────────────────────────────────────────────────────────────────────
+
+MODULES = {
+    "engine/__init__.py": "",
+    "engine/a.py": "import math as m\nfrom engine import b\nfrom engine.b import g as h\n\n\n"
+    "def f(x, b2=1):\n    return b.g(x) + h(x) + m.pi + ONE\n\n\nONE = 1\nTWO = 2\n",
+    "engine/b.py": "def g(x):\n    return _g(x)\n\n\n"
+    "def _g(x):\n    return x\n\n\ndef k():\n    pass\n",
+}
+
+
+def lab_of(root: Path, modules: dict[str, str]) -> Path:
+    shutil.rmtree(root, ignore_errors=True)
+    for name, text in modules.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "counts"),
+    [
+        ("engine/a.py", "def f(", "# words\ndef f(", False),
+        ("engine/a.py", "    return b.g", '    """Words."""\n    return b.g', False),
+        ("engine/a.py", "TWO = 2", "TWO = 3", False),
+        ("engine/b.py", "    pass", "    return 1", False),
+        ("engine/a.py", "from engine import b\n", "import engine.b as b\n", False),
+        ("engine/a.py", "import g as h", "import g as h, k", False),
+        ("engine/a.py", "import math as m", "import math\nm = math", True),
+        ("engine/a.py", "import math as m", "import cmath as m", True),
+        ("engine/a.py", "ONE = 1", "ONE = 2", True),
+        ("engine/a.py", "h(x)", "h(2)", True),
+        ("engine/a.py", "TWO = 2", "f.x = 2", True),
+        ("engine/a.py", "TWO = 2", "print()", True),
+        ("engine/b.py", "return x", "return x + 1", True),
+        ("engine/b.py", "return _g(x)", "from engine.c import _g\n    return _g(x)", True),
+    ],
+)
+def test_a_definition_counts_with_all_that_it_reaches_and_nothing_else(
+    tmp_path: Path, name: str, old: str, new: str, counts: bool
+) -> None:
+    before = reached(["engine.a.f"], lab_of(tmp_path / "one", MODULES))
+    assert set(before) == {"f", "g", "_g", "ONE"}
+    assert old in MODULES[name]
+    others = {"engine/c.py": "def _g(x):\n    return 7\n"}
+    edited = MODULES | others | {name: MODULES[name].replace(old, new)}
+    assert (reached(["engine.a.f"], lab_of(tmp_path / "two", edited)) != before) == counts
+
+
+def test_a_module_may_be_split_renamed_and_imported_in_another_way(tmp_path: Path) -> None:
+    before = reached(["engine.a.f"], lab_of(tmp_path / "one", MODULES))
+    split = {
+        "engine/__init__.py": "",
+        "engine/x/__init__.py": "from engine.x.y import f as f\n",
+        "engine/x/y.py": "import math\nfrom .z import g\nimport engine.n\n\n\n"
+        "def f(x, b2=1):\n    return g(x) + engine.x.z.g(x) + math.pi + engine.n.ONE\n",
+        "engine/x/z.py": "def g(x):\n    from engine.n import _g\n\n    return _g(x)\n",
+        "engine/n.py": "def _g(x):\n    return x\n\n\nONE = 1\n",
+    }
+    found = reached(["engine.x.f"], lab_of(tmp_path / "two", split))
+    assert found.keys() == before.keys()
+    assert found["f"] == before["f"]
+
+
+def test_two_definitions_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """To swap what two callers call is a change, though the same four definitions are there."""
+    modules = {
+        "engine/a.py": "from engine.c import h\n\n\ndef f():\n    return h() + g()\n\n\n"
+        "def g():\n    return _x()\n\n\ndef _x():\n    return 1\n",
+        "engine/c.py": "def h():\n    return _x()\n\n\ndef _x():\n    return 2\n",
+    }
+    swapped = {name: text.translate({49: "2", 50: "1"}) for name, text in modules.items()}
+    one = reached(["engine.a.f"], lab_of(tmp_path / "one", modules))
+    other = reached(["engine.a.f"], lab_of(tmp_path / "two", swapped))
+    assert one["_x"] == other["_x"]
+    assert one != other
+
+
+def test_a_variable_hides_what_a_module_has(tmp_path: Path) -> None:
+    text = (
+        "from engine import b\n\n\ndef f(b):\n    return b.g\n\n\n"
+        "class C:\n    b: int = 1\n\n    def of(self):\n        return b.g\n"
+    )
+    lab = lab_of(tmp_path, MODULES | {"engine/a.py": text})
+    assert set(reached(["engine.a.f"], lab)) == {"f"}
+    assert set(reached(["engine.a.C"], lab)) == {"C", "g", "_g"}
+
+
+def test_names_in_quoted_annotations_count(tmp_path: Path) -> None:
+    text = 'from engine import b\n\n\ndef f(x: "list[b.k]") -> "Literal[\'b\']":\n    return x\n'
+    assert set(reached(["engine.a.f"], lab_of(tmp_path, MODULES | {"engine/a.py": text}))) == {
+        "f",
+        "k",
+    }
+
+
+def test_where_an_import_is_dynamic_all_of_the_lab_counts(tmp_path: Path) -> None:
+    text = "import importlib\n\n\ndef f(x):\n    return importlib.import_module(x)\n"
+    lab = lab_of(tmp_path, MODULES | {"engine/a.py": text})
+    assert set(reached(["engine.a.f"], lab)) == {"f", "g", "_g", "k"}
+
+
+def test_a_definition_that_is_edited_is_read_again(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, MODULES)
+    before = reached(["engine.a.f"], lab)
+    path = lab / "engine/b.py"
+    path.write_text(MODULES["engine/b.py"].replace("return x", "return -x"))
+    assert reached(["engine.a.f"], lab) != before
