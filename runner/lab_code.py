@@ -64,8 +64,8 @@ class Module(NamedTuple):
 
 def reached(wanted: Iterable[str], lab: Path) -> dict[str, str]:
     """{name: SHA-256} of all definitions below `lab` that the dotted names reach: each a
-    definition, or a module, which is all of it. Definitions of one name share an entry. What is
-    not there is left out. Raises OSError, SyntaxError, ValueError, RecursionError."""
+    definition, or a module or package, which is all of it. Definitions of one name share an entry.
+    What is not there is left out. Raises OSError, SyntaxError, ValueError, RecursionError."""
     names = tuple(sorted(set(wanted)))
     if (names, lab) in _known:
         places, written, found = _known[names, lab]
@@ -160,8 +160,15 @@ class _Walk:
         return (), dotted
 
     def _all_of(self, module: str) -> Iterator[Definition]:
-        if found := self._module(module):
-            yield from found.definitions.values()
+        """Those of a module; of a package, those of all modules in it, since who has imported it
+        may reach them by its name."""
+        for name in (module, *self._within(module)):
+            if found := self._module(name):
+                yield from found.definitions.values()
+
+    def _within(self, package: str) -> Iterator[str]:
+        place = self._lab.joinpath(*package.split("."))
+        return _names(place, self._lab) if place.is_dir() else iter(())
 
     def _read_module(self, name: str) -> Module | None:
         """A module of the lab's; None where there is none of this name."""
@@ -181,9 +188,13 @@ def shown(lab: Path) -> Iterator[str]:
 def modules(lab: Path, packages: Iterable[str] = ROOMS) -> Iterator[str]:
     """The names of all of the lab's modules."""
     for package in packages:
-        for path in sorted((lab / package).rglob("*.py")):
-            name = ".".join(path.relative_to(lab).with_suffix("").parts)
-            yield name.removesuffix(".__init__")
+        yield from _names(lab / package, lab)
+
+
+def _names(folder: Path, lab: Path) -> Iterator[str]:
+    for path in sorted(folder.rglob("*.py")):
+        name = ".".join(path.relative_to(lab).with_suffix("").parts)
+        yield name.removesuffix(".__init__")
 
 
 @lru_cache(maxsize=4096)

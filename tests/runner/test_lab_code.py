@@ -214,6 +214,13 @@ def test_names_in_quoted_annotations_count(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["engine", "engine.x"])
+def test_a_package_that_is_imported_is_all_of_its_modules(tmp_path: Path, name: str) -> None:
+    """`import engine.x`, and then `engine.x.y.f`, which somebody else has imported."""
+    modules = {"engine/__init__.py": "", "engine/x/__init__.py": "", "engine/x/y.py": "F = 1\n"}
+    assert set(reached([name], lab_of(tmp_path, modules))) == {"F"}
+
+
 def test_where_an_import_is_dynamic_all_of_the_lab_counts(tmp_path: Path) -> None:
     text = "import importlib\n\n\ndef f(x):\n    return importlib.import_module(x)\n"
     lab = lab_of(tmp_path, MODULES | {"engine/a.py": text})

@@ -240,7 +240,9 @@ def test_a_model_that_looks_ahead_is_trained_and_then_refused_by_name(
     making: Callable[..., Path], tokens: Path, tmp_path: Path
 ) -> None:
     inputs = {"models": making({"model": Foreseeing}), "tokens": tokens}
-    with pytest.raises(BadOwnCode, match=r"mine:model made the model, and this step was not planned with it"):
+    with pytest.raises(
+        BadOwnCode, match=r"mine:model made the model, and this step was not planned with it"
+    ):
         evaluate.evaluate({"tokens": 64}, inputs, tmp_path)
     with pytest.raises(
         BadOwnCode, match=r"mine:model, scoring .*change with the tokens after"
