@@ -13,18 +13,20 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from runner import guard
+
 PROC = Path("/proc")
 
 
 def me() -> str:
     """This process; empty where the kernel does not tell."""
-    process = str(os.getpid())
-    with suppress(OSError, IndexError):
-        if str((PROC / "self").readlink()) != process:
+    process = os.getpid()
+    with suppress(OSError):
+        if str((PROC / "self").readlink()) != str(process):
             return ""  # what is there is another namespace's, with other numbers
         boot = (PROC / "sys/kernel/random/boot_id").read_text()
         where = [str((PROC / "self/ns" / name).readlink()) for name in ("pid", "time")]
-        return " ".join([boot.strip(), *where, process, _state(process)[1]])
+        return " ".join([boot.strip(), *where, str(process), str(guard.process(process).began)])
     return ""
 
 
@@ -39,14 +41,7 @@ def has_ended(name: str) -> bool:
         return True
     except (PermissionError, OverflowError):
         pass
-    with suppress(OSError, IndexError):
-        state, since = _state(process)
-        return state in "ZX" or since != began
+    with suppress(OSError):
+        found = guard.process(int(process))
+        return found.state in "ZX" or str(found.began) != began
     return False
-
-
-def _state(process: str) -> tuple[str, str]:
-    """(its state's letter, when it began). Raises OSError and IndexError."""
-    # The second field is a name in parentheses that may hold anything.
-    words = (PROC / process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    return words[0], words[19]
