@@ -6,7 +6,7 @@ PIP    := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test test-long test-browser test-slow bubblewrap chromium soak record bench lint lock clean
 
-demo: .venv/ready
+demo: .venv/ready bubblewrap
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
 
 test: .venv/ready-for-tests bubblewrap
@@ -26,7 +26,7 @@ DELIVERIES ?= 10000
 soak: .venv/ready-for-tests
 	$(BIN)/python -m tests.scenarios.soak --deliveries $(DELIVERIES)
 
-# What tests want of the system. Where it is missing and cannot be installed, that is said.
+# What demo and tests want of the system. Where it is missing and cannot be installed, that is said.
 APT := apt-get install --quiet --quiet --yes --no-install-recommends
 define have
 @command -v $(1) > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && \
@@ -35,7 +35,7 @@ define have
 endef
 
 bubblewrap:
-	$(call have,bwrap,bubblewrap,Own code will not be tested in isolation)
+	$(call have,bwrap,bubblewrap,Own code will not be run in isolation)
 
 chromium:
 	$(call have,chromium,chromium,The site will not be tested in a browser)

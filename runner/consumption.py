@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from runner import guard
 from runner.regular import SETUID
 
 MOST_ENTRIES = 200_000  # files and folders of what it writes
@@ -57,23 +58,12 @@ class Usage(NamedTuple):
 
 def usage(of: int) -> Usage:
     """What a process and all its descendants take now, and who they are."""
-    children: dict[int, list[int]] = {}
-    known: dict[int, tuple[int, int]] = {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{entry.name}/stat", "rb") as file:  # noqa: PTH123  thousands of them
-                words = file.read().rpartition(b")")[2].split()
-            children.setdefault(int(words[1]), []).append(int(entry.name))
-            known[int(entry.name)] = int(words[17]), int(words[21])
-    found = [of]
-    for one in found:  # which grows while we walk it
-        found.extend(children.get(one, []))
-    tasks = sum(known.get(one, (0, 0))[0] for one in found)
-    pages = sum(known.get(one, (0, 0))[1] for one in found)
+    known = guard.processes()
+    found = [of, *guard.descendants(of, known)]
+    threads = sum(known[one].threads for one in found if one in known)
+    pages = sum(known[one].pages for one in found if one in known)
     swapped = sum(_said(one, "status").get("VmSwap", 0) for one in found)
-    return Usage(tasks, pages * PAGE + swapped, found)
+    return Usage(threads, pages * PAGE + swapped, found)
 
 
 def memory(processes: Iterable[int], files: int) -> int:
@@ -223,10 +213,8 @@ def left(folders: Iterable[Path]) -> Mapping[str, int]:
         with contextlib.suppress(OSError):
             of = os.statvfs(folder)
             found["disk"] = min(of.f_bavail * of.f_frsize, found.get("disk", sys.maxsize))
-    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        found["memory"] = int(line.split()[1]) << 10
+    if "MemAvailable" in (said := _said("", "meminfo")):
+        found["memory"] = said["MemAvailable"]
     return found
 
 

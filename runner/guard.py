@@ -17,14 +17,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
 PATIENCE = {signal.SIGTERM: 2.0, signal.SIGKILL: 5.0}  # seconds for descendants to end
 STOP_MAY_TAKE = 30.0  # seconds for a guard to end everything
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # from Linux's prctl.h
+
+
+class Process(NamedTuple):
+    """One process of this machine."""
+
+    state: str  # a letter: Z has ended, and its parent has not taken leave of it
+    parent: int
+    threads: int
+    began: int  # clock ticks after the machine's boot
+    pages: int  # of memory, shared ones included
 
 
 @contextlib.contextmanager
@@ -147,42 +158,52 @@ def _has_children(but: int) -> bool:
     return True
 
 
-def end(processes: Iterable[int]) -> None:
+def end(numbers: Iterable[int]) -> None:
     """Kill these, and wait until none is alive. Whoever is their parent takes leave of them."""
-    left, until = set(processes), time.monotonic() + PATIENCE[signal.SIGKILL]
+    left, until = set(numbers), time.monotonic() + PATIENCE[signal.SIGKILL]
     for process in left:
         _signal(process, signal.SIGKILL)
     while left and time.monotonic() < until:
-        left &= {process for process, _, state in _processes() if state != "Z"}
+        left &= _living().keys()
         time.sleep(0.01 if left else 0.0)
 
 
 def children(of: int) -> list[int]:
     """The process ids of all living children of `of`; [] where there is no /proc."""
-    return [process for process, parent, state in _processes() if parent == of and state != "Z"]
+    return [number for number, process in _living().items() if process.parent == of]
 
 
-def descendants(of: int) -> list[int]:
-    """The process ids of all living descendants of `of`; [] where there is no /proc."""
+def descendants(of: int, known: Mapping[int, Process] | None = None) -> list[int]:
+    """The process ids of all living descendants of `of`, or of all that are `known`; [] where there
+    is no /proc."""
     children: dict[int, list[int]] = {}
-    for process, parent, state in _processes():
-        if state != "Z":
-            children.setdefault(parent, []).append(process)
+    for number, process in (_living() if known is None else known).items():
+        children.setdefault(process.parent, []).append(number)
     found = list(children.get(of, []))
-    for process in found:  # which grows while we walk it
-        found.extend(children.get(process, []))
+    for number in found:  # which grows while we walk it
+        found.extend(children.get(number, []))
     return found
 
 
-def _processes() -> Iterator[tuple[int, int, str]]:
-    """(process, parent, state) of each process of this machine."""
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # The second field is a name in parentheses that may hold anything.
-            state, parent, *_ = entry.read_text(errors="replace").rpartition(")")[2].split()
-        except (OSError, ValueError):
-            continue  # it ended while we looked
-        yield int(entry.parent.name), int(parent), state
+def _living() -> dict[int, Process]:
+    return {number: one for number, one in processes().items() if one.state != "Z"}
+
+
+def processes() -> dict[int, Process]:
+    """All of this machine that we may look at, by their ids; none where there is no /proc."""
+    found = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208
+        with contextlib.suppress(OSError, ValueError):  # it is none, or ended while we looked
+            found[int(name)] = process(int(name))
+    return found
+
+
+def process(number: int) -> Process:
+    """What the kernel tells of one. Raises OSError where there is none, or we may not look."""
+    with open(f"/proc/{number}/stat", "rb") as file:  # noqa: PTH123  thousands of them
+        # The second field is a name in parentheses that may hold anything.
+        words = file.read().rpartition(b")")[2].split()
+    return Process(words[0].decode(), *(int(words[place]) for place in (1, 17, 19, 21)))
 
 
 def main(scratch: Path, command: list[str]) -> int:
@@ -222,10 +243,10 @@ def _signal(process: int, number: signal.Signals) -> None:
 
 def _reap(kept: int) -> None:
     """Take leave of orphans that ended; the command itself is `Popen`'s to wait for."""
-    for process, parent, state in _processes():
-        if parent == os.getpid() and process != kept and state == "Z":
+    for number, one in processes().items():
+        if one.parent == os.getpid() and number != kept and one.state == "Z":
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(process, os.WNOHANG)
+                os.waitpid(number, os.WNOHANG)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -2,7 +2,8 @@
 
 Replacing n is creating n+1, so two can never both succeed. A lease is stale when a watcher has
 seen it stand still for `STALE_AFTER` seconds of its own monotonic clock; clocks of two machines
-are never compared. Leases save work; what must happen once is protected by its key.
+are never compared. One whose process has ended on the watcher's own machine (`runner.owners`) is
+stale at once. Leases save work; what must happen once is protected by its key.
 """
 
 import json
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from runner import owners
 from runner.store import Store, to_json
 
 STALE_AFTER = 45.0  # seconds a lease must stand still, on the watcher's own clock
@@ -28,7 +30,8 @@ class Leadership:
     """Who leads. `leases/<name>/<generation>.json`: the highest generation counts.
 
     A lease is stale when this watcher has seen the same generation for `STALE_AFTER` seconds of
-    its own monotonic clock; clocks of two machines are never compared.
+    its own monotonic clock; clocks of two machines are never compared. It is stale at once where
+    its holder has ended on this machine.
     """
 
     def __init__(
@@ -44,37 +47,39 @@ class Leadership:
     def held(self) -> bool:
         """Renew the lease if it is ours, take it if it is free or stale; whether we lead now."""
         now = self._monotonic()
-        generation, holder = self._current()
+        generation, holder, process = self._current()
         if holder == self._me:
             if now - self._renewed_at < RENEW_EVERY:
                 return True
             return self._write(generation + 1, self._me, now)
         if generation != self._watched[0]:
             self._watched = (generation, now)
-        if holder is None or now - self._watched[1] >= STALE_AFTER:
+        stale = now - self._watched[1] >= STALE_AFTER or owners.has_ended(process)
+        if holder is None or stale:
             return self._write(generation + 1, self._me, now)
         return False
 
     def release(self) -> None:
         """Let the next one take over at once."""
-        generation, holder = self._current()
+        generation, holder, _ = self._current()
         if holder == self._me:
             self._write(generation + 1, None, self._monotonic())
 
-    def _current(self) -> tuple[int, str | None]:
+    def _current(self) -> tuple[int, str | None, str]:
+        """(generation, its holder, the holder's process, which an older lab did not write)."""
         names = self._store.list(self._folder)
         generations = [int(name[:12]) for name in names if re.fullmatch(r"\d{12}\.json", name)]
         if not generations:
-            return 0, None
+            return 0, None, ""
         newest = max(generations)
         data = self._store.read(f"{self._folder}/{newest:012d}.json")
         # Gone between the listing and the reading: a newer one exists; look again next time.
-        return newest, json.loads(data)["holder"] if data else "somebody"
+        said = json.loads(data) if data else {"holder": "somebody"}
+        return newest, said["holder"], said.get("process", "")
 
     def _write(self, generation: int, holder: str | None, now: float) -> bool:
-        if not self._store.create(
-            f"{self._folder}/{generation:012d}.json", to_json({"holder": holder})
-        ):
+        said = to_json({"holder": holder, "process": owners.me() if holder else ""})
+        if not self._store.create(f"{self._folder}/{generation:012d}.json", said):
             return False
         if self._current()[0] != generation:
             # Long ago others had this number and removed it; we were away between look and write.

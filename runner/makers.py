@@ -5,10 +5,11 @@
     leases/steps/<name>/<first 16>/<generation>/               start.json, heartbeats, end.json
 
 A generation starts once and ends once. Its maker ends it as made, as failed, or as lost where its
-process was taken away; a watcher who saw it stand still for 45 s ends it as lost too. All create
-the same `end.json`, so one comes through, and the next generation starts only after it. A maker
-that comes too late finds its generation ended and is refused, wherever it slept: looking at the
-lease first could not promise this, since one can sleep between the look and the deed.
+process was taken away; a watcher ends it as lost too who saw it stand still for 45 s, or on whose
+machine its process has ended (`runner.owners`). All create the same `end.json`, so one comes
+through, and the next generation starts only after it. A maker that comes too late is refused,
+wherever it slept: looking at the lease first could not promise this, since one can sleep between
+the look and the deed.
 `manifest.json` is copied from the end that says made, by its maker or, if that one died in
 between, by the next who looks.
 
@@ -43,7 +44,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
-from runner import outputs
+from runner import outputs, owners
 from runner.bounds import Seconds
 from runner.files import make_folder, remove_tree
 from runner.leases import BEAT_EVERY, STALE_AFTER, AttemptLease, LeaseWatch
@@ -66,8 +67,8 @@ class MakerLost(MakingFailed):
     """What made the step was taken away, by no fault of the step's: the next one may go on."""
 
 
-class Start(Record):
-    """Somebody has begun to make a step."""
+class Turn(Record):
+    """Whose turn it is to make a step."""
 
     name: str
     fingerprint: Sha256
@@ -87,7 +88,13 @@ class Start(Record):
         return f"{self.lease}-{self.maker}"
 
 
-class Manifest(Start):
+class Start(Turn):
+    """Somebody has begun to make a step."""
+
+    process: str = ""  # its maker's, as `runner.owners` names it; an older lab did not
+
+
+class Manifest(Turn):
     """What a maker says of what it made."""
 
     files: dict[str, outputs.FileDigest]  # by path relative to the folder, with `/`
@@ -197,7 +204,7 @@ def tokens_fingerprint(data: PlannedData) -> str:
 
 def newest(store: Store, name: str, fingerprint: str) -> tuple[Start | None, End | None]:
     """A step's newest generation. Without an end it is being made, or its maker is dead, which only
-    one who watches for a while can tell. Raises BadOutput where a maker's word is unreadable."""
+    its machine or a watcher can tell. Raises BadOutput where a maker's word is unreadable."""
     found = history(store, name, fingerprint)
     return found[-1] if found else (None, None)
 
@@ -269,7 +276,10 @@ def make(
         files = outputs.accepted(folder)
         outputs.sync(folder, 2)
         store.publish(mine.folder)
-        rest = mine.model_dump() | {"receipt": receipt(), "made_at": datetime.now(UTC)}
+        rest = mine.model_dump(exclude={"process"}) | {
+            "receipt": receipt(),
+            "made_at": datetime.now(UTC),
+        }
         return Manifest(**rest, files=files, parts=parts, seconds=seconds)
 
     try:
@@ -280,15 +290,18 @@ def make(
                 return made
             start, end = newest(store, name, fingerprint)
             if start and not end:
-                if watch.look(start.lease).still_for < stale_after:
-                    sleep(LOOK_EVERY)
-                else:
+                if owners.has_ended(start.process):
+                    _end(store, start, End(how="lost", why="its process has ended"))
+                elif watch.look(start.lease).still_for >= stale_after:
                     _end(store, start, End(how="lost", why=f"it stood still for {stale_after:g} s"))
+                else:
+                    sleep(LOOK_EVERY)
             elif end and end.manifest and _is_there(store, end.manifest):
                 manifest = f"{_step(name, fingerprint)}/manifest.json"
                 store.create(manifest, end.manifest.canonical())
             else:
-                mine = turn(generation=start.generation + 1 if start else 1)
+                number = start.generation + 1 if start else 1
+                mine = turn(generation=number, process=owners.me())
                 _take_turn(store, mine, built, begins, stale_after * BEAT_EVERY / STALE_AFTER)
     except OSError as error:
         raise MakingFailed(

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from runner import faults, makers, outputs
+from runner import faults, makers, outputs, owners
 from runner.leases import STALE_AFTER, AttemptLease
 from runner.makers import BadOutput, End, Made, MakingFailed, find, make, newest
 from runner.store import Store
@@ -41,6 +41,7 @@ from tests.runner.maker_process import (
 
 STEP = f"steps/{NAME}/{FINGERPRINT[:16]}"
 OVER = "over"
+ENDED: set[str] = set()  # processes
 
 
 def full() -> OSError:
@@ -53,8 +54,10 @@ class Actor(threading.Thread):
     Its clock is its own, and each of its sleeps is longer than asked for.
     """
 
-    def __init__(self, root: Path, who: str, failing: bool = False) -> None:
+    def __init__(self, root: Path, who: str, failing: bool = False, here: bool = False) -> None:
+        """`here`: it is on the machine of all others that are, who know when it has died."""
         super().__init__(daemon=True)
+        self.process = f"process {id(self)} of {root}" if here else ""
         self.who, self.failing = who, failing
         self.at, self.now, self.hurt = "not begun", 1e6 * ord(who), failing
         self.lease: AttemptLease | None = None  # while it builds
@@ -82,7 +85,7 @@ class Actor(threading.Thread):
         except MakingFailed as error:
             self.failed = error
         except faults.Ended:
-            pass
+            ENDED.add(self.process)
         except BaseException as error:
             self._bug = error
         self.at = OVER
@@ -143,7 +146,15 @@ def _beats_by_hand_and_no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> 
         finally:
             actor.lease = None
 
+    def has_ended(name: str) -> bool:
+        return bool(name and me()) and name in ENDED
+
+    def me() -> str:
+        return str(getattr(threading.current_thread(), "process", ""))
+
     monkeypatch.setattr(AttemptLease, "beating", by_hand)
+    monkeypatch.setattr(owners, "me", me)
+    monkeypatch.setattr(owners, "has_ended", has_ended)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -579,12 +590,12 @@ class Makers(RuleBasedStateMachine):
     @initialize(ready=st.integers(2, 3))
     def some_are_there(self, ready: int) -> None:
         for _ in range(ready):
-            self.somebody_comes(failing=False)
+            self.somebody_comes(failing=False, here=True)
 
     @precondition(lambda self: len(self.actors) < 8 and len(self._living()) < 4)
-    @rule(failing=st.sampled_from([False, False, False, True]))
-    def somebody_comes(self, failing: bool) -> None:
-        self.actors.append(Actor(self.root, "abcdefgh"[len(self.actors)], failing))
+    @rule(failing=st.sampled_from([False, False, False, True]), here=st.booleans())
+    def somebody_comes(self, failing: bool, here: bool) -> None:
+        self.actors.append(Actor(self.root, "abcdefgh"[len(self.actors)], failing, here))
 
     @precondition(_living)
     @rule(who=WHO, points=st.integers(1, 4))

@@ -141,6 +141,22 @@ def test_a_process_that_works_longer_than_it_may_be_silent_is_not_taken_for_dead
         assert cast.ends(who) == {"text": text_of("a"), "generation": 1}
 
 
+def test_a_maker_that_was_killed_is_followed_at_once_and_one_that_is_stopped_is_not(
+    cast: Cast,
+) -> None:
+    cast.start("a", [("half", False)], stale=3600)
+    cast.stops("a")
+    cast.start("b", [("sleep", False), ("sleep", False)], stale=3600)
+    cast.stops("b")
+    cast.send("b", signal.SIGCONT)  # "a" is stopped, and lives
+    cast.stops("b")
+    cast.send("a", signal.SIGKILL)
+    cast.send("b", signal.SIGCONT)
+    killed = time.monotonic()
+    assert cast.ends("b") == {"text": text_of("b"), "generation": 2}
+    assert time.monotonic() - killed < 5
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_two_executions_share_a_step_while_their_makers_are_killed_at_seeded_points(
     cast: Cast, tmp_path: Path, seed: int

@@ -53,33 +53,35 @@ class Served:
         return httpx.post(url, content=BODY, headers=headers, timeout=10).status_code
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A bot without a Ray, on the sandbox."""
-    root = tmp_path_factory.mktemp("served")
-    (root / "secret").write_text(SECRET + "\n")
-    port, metrics = free_ports(2)
-    with a_lab(root / "lab") as lab, (root / "log").open("wb") as log:
-        lab.die()
-        lab.sandbox.open_issue("ada", "A question", "Not an experiment.")
-        bot = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "bot", "serve", "--repository", "regatta-lab/lab"),
-                *("--store", str(root / "store"), "--github-api", f"{lab.sandbox.url}/api/v3"),
-                *("--ray-address", "http://127.0.0.1:9", "--port", str(port)),
-                *("--metrics-port", str(metrics)),
-            ],
-            env={
-                "PATH": os.environ["PATH"],
-                "REGATTA_WEBHOOK_SECRET_FILE": str(root / "secret"),
-                "REGATTA_WEBHOOK_SECRET_OLD": OLD,
-                "REGATTA_GITHUB_TOKEN": "installation-token",
-                "REGATTA_BOT": "regatta-lab[bot]",
-                "REGATTA_RAY_TOKEN": "a-token-of-ray",
-            },
-            cwd=Path(__file__).parents[2],
-            stderr=log,
-        )
+@dataclass
+class Life:
+    """A bot without a Ray, on the sandbox, which may die and be started again."""
+
+    root: Path
+    sandbox: str
+
+    @contextlib.contextmanager
+    def serves(self) -> Iterator[tuple["subprocess.Popen[bytes]", Served]]:
+        """Yields when it is ready, whether it leads or not."""
+        root, (port, metrics) = self.root, free_ports(2)
+        (root / "secret").write_text(SECRET + "\n")
+        words = [
+            *(sys.executable, "-m", "bot", "serve", "--repository", "regatta-lab/lab"),
+            *("--store", str(root / "store"), "--github-api", f"{self.sandbox}/api/v3"),
+            *("--ray-address", "http://127.0.0.1:9", "--port", str(port)),
+            *("--metrics-port", str(metrics)),
+        ]
+        environment = {
+            "PATH": os.environ["PATH"],
+            "REGATTA_WEBHOOK_SECRET_FILE": str(root / "secret"),
+            "REGATTA_WEBHOOK_SECRET_OLD": OLD,
+            "REGATTA_GITHUB_TOKEN": "installation-token",
+            "REGATTA_BOT": "regatta-lab[bot]",
+            "REGATTA_RAY_TOKEN": "a-token-of-ray",
+        }
+        with (root / "log").open("ab") as log:
+            folder = Path(__file__).parents[2]
+            bot = subprocess.Popen(words, env=environment, cwd=folder, stderr=log)
         made = Served(port, metrics, root / "log")
         try:
             until = time.monotonic() + 100
@@ -90,10 +92,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 time.sleep(0.2)
             else:
                 raise AssertionError(made.log.read_text())
-            yield made
+            yield bot, made
         finally:
             bot.terminate()
             bot.wait(60)
+
+
+@contextlib.contextmanager
+def a_life(root: Path) -> Iterator[Life]:
+    with a_lab(root / "lab") as lab:
+        lab.die()
+        lab.sandbox.open_issue("ada", "A question", "Not an experiment.")
+        yield Life(root, lab.sandbox.url)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with a_life(tmp_path_factory.mktemp("served")) as life, life.serves() as (_, served):
+        yield served
 
 
 def test_it_is_well_and_ready(served: Served) -> None:
@@ -124,3 +140,15 @@ def test_the_log_is_json_that_names_the_delivery_and_no_secret(served: Served) -
     log = served.log.read_text()
     for secret in (SECRET, OLD, "installation-token", "a-token-of-ray", "forged"):
         assert secret not in log
+
+
+def test_a_bot_that_was_killed_and_started_again_leads_within_five_seconds(tmp_path: Path) -> None:
+    with a_life(tmp_path) as life:
+        for _ in range(2):
+            with life.serves() as (bot, served):
+                until = time.monotonic() + 5
+                while served.get("/readyz").text.strip() != "leads":
+                    assert time.monotonic() < until, served.get("/readyz").text
+                    time.sleep(0.1)
+                bot.kill()
+                bot.wait()
