@@ -139,6 +139,9 @@ def serve(surroundings: str) -> None:
         fork = _handed(line, waiting)
         waiting = _ahead()
         _, status = os.waitpid(fork, 0)
+        if os.WIFSIGNALED(status) and not Path(job.scratch, LOG).exists():
+            # The last step had ended the one that waited, which was not gone yet: nothing began.
+            _, status = os.waitpid(_handed(line, None), 0)
         guard.end_descendants(signal.SIGKILL, but=waiting.process if waiting else 0)
         _bury()
         print(os.waitstatus_to_exitcode(status), flush=True)
