@@ -2,87 +2,72 @@
 what became of its deliveries, the clock, and the files of the default branch."""
 
 import base64
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from typing import Any
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
-import jwt
 
 from bot import app_manifest, deployment, init, labfile
 from bot.asked import FORM_PATH
 from bot.doctor import Check, Deployment, Finding, No
+from bot.github import AppAuth, Bearer, Later, Line, Moved, Refused
+
+T = TypeVar("T")
 
 MOST_SKEW = 30.0  # seconds; nothing is decided by the local clock, but logs and tokens go by it
 DELIVERIES = 30  # the newest, that are looked at
 SETTINGS = "the App's settings on GitHub"
 
 
-@dataclass
 class Asker:
     """Asks GitHub, as the App or with the token that the bot would use."""
 
-    of: Deployment
-    _token: str = field(default="", repr=False)
-    _date: datetime | None = None
+    def __init__(self, of: Deployment) -> None:
+        self.of = of
 
     def date(self) -> datetime:
         """GitHub's time. Raises No."""
-        if self._date is None:
-            self._send("GET", "/", "")
-        assert self._date is not None
-        return self._date
-
-    def as_app(self, path: str, verb: str = "GET") -> Any:
-        """Ask with the App's own signature. Raises No, Unset."""
-        key = deployment.secret(deployment.APP_KEY)
-        now = self.date()
-        claims = {
-            "iat": now - timedelta(seconds=60),
-            "exp": now + timedelta(minutes=9),
-            "iss": self.of.app,
-        }
+        line = Line(self.of.api)
         try:
-            signed = jwt.encode(claims, key, algorithm="RS256")
-        except (ValueError, TypeError, jwt.PyJWTError) as error:
-            raise No("the key is no private key in PEM form") from error
-        return self._send(verb, path, signed)
-
-    def as_bot(self, path: str) -> Any:
-        """Ask of the repository with the bot's token. Raises No, Unset."""
-        if not self._token:
-            self._token = self._new_token()
-        return self._send("GET", f"/repos/{self.of.repository}{path}", self._token)
-
-    def _new_token(self) -> str:
-        if not self.of.app:
-            return deployment.secret(deployment.TOKEN)
-        installation = self.as_app(f"/repos/{self.of.repository}/installation")
-        made = self.as_app(f"/app/installations/{installation['id']}/access_tokens", "POST")
-        return str(made["token"])
-
-    def _send(self, verb: str, path: str, token: str) -> Any:
-        headers = {"Accept": "application/vnd.github+json"}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        try:
-            answer = self.of.http.request(verb, f"{self.of.api}{path}", headers=headers, timeout=20)
-        except httpx.HTTPError as error:
-            words = f"{self.of.api} cannot be reached ({type(error).__name__})"
-            raise No(words) from error
-        if "date" in answer.headers:
-            self._date = parsedate_to_datetime(answer.headers["date"])
-        elif self._date is None:
+            line.get("/")
+        except (Refused, Later, Moved) as error:
+            if not line.answered:
+                raise No(f"{self.of.api} cannot be reached ({error})") from error
+        if not line.answered:
             raise No(f"{self.of.api} says no time, and is not GitHub")
-        if path != "/" and not answer.is_success:
-            message = answer.json().get("message", "") if "json" in _kind(answer) else ""
-            words = f"GitHub answers {answer.status_code} {message[:200]}".strip()
-            raise No(words, answer.status_code)
-        return answer.json() if "json" in _kind(answer) else None
+        return line.now()
+
+    def as_app(self, path: str, **query: str) -> Any:
+        """Ask with the App's own signature. Raises No, Unset."""
+        assert isinstance(self._credentials, AppAuth)
+        return _told(self._credentials.line.get, path, **query)
+
+    def as_bot(self, path: str, **query: str) -> Any:
+        """Ask of the repository with the bot's token. Raises No, Unset."""
+        return _told(self._line.get, f"/repos/{self.of.repository}{path}", **query)
+
+    def labels(self) -> set[str]:
+        """The names of the repository's labels. Raises No, Unset."""
+        path = f"/repos/{self.of.repository}/labels"
+        return _told(lambda: {each["name"] for each in self._line.pages(path)})
+
+    @cached_property
+    def _credentials(self) -> Callable[[], str]:
+        return deployment.credentials(self.of.app, self.of.repository, self.of.api)
+
+    @cached_property
+    def _line(self) -> Line:
+        return Line(self.of.api, Bearer(self._credentials))
+
+
+def _told(ask: Callable[..., T], *path: str, **query: str) -> T:
+    try:
+        return ask(*path, **query)
+    except (Refused, Later, Moved) as error:
+        raise No(f"GitHub answers {error}", getattr(error, "status", 0)) from error
 
 
 def checks(of: Deployment) -> Iterator[Check]:
@@ -185,7 +170,7 @@ def webhook(asker: Asker) -> Finding:
 
 def deliveries(asker: Asker) -> Finding:
     """What became of the newest deliveries."""
-    found = asker.as_app(f"/app/hook/deliveries?per_page={DELIVERIES}")
+    found = asker.as_app("/app/hook/deliveries", per_page=str(DELIVERIES))
     failed = [one for one in found if not 200 <= int(one["status_code"]) < 300]
     if not found:
         return Finding(True, "there were none yet.")
@@ -256,12 +241,7 @@ def form(asker: Asker) -> Finding:
 
 def labels(asker: Asker) -> Finding:
     """Whether the lab's labels are there, with their colors."""
-    there: set[str] = set()
-    for page in itertools.count(1):
-        found = asker.as_bot(f"/labels?per_page=100&page={page}")
-        there |= {one["name"] for one in found}
-        if len(found) < 100:
-            break
+    there = asker.labels()
     if missing := [name for name in init.labels() if name not in there]:
         mend = f"`regatta init --repository {asker.of.repository}`"
         return Finding(False, f"missing are {', '.join(missing)}.", mend)
@@ -285,7 +265,3 @@ def _name(permission: str) -> str:
 
 def _level(level: str) -> str:
     return {"read": "Read-only", "write": "Read and write"}[level]
-
-
-def _kind(answer: httpx.Response) -> str:
-    return str(answer.headers.get("content-type", ""))

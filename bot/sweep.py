@@ -16,9 +16,8 @@ from datetime import UTC, datetime, timedelta
 
 from bot import heard, intake, restore
 from bot.facts import ThreadId
-from bot.github import GitHub, Later, Refused
+from bot.github import Attempt, GitHub, Later, Refused
 from bot.intake import Delivery
-from bot.lists import Attempt
 from runner import record
 from runner.record import Instant, Record
 from runner.store import Store

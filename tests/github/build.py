@@ -21,13 +21,13 @@ from typing import Any
 
 import requests
 import vcr.serialize
+from bot.app_auth import AppAuth
+from bot.wire import Wire
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from vcr.request import Request
 from vcr.serializers import yamlserializer
 
-from bot.app_auth import AppAuth
-from bot.wire import Wire
 from tests.github.operations import TAPES, Subject, play
 from tests.github.tapes import HERE, client, write
 

@@ -22,8 +22,7 @@ from typing import Any
 
 import vcr
 
-from bot.app_auth import AppAuth
-from bot.github import GitHub
+from bot.github import AppAuth, GitHub
 from tests.github.operations import TAPES, Subject, play
 
 HERE = Path(__file__).parent / "cassettes"

@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bot import deployment
-from bot.app_auth import AppAuth
 from bot.facts import Button
-from bot.github import GitHub, Gone, Later, Refused
+from bot.github import AppAuth, GitHub, Gone, Later, Refused
 from bot.sandbox.faults import Fault
 from bot.sandbox.server import Clock, Sandbox, make_sandbox, running
 from tests.sandbox.conftest import BOT_TOKEN, FILES, NAME, SECRET, TOKENS

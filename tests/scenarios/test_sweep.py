@@ -9,8 +9,7 @@ import pytest
 
 from bot import intake, sweep
 from bot.facts import ThreadId
-from bot.github import Later
-from bot.lists import Attempt
+from bot.github import Attempt, Later
 from bot.sandbox.faults import Fault
 from runner.store import Store
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab

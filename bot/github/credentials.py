@@ -2,7 +2,8 @@
 
 The App signs with its private key (a JWT, at most ten minutes long), GitHub answers with a token of
 the installation on the lab's repository, good for an hour and for that repository only. Times are
-GitHub's, from its answers' `Date`: a machine whose clock is wrong still gets in.
+GitHub's, from its answers' `Date`, where PyGithub's are this machine's: one whose clock is wrong
+still gets in.
 """
 
 import re
@@ -13,13 +14,59 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jwt
+from github.Auth import AppAuth as PyGithubs
+from github.Requester import WithRequester
 
-from bot.wire import Answer, Later, Moved, Refused, Unauthorized, Wire
+from bot.github.connection import API, Credential, Later, Line, Moved, Refused, Unauthorized
 from runner import redact
 
 LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
 BACKDATED = timedelta(seconds=60)  # as GitHub advises
 RENEW_BEFORE = timedelta(minutes=5)  # a token's end
+
+
+class Bearer(Credential):
+    """Speaks with the token that somebody hands out for each request; holds no other."""
+
+    def __init__(self, credentials: Callable[[], str]) -> None:
+        self.credentials = credentials
+        self._last = ""
+
+    @property
+    def token(self) -> str:
+        """For the next request. Raises Later where there is none."""
+        self._last = self.credentials()
+        return self._last
+
+    def renewed(self) -> bool:
+        """An App gets another token, who has a mere one does not."""
+        if isinstance(self.credentials, AppAuth):
+            self.credentials.renew(self._last)
+        return isinstance(self.credentials, AppAuth)
+
+
+class Signed(PyGithubs, Credential, WithRequester[Any]):
+    """Speaks as the App itself, at GitHub's time."""
+
+    token_type = "Bearer"
+
+    def create_jwt(self, expiration: int | None = None) -> str:
+        """The App's signed word. Raises Later where the key is none."""
+        line = self.requester
+        assert isinstance(line, Line)
+        now = line.now() if line.answered else datetime.now(UTC)
+        end = now + (timedelta(seconds=expiration) if expiration else LIFE)
+        assert self._sign_func is not None
+        try:
+            word = self._sign_func({"iat": now - BACKDATED, "exp": end, "iss": self.app_id})
+        except (ValueError, TypeError, jwt.PyJWTError):
+            words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
+            raise Later(words) from None  # what else is said of it may hold a part of it
+        return word.decode() if isinstance(word, bytes) else word
+
+    def renewed(self) -> bool:
+        """Where the local clock was believed and is wrong, the refusal has said what time it is."""
+        return True
 
 
 class AppAuth:
@@ -31,14 +78,12 @@ class AppAuth:
         private_key: str,
         repository: str,
         *,
-        api: str = "https://api.github.com",
+        api: str = API,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`app`: the App's client id or number; `private_key`: its PEM text."""
-        self._app = app
-        self._key = private_key
         self._repository = repository
-        self._wire = Wire(api, monotonic)
+        self.line = Line(api, Signed(app, private_key), monotonic)  # as the App itself
         self._lock = threading.Lock()
         self._token = self._held = ""
         self._until: datetime | None = None
@@ -59,70 +104,50 @@ class AppAuth:
             if token == self._token:
                 self._token = ""
 
-    def app_token(self) -> str:
-        """The App's own signed word, for requests as the App."""
-        with self._lock:
-            if not self._wire.answered:
-                self._as_app("GET", "/app")
-            return self._signed()
-
     def login(self) -> str:
         """What the App's words are signed with. Raises Later."""
         with self._lock:
-            return f"{self._as_app('GET', '/app').found['slug']}[bot]"
+            return f"{self._as_app('GET', '/app')['slug']}[bot]"
 
     def _is_old(self, until: datetime) -> bool:
-        return self._wire.now() >= until - RENEW_BEFORE
+        return self.line.now() >= until - RENEW_BEFORE
 
     def _get_token(self) -> None:
         # Asked anew each time: who installs the App again has another installation.
         found = self._installation()
         if found.get("suspended_at"):
             raise Later("the App's installation is suspended")
+        # PyGithub would ask for a token of all repositories of the installation.
         only: dict[str, Any] = {"repositories": [self._repository.rpartition("/")[2]]}
         if self._id is not None:
             only = {"repository_ids": [self._id]}
-        made = self._as_app("POST", f"/app/installations/{found['id']}/access_tokens", only).found
+        made = self._as_app("POST", f"/app/installations/{found['id']}/access_tokens", only)
         if self._id is None and len(made.get("repositories") or ()) == 1:
             self._id = int(made["repositories"][0]["id"])
         self._token = str(made["token"])
         redact.hold(self._token, instead_of=self._held)
         self._held = self._token
-        self._until = datetime.fromisoformat(made["expires_at"].replace("Z", "+00:00"))
+        self._until = datetime.fromisoformat(made["expires_at"])
 
     def _installation(self) -> Any:
         """Of the App, on the repository or on what it is called by now. Raises Later for a name
         that leads to another repository than before."""
         try:
-            return self._as_app("GET", f"/repos/{self._repository}/installation").found
+            return self._as_app("GET", f"/repos/{self._repository}/installation")
         except Moved as moved:
             found = re.fullmatch(r"/repositories/([0-9]+)/installation", moved.path)
             if found is None or self._id not in (None, int(found[1])):
                 raise Later(f"{self._repository} is another repository now") from None
             self._id = int(found[1])
         try:
-            return self._as_app("GET", found[0]).found
+            return self._as_app("GET", found[0])
         except Moved:
             raise Later("GitHub redirects in a circle") from None
 
-    def _as_app(self, verb: str, path: str, body: Any = None) -> Answer:
-        """Ask as the App. Where the local clock was believed and is wrong, the refusal says what
-        time it is, and the second word is right."""
+    def _as_app(self, verb: str, path: str, body: Any = None) -> Any:
         try:
-            try:
-                return self._wire.send(verb, path, self._signed(), body=body)
-            except Unauthorized:
-                return self._wire.send(verb, path, self._signed(), body=body)
+            return self.line.requestJsonAndCheck(verb, path, input=body)[1]
         except Unauthorized as error:
             raise Later(f"GitHub does not take the App's key: {error}") from None
         except Refused as error:
             raise Later(f"the App gets no token for {self._repository}: {error}") from None
-
-    def _signed(self) -> str:
-        now = self._wire.now() if self._wire.answered else datetime.now(UTC)
-        claims = {"iat": now - BACKDATED, "exp": now + LIFE, "iss": self._app}
-        try:
-            return jwt.encode(claims, self._key, algorithm="RS256")
-        except (ValueError, TypeError, jwt.PyJWTError):
-            words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
-            raise Later(words) from None  # what else is said of it may hold a part of it

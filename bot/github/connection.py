@@ -1,0 +1,242 @@
+"""PyGithub's requests, with manners: GitHub's clock, its limits, and failures sorted into four.
+
+`Gone` and `Refused` are final; `Later` is not, and after it nobody knows whether a write took
+effect; after `Forbidden`, which may last until somebody gives a permission, it has not.
+
+PyGithub of itself repeats a request where a 301 points, and sleeps on a 202. Where a write goes
+must not be for others to say, and nobody else may wait meanwhile. So each answer is looked at
+before PyGithub sees it, and what is no plain answer is raised here.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from github.Auth import Auth
+from github.GithubObject import NonCompletableGithubObject
+from github.PaginatedList import PaginatedList
+from github.Requester import (
+    HTTPRequestsConnectionClass,
+    HTTPSRequestsConnectionClass,
+    Requester,
+    RequestsResponse,
+)
+
+API = "https://api.github.com"
+PAGE = 100
+TIMEOUT = 20  # seconds for one request
+RETRY = timedelta(seconds=10)
+SLOW_DOWN = timedelta(seconds=60)  # where GitHub limits and does not say for how long
+MOVED = (301, 302, 307, 308)
+# What GitHub says with a 403 where no permission would help.
+FINAL = ("locked", "must authenticate via a GitHub App", "Invalid app_id")
+
+logging.getLogger("github").setLevel(logging.INFO)  # below that, it logs answers that hold tokens
+_injecting = threading.Lock()
+
+
+class Later(Exception):
+    """GitHub could not be reached, was broken, or told us to wait. The outcome is unknown."""
+
+    def __init__(self, message: str, wait: timedelta = RETRY) -> None:
+        super().__init__(message)
+        self.wait = wait  # before it makes sense to ask again
+
+
+class Refused(Exception):
+    """GitHub said no for good (a 4xx); the message is GitHub's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Gone(Refused):
+    """What was asked about is not there (404, 410)."""
+
+
+class Forbidden(Later):
+    """This request, and no other, is not permitted (a 403 that is no limit); nothing took effect.
+    An operator may mend that."""
+
+
+class Unauthorized(Later):
+    """The token is not, or no longer, good (401); nothing took effect."""
+
+
+class Moved(Exception):
+    """What was asked about has another address now; nothing took effect."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path  # below the API's address; empty where it leads out of it
+
+
+class Credential(Auth):
+    """Who speaks on a line."""
+
+    token_type = "Bearer"
+
+    def renewed(self) -> bool:
+        """Whether, GitHub having refused the last token, the next one may be taken."""
+        return False
+
+
+class Plain(NonCompletableGithubObject):
+    """An entry of a list as it came (`raw_data`). PyGithub's typed ones ask once more for each
+    field that an answer leaves out."""
+
+    def _initAttributes(self) -> None:
+        pass
+
+    def _useAttributes(self, attributes: Any) -> None:
+        pass
+
+
+class Line(Requester):
+    """Sends requests to one API. They raise Later, Forbidden, Refused, Gone or Moved."""
+
+    def __init__(
+        self,
+        api: str = API,
+        credential: Credential | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._credential = credential
+        self._monotonic = monotonic
+        self._date: tuple[datetime, float] | None = None
+        self._quiet_until = float("-inf")  # GitHub told us not to ask before then
+
+        class Http(HTTPRequestsConnectionClass):
+            def getresponse(it) -> RequestsResponse:
+                return self._exchange(it.verb, it.url, super().getresponse)
+
+        class Https(HTTPSRequestsConnectionClass):
+            def getresponse(it) -> RequestsResponse:
+                return self._exchange(it.verb, it.url, super().getresponse)
+
+        with _injecting:  # into this class; PyGithub's own stays as it is
+            self.injectConnectionClasses(Http, Https)
+            super().__init__(
+                auth=credential,
+                base_url=api.rstrip("/"),
+                timeout=TIMEOUT,
+                user_agent="regatta",
+                per_page=PAGE,
+                verify=True,
+                retry=None,  # else a POST is sent again after a 502
+                pool_size=None,
+                seconds_between_requests=0,  # `bot.pace` knows better
+                seconds_between_writes=0,
+                lazy=True,
+                api_version="2022-11-28",
+            )
+            self.resetConnectionClasses()  # else each request has a connection of its own
+
+    @property
+    def answered(self) -> bool:
+        """Whether GitHub's time is known."""
+        return self._date is not None
+
+    def now(self) -> datetime:
+        """GitHub's time: its last answer's `Date` and what has passed since."""
+        if self._date is None:
+            raise AssertionError("nothing has been asked of GitHub yet")
+        date, seen = self._date
+        return date + timedelta(seconds=self._monotonic() - seen)
+
+    def get(self, path: str, **query: str) -> Any:
+        """What is answered to one question."""
+        return self.requestJsonAndCheck("GET", path, query)[1]
+
+    def pages(self, path: str, *, inside: str = "items", **query: str) -> Iterator[Any]:
+        """A list, or the one that an answer holds under the name `inside`, page after page."""
+        for each in PaginatedList(Plain, self, path, dict(query), list_item=inside):
+            yield each.raw_data
+
+    def requestJsonAndCheck(
+        self, verb: str, url: str, *rest: Any, **more: Any
+    ) -> tuple[dict[str, Any], Any]:
+        """All of PyGithub's operations come through here. A token that GitHub does not take is
+        renewed once, and sent to GitHub only."""
+        api = urlsplit(self.base_url)
+        at = urlsplit(url)
+        if at.netloc and (at.scheme, at.netloc) != (api.scheme, api.netloc):
+            raise Later("the answer leads out of GitHub's API, as that of a proxy may")
+        try:
+            return super().requestJsonAndCheck(verb, url, *rest, **more)
+        except Unauthorized:
+            if self._credential is None or not self._credential.renewed():
+                raise
+        return super().requestJsonAndCheck(verb, url, *rest, **more)
+
+    def _exchange(
+        self, verb: str, url: str, send: Callable[[], RequestsResponse]
+    ) -> RequestsResponse:
+        """Send one request, once."""
+        quiet = self._quiet_until - self._monotonic()
+        if quiet > 0:
+            raise Later("GitHub asked us to wait", timedelta(seconds=quiet))
+        about = f"{verb} {urlsplit(url).path}"
+        try:
+            answered = send()
+        except (requests.RequestException, OSError) as error:
+            # `from None`: what requests says of a header may hold the token.
+            raise Later(f"{about}: {type(error).__name__}") from None
+        answer = answered.response
+        with suppress(ValueError, TypeError):  # no date, or none that can be read
+            date = parsedate_to_datetime(answer.headers.get("date", ""))
+            self._date = (date, self._monotonic())
+        if answer.status_code in MOVED:
+            at, location = f"{self.base_url}/", answer.headers.get("location", "")
+            raise Moved(location[len(at) - 1 :] if location.startswith(at) else "")
+        if answer.status_code >= 400:
+            raise self._sorted(answer)
+        if answer.status_code == 202 and verb == "GET":
+            raise Later(f"{about}: it is not computed yet")
+        if answer.status_code != 204 and verb != "DELETE":
+            try:
+                found = answer.json()
+            except ValueError as error:  # a body that broke off
+                raise Later(f"{about}: the answer cannot be read") from error
+            if found is None:
+                raise Later(f"{about}: an empty answer")
+        return answered
+
+    def _sorted(self, answer: requests.Response) -> Exception:
+        try:
+            data = answer.json()
+        except ValueError:
+            data = answer.text
+        message = str(data.get("message", data) if isinstance(data, dict) else data)[:300]
+        status = answer.status_code
+        if status in (404, 410):
+            return Gone(status, message)
+        if status == 401:
+            return Unauthorized(f"{status}: {message}")
+        if status == 403 and any(words in message for words in FINAL):
+            return Refused(status, message)
+        if status in (403, 429) and (wait := self._limited(answer.headers, message)):
+            self._quiet_until = self._monotonic() + wait.total_seconds()
+            return Later(f"{status}: {message}", wait)
+        if status == 403:
+            return Forbidden(f"{status}: {message}", SLOW_DOWN)
+        if status == 429 or status >= 500:
+            return Later(f"{status}: {message}")
+        return Refused(status, message)
+
+    def _limited(self, headers: Mapping[str, str], message: str) -> timedelta | None:
+        """How long a rate limit asks us to wait; None if this is none."""
+        if (after := headers.get("retry-after", "")).isdigit():
+            return timedelta(seconds=int(after))
+        reset = headers.get("x-ratelimit-reset", "")
+        if headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+            return max(datetime.fromtimestamp(int(reset), UTC) - self.now(), RETRY)
+        return SLOW_DOWN if "rate limit" in message else None
