@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 import typer
 
 from bot.facts import Isolated
-from bot.github import AppAuth, Bearer, Forbidden, Line, Moved, Refused
-from bot.github.connection import API, Unauthorized
+from bot.github import AppAuth, Bearer, Forbidden, Line, Refused
+from bot.github.connection import API, Moved, Unauthorized
 from runner import isolate
 
 SECRET = "REGATTA_WEBHOOK_SECRET"

@@ -5,17 +5,15 @@ import base64
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 
 from bot import app_manifest, deployment, init, labfile
 from bot.asked import FORM_PATH
-from bot.doctor import Check, Deployment, Finding, No
-from bot.github import AppAuth, Bearer, Later, Line, Moved, Refused
-
-T = TypeVar("T")
+from bot.doctor import Check, Deployment, Finding
+from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused
 
 MOST_SKEW = 30.0  # seconds; nothing is decided by the local clock, but logs and tokens go by it
 DELIVERIES = 30  # the newest, that are looked at
@@ -23,36 +21,41 @@ SETTINGS = "the App's settings on GitHub"
 
 
 class Asker:
-    """Asks GitHub, as the App or with the token that the bot would use."""
+    """Asks GitHub, as the App or with the token that the bot would use. What asks raises Refused,
+    Later, Unset."""
 
     def __init__(self, of: Deployment) -> None:
         self.of = of
+        self._path = f"/repos/{of.repository}"
 
     def date(self) -> datetime:
-        """GitHub's time. Raises No."""
+        """GitHub's time."""
         line = Line(self.of.api)
         try:
             line.get("/")
-        except (Refused, Later, Moved) as error:
+        except (Refused, Later) as error:
             if not line.answered:
-                raise No(f"{self.of.api} cannot be reached ({error})") from error
+                raise Later(f"{self.of.api} cannot be reached ({error})") from error
         if not line.answered:
-            raise No(f"{self.of.api} says no time, and is not GitHub")
+            raise Later(f"{self.of.api} says no time, and is not GitHub")
         return line.now()
 
     def as_app(self, path: str, **query: str) -> Any:
-        """Ask with the App's own signature. Raises No, Unset."""
+        """Ask with the App's own signature."""
         assert isinstance(self._credentials, AppAuth)
-        return _told(self._credentials.line.get, path, **query)
+        return self._credentials.line.get(path, **query)
 
-    def as_bot(self, path: str, **query: str) -> Any:
-        """Ask of the repository with the bot's token. Raises No, Unset."""
-        return _told(self._line.get, f"/repos/{self.of.repository}{path}", **query)
+    def installation(self) -> Any:
+        """The App's, on the repository."""
+        return self.as_app(f"{self._path}/installation")
+
+    def as_bot(self, path: str) -> Any:
+        """Ask of the repository with the bot's token."""
+        return self._line.get(f"{self._path}{path}")
 
     def labels(self) -> set[str]:
-        """The names of the repository's labels. Raises No, Unset."""
-        path = f"/repos/{self.of.repository}/labels"
-        return _told(lambda: {each["name"] for each in self._line.pages(path)})
+        """The names of the repository's labels."""
+        return {each.name for each in self._line.repository(self.of.repository).get_labels()}
 
     @cached_property
     def _credentials(self) -> Callable[[], str]:
@@ -61,13 +64,6 @@ class Asker:
     @cached_property
     def _line(self) -> Line:
         return Line(self.of.api, Bearer(self._credentials))
-
-
-def _told(ask: Callable[..., T], *path: str, **query: str) -> T:
-    try:
-        return ask(*path, **query)
-    except (Refused, Later, Moved) as error:
-        raise No(f"GitHub answers {error}", getattr(error, "status", 0)) from error
 
 
 def checks(of: Deployment) -> Iterator[Check]:
@@ -93,7 +89,7 @@ def clock(asker: Asker) -> Finding:
     """Whether this machine's time is GitHub's."""
     try:
         skew = (datetime.now(UTC) - asker.date()).total_seconds()
-    except No as error:
+    except (Refused, Later) as error:
         mend = "Open the way to GitHub (a firewall, a proxy), or mend REGATTA_GITHUB_API."
         return Finding(False, f"{error}.", mend)
     if abs(skew) > MOST_SKEW:
@@ -110,7 +106,7 @@ def key(asker: Asker) -> Finding:
     )
     try:
         found = asker.as_app("/app")
-    except (No, deployment.Unset) as error:
+    except (Refused, Later, deployment.Unset) as error:
         return Finding(False, f"the App cannot sign in: {error}.", mend)
     mine = f"{found['slug']}[bot]"
     if asker.of.bot not in ("", mine):
@@ -121,7 +117,7 @@ def key(asker: Asker) -> Finding:
 
 def permissions(asker: Asker) -> Finding:
     """Whether the installation may do all that the lab does, and no more."""
-    installed = asker.as_app(f"/repos/{asker.of.repository}/installation")
+    installed = asker.installation()
     where = f"Under {SETTINGS}, Permissions, Repository permissions, set"
     if installed.get("suspended_at"):
         mend = "Unsuspend it under the repository's settings, GitHub Apps."
@@ -208,7 +204,7 @@ def token(asker: Asker) -> Finding:
     """Whether the token opens the repository."""
     try:
         asker.as_bot("")
-    except (No, deployment.Unset) as error:
+    except (Refused, Later, deployment.Unset) as error:
         mend = (
             f"Set {deployment.TOKEN} to a token that reads {asker.of.repository} and writes its "
             "issues, pull requests and contents; or name an App by REGATTA_APP_ID."
@@ -251,10 +247,8 @@ def labels(asker: Asker) -> Finding:
 def _file(asker: Asker, path: str) -> bytes | None:
     try:
         found = asker.as_bot(f"/contents/{quote(path)}")
-    except No as error:
-        if error.status == 404:
-            return None
-        raise
+    except Gone:
+        return None
     return base64.b64decode(found["content"])
 
 

@@ -11,17 +11,18 @@ before PyGithub sees it, and what is no plain answer is raised here.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
 from github.Auth import Auth
-from github.GithubObject import NonCompletableGithubObject
-from github.PaginatedList import PaginatedList
+from github.Consts import mediaType
+from github.Repository import Repository
 from github.Requester import (
     HTTPRequestsConnectionClass,
     HTTPSRequestsConnectionClass,
@@ -40,6 +41,7 @@ FINAL = ("locked", "must authenticate via a GitHub App", "Invalid app_id")
 
 logging.getLogger("github").setLevel(logging.INFO)  # below that, it logs answers that hold tokens
 _injecting = threading.Lock()
+C = TypeVar("C", HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass)
 
 
 class Later(Exception):
@@ -71,11 +73,11 @@ class Unauthorized(Later):
     """The token is not, or no longer, good (401); nothing took effect."""
 
 
-class Moved(Exception):
+class Moved(Later):
     """What was asked about has another address now; nothing took effect."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path)
+        super().__init__(f"it leads elsewhere: {path or 'out of the API'}")
         self.path = path  # below the API's address; empty where it leads out of it
 
 
@@ -87,17 +89,6 @@ class Credential(Auth):
     def renewed(self) -> bool:
         """Whether, GitHub having refused the last token, the next one may be taken."""
         return False
-
-
-class Plain(NonCompletableGithubObject):
-    """An entry of a list as it came (`raw_data`). PyGithub's typed ones ask once more for each
-    field that an answer leaves out."""
-
-    def _initAttributes(self) -> None:
-        pass
-
-    def _useAttributes(self, attributes: Any) -> None:
-        pass
 
 
 class Line(Requester):
@@ -113,17 +104,17 @@ class Line(Requester):
         self._monotonic = monotonic
         self._date: tuple[datetime, float] | None = None
         self._quiet_until = float("-inf")  # GitHub told us not to ask before then
+        if urlsplit(api).scheme not in ("http", "https"):
+            raise Later(f"{api} is no address of GitHub's API")
 
-        class Http(HTTPRequestsConnectionClass):
-            def getresponse(it) -> RequestsResponse:
-                return self._exchange(it.verb, it.url, super().getresponse)
-
-        class Https(HTTPSRequestsConnectionClass):
-            def getresponse(it) -> RequestsResponse:
-                return self._exchange(it.verb, it.url, super().getresponse)
+        def guarded(plain: type[C]) -> type[C]:
+            look = {"getresponse": lambda on: self._exchange(on, partial(plain.getresponse, on))}
+            return type(plain.__name__, (plain,), look)
 
         with _injecting:  # into this class; PyGithub's own stays as it is
-            self.injectConnectionClasses(Http, Https)
+            self.injectConnectionClasses(
+                guarded(HTTPRequestsConnectionClass), guarded(HTTPSRequestsConnectionClass)
+            )
             super().__init__(
                 auth=credential,
                 base_url=api.rstrip("/"),
@@ -156,10 +147,9 @@ class Line(Requester):
         """What is answered to one question."""
         return self.requestJsonAndCheck("GET", path, query)[1]
 
-    def pages(self, path: str, *, inside: str = "items", **query: str) -> Iterator[Any]:
-        """A list, or the one that an answer holds under the name `inside`, page after page."""
-        for each in PaginatedList(Plain, self, path, dict(query), list_item=inside):
-            yield each.raw_data
+    def repository(self, name: str) -> Repository:
+        """PyGithub's repository of this name; nothing is asked yet."""
+        return Repository(self, url=f"/repos/{name}")
 
     def requestJsonAndCheck(
         self, verb: str, url: str, *rest: Any, **more: Any
@@ -177,14 +167,13 @@ class Line(Requester):
                 raise
         return super().requestJsonAndCheck(verb, url, *rest, **more)
 
-    def _exchange(
-        self, verb: str, url: str, send: Callable[[], RequestsResponse]
-    ) -> RequestsResponse:
+    def _exchange(self, on: C, send: Callable[[], RequestsResponse]) -> RequestsResponse:
         """Send one request, once."""
         quiet = self._quiet_until - self._monotonic()
         if quiet > 0:
             raise Later("GitHub asked us to wait", timedelta(seconds=quiet))
-        about = f"{verb} {urlsplit(url).path}"
+        about = f"{on.verb} {urlsplit(on.url).path}"
+        on.headers.setdefault("Accept", mediaType)
         try:
             answered = send()
         except (requests.RequestException, OSError) as error:
@@ -199,9 +188,9 @@ class Line(Requester):
             raise Moved(location[len(at) - 1 :] if location.startswith(at) else "")
         if answer.status_code >= 400:
             raise self._sorted(answer)
-        if answer.status_code == 202 and verb == "GET":
+        if answer.status_code == 202 and on.verb == "GET":
             raise Later(f"{about}: it is not computed yet")
-        if answer.status_code != 204 and verb != "DELETE":
+        if answer.status_code != 204 and on.verb != "DELETE":
             try:
                 found = answer.json()
             except ValueError as error:  # a body that broke off

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import jwt
@@ -40,9 +41,10 @@ class Bearer(Credential):
 
     def renewed(self) -> bool:
         """An App gets another token, who has a mere one does not."""
-        if isinstance(self.credentials, AppAuth):
-            self.credentials.renew(self._last)
-        return isinstance(self.credentials, AppAuth)
+        renew = getattr(self.credentials, "renew", None)
+        if renew is not None:
+            renew(self._last)
+        return renew is not None
 
 
 class Signed(PyGithubs, Credential, WithRequester[Any]):
@@ -50,19 +52,22 @@ class Signed(PyGithubs, Credential, WithRequester[Any]):
 
     token_type = "Bearer"
 
+    def __init__(self, app: str, key: str) -> None:
+        """`key` is PEM text."""
+        self._sign = partial(jwt.encode, key=key, algorithm="RS256")
+        super().__init__(app, sign_func=self._sign)
+
     def create_jwt(self, expiration: int | None = None) -> str:
         """The App's signed word. Raises Later where the key is none."""
         line = self.requester
         assert isinstance(line, Line)
         now = line.now() if line.answered else datetime.now(UTC)
-        end = now + (timedelta(seconds=expiration) if expiration else LIFE)
-        assert self._sign_func is not None
+        life = timedelta(seconds=expiration) if expiration else LIFE
         try:
-            word = self._sign_func({"iat": now - BACKDATED, "exp": end, "iss": self.app_id})
+            return self._sign({"iat": now - BACKDATED, "exp": now + life, "iss": self.app_id})
         except (ValueError, TypeError, jwt.PyJWTError):
             words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
             raise Later(words) from None  # what else is said of it may hold a part of it
-        return word.decode() if isinstance(word, bytes) else word
 
     def renewed(self) -> bool:
         """Where the local clock was believed and is wrong, the refusal has said what time it is."""

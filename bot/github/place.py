@@ -38,7 +38,7 @@ class Place(Line):
 
     def look(self) -> Repository:
         """What GitHub says of the repository now."""
-        return self.know(Repository(self, url=f"/repos/{self.name}"))
+        return self.know(self.repository(self.name))
 
     def requestJsonAndCheck(
         self, verb: str, url: str, *rest: Any, **more: Any
@@ -100,7 +100,7 @@ class Base:
         self._line = Place(api, Bearer(credentials), monotonic)
         self._line.name = repository
         self._line.look()
-        self._there = Repository(self._line, url=f"/repos/{repository}")
+        self._there = self._line.repository(repository)
 
     @property
     def id(self) -> int:
@@ -121,9 +121,6 @@ class Base:
     def now(self) -> datetime:
         """GitHub's time: its last answer's `Date` and what has passed since."""
         return self._line.now()
-
-    def _pages(self, path: str, *, inside: str = "items", **query: str) -> Iterator[Any]:
-        return self._line.pages(f"/repos/{self.name}{path}", inside=inside, **query)
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:

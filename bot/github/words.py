@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from github.GithubException import GithubException
-from github.GithubObject import NotSet
 from github.InputGitAuthor import InputGitAuthor
 from github.InputGitTreeElement import InputGitTreeElement
 from github.IssueComment import IssueComment
@@ -170,10 +169,10 @@ class GitHub(Branches):
     def changed(self, base: str, head: str) -> list[Changed]:
         """The files that `head` changes since it left `base`. Raises Refused where they are more
         than GitHub lists, since nobody knows what the others are."""
-        files = self._there.compare(base, head).files
+        files = self._line.get(f"/repos/{self.name}/compare/{base}...{head}")["files"]
         if len(files) >= MOST_COMPARED:
             raise Refused(413, f"it changes {MOST_COMPARED} files or more")
-        return [Changed(file.filename, file.status == "removed") for file in files]
+        return [Changed(file["filename"], file["status"] == "removed") for file in files]
 
     def tree(self, commit: str) -> list[Entry]:
         """Every file of a commit's tree."""
@@ -240,8 +239,8 @@ class GitHub(Branches):
 
     def set_labels(self, number: int, names: list[str]) -> None:
         """Exactly these labels."""
-        with self._writing("set_labels"):
-            self._there.get_issue(number).set_labels(*names)
+        # PyGithub sends a list, which GitHub takes and does not describe.
+        self._write("set_labels", "PUT", f"/issues/{number}/labels", {"labels": names})
 
     def create_check(
         self,
@@ -258,10 +257,7 @@ class GitHub(Branches):
                 name,
                 commit,
                 external_id=external_id,
-                output=output,
-                actions=_actions(buttons) if buttons else NotSet,
-                conclusion=conclusion or NotSet,
-                status=NotSet if conclusion else "in_progress",
+                **_looks(conclusion, output, buttons or None),
             )
         return Made(made.id, self.now())
 
@@ -274,13 +270,7 @@ class GitHub(Branches):
     ) -> None:
         """Another look for a check run; these buttons and no others."""
         with self._writing("update_check"):
-            run = self._there.get_check_run(check)
-            run.edit(
-                output=output,
-                actions=_actions(buttons),
-                conclusion=conclusion or NotSet,
-                status=NotSet if conclusion else "in_progress",
-            )
+            self._there.get_check_run(check).edit(**_looks(conclusion, output, buttons))
 
     def conclude_check(self, check: int) -> None:
         """A check run that was posted twice ends as neutral; there is no deleting one."""
@@ -314,5 +304,10 @@ class GitHub(Branches):
         return IssueComment(self._line, url=f"/repos/{self.name}/issues/comments/{id}")
 
 
-def _actions(buttons: Sequence[Button]) -> list[dict[str, str]]:
-    return [asdict(button) for button in buttons]
+def _looks(
+    conclusion: str | None, output: dict[str, Any], buttons: Sequence[Button] | None
+) -> dict[str, Any]:
+    """How a check run looks; without a word on buttons, those of GitHub stay."""
+    state = {"conclusion": conclusion} if conclusion else {"status": "in_progress"}
+    actions = {} if buttons is None else {"actions": [asdict(button) for button in buttons]}
+    return {"output": output} | actions | state
