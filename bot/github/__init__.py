@@ -2,8 +2,8 @@
 (`connection`, `place`), dates and renews its tokens (`credentials`), and says what the lab asks and
 does in the lab's own words (`lists`, `branches`, `words`). Nothing else imports PyGithub."""
 
-from bot.github.connection import Forbidden, Gone, Later, Line, Refused
-from bot.github.credentials import AppAuth, Bearer
+from bot.github.connection import Bearer, Forbidden, Gone, Later, Line, Refused
+from bot.github.credentials import AppAuth
 from bot.github.lists import Attempt
 from bot.github.words import Changed, Entry, GitHub, Made
 

@@ -77,18 +77,30 @@ class Moved(Later):
     """What was asked about has another address now; nothing took effect."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"it leads elsewhere: {path or 'out of the API'}")
+        where = f"to {path}" if path else "out of GitHub's API, as that of a proxy may"
+        super().__init__(f"the answer leads {where}")
         self.path = path  # below the API's address; empty where it leads out of it
 
 
-class Credential(Auth):
-    """Who speaks on a line."""
+class Bearer(Auth):
+    """Speaks with the token that `credentials` hands out for each request, and holds no other."""
 
     token_type = "Bearer"
 
-    def renewed(self) -> bool:
-        """Whether, GitHub having refused the last token, the next one may be taken."""
-        return False
+    def __init__(
+        self, credentials: Callable[[], str], renew: Callable[[str], None] | None = None
+    ) -> None:
+        """`renew` is told of a token that GitHub did not take: the next one is another. Without it,
+        or one of the credentials' own, there is no other."""
+        self.credentials = credentials
+        self.renew = renew or getattr(credentials, "renew", None)
+        self.last = ""
+
+    @property
+    def token(self) -> str:
+        """For the next request. Raises Later where there is none."""
+        self.last = self.credentials()
+        return self.last
 
 
 class Line(Requester):
@@ -97,10 +109,10 @@ class Line(Requester):
     def __init__(
         self,
         api: str = API,
-        credential: Credential | None = None,
+        auth: Bearer | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._credential = credential
+        self._bearer = auth
         self._monotonic = monotonic
         self._date: tuple[datetime, float] | None = None
         self._quiet_until = float("-inf")  # GitHub told us not to ask before then
@@ -116,7 +128,7 @@ class Line(Requester):
                 guarded(HTTPRequestsConnectionClass), guarded(HTTPSRequestsConnectionClass)
             )
             super().__init__(
-                auth=credential,
+                auth=auth,
                 base_url=api.rstrip("/"),
                 timeout=TIMEOUT,
                 user_agent="regatta",
@@ -156,15 +168,14 @@ class Line(Requester):
     ) -> tuple[dict[str, Any], Any]:
         """All of PyGithub's operations come through here. A token that GitHub does not take is
         renewed once, and sent to GitHub only."""
-        api = urlsplit(self.base_url)
-        at = urlsplit(url)
-        if at.netloc and (at.scheme, at.netloc) != (api.scheme, api.netloc):
-            raise Later("the answer leads out of GitHub's API, as that of a proxy may")
+        if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
+            raise Moved("")
         try:
             return super().requestJsonAndCheck(verb, url, *rest, **more)
         except Unauthorized:
-            if self._credential is None or not self._credential.renewed():
+            if self._bearer is None or self._bearer.renew is None:
                 raise
+            self._bearer.renew(self._bearer.last)
         return super().requestJsonAndCheck(verb, url, *rest, **more)
 
     def _exchange(self, on: C, send: Callable[[], RequestsResponse]) -> RequestsResponse:
@@ -190,14 +201,10 @@ class Line(Requester):
             raise self._sorted(answer)
         if answer.status_code == 202 and on.verb == "GET":
             raise Later(f"{about}: it is not computed yet")
-        if answer.status_code != 204 and on.verb != "DELETE":
-            try:
-                found = answer.json()
-            except ValueError as error:  # a body that broke off
-                raise Later(f"{about}: the answer cannot be read") from error
-            if found is None:
-                raise Later(f"{about}: an empty answer")
-        return answered
+        with suppress(ValueError):  # a body that broke off
+            if answer.status_code == 204 or on.verb == "DELETE" or answer.json() is not None:
+                return answered
+        raise Later(f"{about}: the answer cannot be read")
 
     def _sorted(self, answer: requests.Response) -> Exception:
         try:

@@ -3,7 +3,7 @@
 The App signs with its private key (a JWT, at most ten minutes long), GitHub answers with a token of
 the installation on the lab's repository, good for an hour and for that repository only. Times are
 GitHub's, from its answers' `Date`, where PyGithub's are this machine's: one whose clock is wrong
-still gets in.
+still gets in. And its token is good for this repository, where PyGithub's are good for all.
 """
 
 import re
@@ -11,67 +11,16 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import jwt
-from github.Auth import AppAuth as PyGithubs
-from github.Requester import WithRequester
 
-from bot.github.connection import API, Credential, Later, Line, Moved, Refused, Unauthorized
+from bot.github.connection import API, Bearer, Later, Line, Moved, Refused, Unauthorized
 from runner import redact
 
 LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
 BACKDATED = timedelta(seconds=60)  # as GitHub advises
 RENEW_BEFORE = timedelta(minutes=5)  # a token's end
-
-
-class Bearer(Credential):
-    """Speaks with the token that somebody hands out for each request; holds no other."""
-
-    def __init__(self, credentials: Callable[[], str]) -> None:
-        self.credentials = credentials
-        self._last = ""
-
-    @property
-    def token(self) -> str:
-        """For the next request. Raises Later where there is none."""
-        self._last = self.credentials()
-        return self._last
-
-    def renewed(self) -> bool:
-        """An App gets another token, who has a mere one does not."""
-        renew = getattr(self.credentials, "renew", None)
-        if renew is not None:
-            renew(self._last)
-        return renew is not None
-
-
-class Signed(PyGithubs, Credential, WithRequester[Any]):
-    """Speaks as the App itself, at GitHub's time."""
-
-    token_type = "Bearer"
-
-    def __init__(self, app: str, key: str) -> None:
-        """`key` is PEM text."""
-        self._sign = partial(jwt.encode, key=key, algorithm="RS256")
-        super().__init__(app, sign_func=self._sign)
-
-    def create_jwt(self, expiration: int | None = None) -> str:
-        """The App's signed word. Raises Later where the key is none."""
-        line = self.requester
-        assert isinstance(line, Line)
-        now = line.now() if line.answered else datetime.now(UTC)
-        life = timedelta(seconds=expiration) if expiration else LIFE
-        try:
-            return self._sign({"iat": now - BACKDATED, "exp": now + life, "iss": self.app_id})
-        except (ValueError, TypeError, jwt.PyJWTError):
-            words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
-            raise Later(words) from None  # what else is said of it may hold a part of it
-
-    def renewed(self) -> bool:
-        """Where the local clock was believed and is wrong, the refusal has said what time it is."""
-        return True
 
 
 class AppAuth:
@@ -87,11 +36,15 @@ class AppAuth:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`app`: the App's client id or number; `private_key`: its PEM text."""
+        self._app = app
+        self._key = private_key
         self._repository = repository
-        self.line = Line(api, Signed(app, private_key), monotonic)  # as the App itself
+        # As the App itself. Where the local clock was believed and is wrong, the refusal says what
+        # time it is, and the second word is right.
+        self.line = Line(api, Bearer(self._signed, lambda _: None), monotonic)
         self._lock = threading.Lock()
         self._token = self._held = ""
-        self._until: datetime | None = None
+        self._until = datetime.min.replace(tzinfo=UTC)
         self._id: int | None = None  # of the repository, whatever its name
         redact.hold(private_key)
 
@@ -99,7 +52,7 @@ class AppAuth:
         """The installation's token. Raises Later where GitHub gives none: without a token nothing
         is known and nothing is done, which is no answer to what was going to be asked."""
         with self._lock:
-            if not self._token or self._until is None or self._is_old(self._until):
+            if not self._token or self.line.now() >= self._until - RENEW_BEFORE:
                 self._get_token()
             return self._token
 
@@ -113,9 +66,6 @@ class AppAuth:
         """What the App's words are signed with. Raises Later."""
         with self._lock:
             return f"{self._as_app('GET', '/app')['slug']}[bot]"
-
-    def _is_old(self, until: datetime) -> bool:
-        return self.line.now() >= until - RENEW_BEFORE
 
     def _get_token(self) -> None:
         # Asked anew each time: who installs the App again has another installation.
@@ -144,10 +94,7 @@ class AppAuth:
             if found is None or self._id not in (None, int(found[1])):
                 raise Later(f"{self._repository} is another repository now") from None
             self._id = int(found[1])
-        try:
-            return self._as_app("GET", found[0])
-        except Moved:
-            raise Later("GitHub redirects in a circle") from None
+        return self._as_app("GET", found[0])
 
     def _as_app(self, verb: str, path: str, body: Any = None) -> Any:
         try:
@@ -156,3 +103,12 @@ class AppAuth:
             raise Later(f"GitHub does not take the App's key: {error}") from None
         except Refused as error:
             raise Later(f"the App gets no token for {self._repository}: {error}") from None
+
+    def _signed(self) -> str:
+        now = self.line.now() if self.line.answered else datetime.now(UTC)
+        claims = {"iat": now - BACKDATED, "exp": now + LIFE, "iss": self._app}
+        try:
+            return jwt.encode(claims, self._key, algorithm="RS256")
+        except (ValueError, TypeError, jwt.PyJWTError):
+            words = "the App's private key cannot be read; it is the PEM file that GitHub gave"
+            raise Later(words) from None  # what else is said of it may hold a part of it

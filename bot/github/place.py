@@ -9,11 +9,10 @@ from typing import Any
 
 from github.Repository import Repository
 
-from bot.github.connection import API, Gone, Later, Line, Moved
-from bot.github.credentials import Bearer
+from bot.github.connection import API, Bearer, Gone, Later, Line, Moved
 from runner import faults
 
-NAMED = re.compile(r"(?<=/repos/)[^/]+/[^/?]+")  # the repository in an address
+NAMED = re.compile(r"^/repos/[^/]+/[^/?]+")  # the repository in an address
 
 
 class Place(Line):
@@ -49,10 +48,10 @@ class Place(Line):
         send = super().requestJsonAndCheck
         try:
             try:
-                return send(verb, NAMED.sub(self.name, url, count=1), *rest, **more)
+                return send(verb, self._here(url), *rest, **more)
             except Moved as moved:
                 self._follow(moved.path)
-            return send(verb, NAMED.sub(self.name, url, count=1), *rest, **more)
+            return send(verb, self._here(url), *rest, **more)
         except Gone as gone:
             if self.id is not None and whole:
                 raise Later(f"the repository {self.name} cannot be seen: {gone}") from gone
@@ -60,17 +59,18 @@ class Place(Line):
                 self.look()
             raise
 
+    def _here(self, url: str) -> str:
+        path = url[len(self.base_url) :] if url.startswith(f"{self.base_url}/") else url
+        return NAMED.sub(lambda _: f"/repos/{self.name}", path)
+
     def _follow(self, location: str) -> None:
         """The repository has another name, or what was asked about is in another one."""
         if not location:
-            raise Later("the answer leads out of GitHub's API, as that of a proxy may")
+            raise Moved("")
         found = re.match(r"/repositories/([0-9]+)(?=/|$)", location)
         if found is None or self.id not in (None, int(found[1])):
             raise Gone(301, "it is in another repository now")
-        try:
-            headers, data = super().requestJsonAndCheck("GET", found[0])
-        except Moved:
-            raise Later("GitHub redirects in a circle") from None
+        headers, data = super().requestJsonAndCheck("GET", found[0])
         self.know(Repository(self, headers, data, completed=True))
 
 
