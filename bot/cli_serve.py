@@ -64,8 +64,8 @@ def command(
     """Run the bot. Secrets come from the environment, or from files that it names."""
     from bot import serve as server
     from bot import sweep
+    from bot.github import Later, Refused
     from bot.logs import escaped
-    from bot.wire import Later, Refused
     from runner import redact, signing
     from runner.cluster import BadCluster, load
     from runner.launch import RayAddress, RayError

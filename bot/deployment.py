@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from bot.app_auth import AppAuth
 from bot.facts import Isolated
-from bot.wire import Forbidden, Moved, Refused, Unauthorized, Wire
+from bot.github import AppAuth, Bearer, Forbidden, Line, Refused
+from bot.github.connection import API, Moved, Unauthorized
 from runner import isolate
 
 SECRET = "REGATTA_WEBHOOK_SECRET"
@@ -86,7 +86,7 @@ TheRecordsBranch = Annotated[
         help="Copy the records of what has ended to the branch regatta-records.",
     ),
 ]
-GITHUB = "https://api.github.com"
+GITHUB = API
 
 log = logging.getLogger("regatta.deployment")
 
@@ -173,7 +173,7 @@ def login(said: str, credentials: Callable[[], str], api: str) -> str:
     if said:
         return said
     try:
-        return str(Wire(api).send("GET", "/user", credentials()).found["login"])
+        return str(Line(api, Bearer(credentials)).get("/user")["login"])
     except (Refused, Moved, Unauthorized, Forbidden, KeyError, TypeError) as error:
         raise Unset(
             f"GitHub does not tell whose {TOKEN} is ({error}). Let REGATTA_BOT say the login that "

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from bot import deployment, witness
+from bot.github import Later, Refused
 from runner import isolate
 from runner.cluster import BadCluster, load
 from runner.launch import LOOK
@@ -36,14 +37,6 @@ class Finding:
     mend: str = ""
 
 
-class No(Exception):
-    """Somebody did not answer as hoped; the message says what they said."""
-
-    def __init__(self, words: str, status: int = 0) -> None:
-        super().__init__(words)
-        self.status = status
-
-
 @dataclass(frozen=True)
 class Check:
     """One named look at the deployment."""
@@ -56,7 +49,7 @@ class Check:
         try:
             return self.look()
         except Exception as error:
-            known = isinstance(error, No | deployment.Unset)
+            known = isinstance(error, Refused | Later | deployment.Unset)
             words = f"could not be looked at: {error if known else type(error).__name__}."
             return Finding(False, words, "Mend what the other lines name; then look again.")
 

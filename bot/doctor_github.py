@@ -2,87 +2,68 @@
 what became of its deliveries, the clock, and the files of the default branch."""
 
 import base64
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
 import httpx
-import jwt
 
 from bot import app_manifest, deployment, init, labfile
 from bot.asked import FORM_PATH
-from bot.doctor import Check, Deployment, Finding, No
+from bot.doctor import Check, Deployment, Finding
+from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused
 
 MOST_SKEW = 30.0  # seconds; nothing is decided by the local clock, but logs and tokens go by it
 DELIVERIES = 30  # the newest, that are looked at
 SETTINGS = "the App's settings on GitHub"
 
 
-@dataclass
 class Asker:
-    """Asks GitHub, as the App or with the token that the bot would use."""
+    """Asks GitHub, as the App or with the token that the bot would use. What asks raises Refused,
+    Later, Unset."""
 
-    of: Deployment
-    _token: str = field(default="", repr=False)
-    _date: datetime | None = None
+    def __init__(self, of: Deployment) -> None:
+        self.of = of
+        self._path = f"/repos/{of.repository}"
 
     def date(self) -> datetime:
-        """GitHub's time. Raises No."""
-        if self._date is None:
-            self._send("GET", "/", "")
-        assert self._date is not None
-        return self._date
-
-    def as_app(self, path: str, verb: str = "GET") -> Any:
-        """Ask with the App's own signature. Raises No, Unset."""
-        key = deployment.secret(deployment.APP_KEY)
-        now = self.date()
-        claims = {
-            "iat": now - timedelta(seconds=60),
-            "exp": now + timedelta(minutes=9),
-            "iss": self.of.app,
-        }
+        """GitHub's time."""
+        line = Line(self.of.api)
         try:
-            signed = jwt.encode(claims, key, algorithm="RS256")
-        except (ValueError, TypeError, jwt.PyJWTError) as error:
-            raise No("the key is no private key in PEM form") from error
-        return self._send(verb, path, signed)
+            line.get("/")
+        except (Refused, Later) as error:
+            if not line.answered:
+                raise Later(f"{self.of.api} cannot be reached ({error})") from error
+        if not line.answered:
+            raise Later(f"{self.of.api} says no time, and is not GitHub")
+        return line.now()
+
+    def as_app(self, path: str, **query: str) -> Any:
+        """Ask with the App's own signature."""
+        assert isinstance(self._credentials, AppAuth)
+        return self._credentials.line.get(path, **query)
+
+    def installation(self) -> Any:
+        """The App's, on the repository."""
+        return self.as_app(f"{self._path}/installation")
 
     def as_bot(self, path: str) -> Any:
-        """Ask of the repository with the bot's token. Raises No, Unset."""
-        if not self._token:
-            self._token = self._new_token()
-        return self._send("GET", f"/repos/{self.of.repository}{path}", self._token)
+        """Ask of the repository with the bot's token."""
+        return self._line.get(f"{self._path}{path}")
 
-    def _new_token(self) -> str:
-        if not self.of.app:
-            return deployment.secret(deployment.TOKEN)
-        installation = self.as_app(f"/repos/{self.of.repository}/installation")
-        made = self.as_app(f"/app/installations/{installation['id']}/access_tokens", "POST")
-        return str(made["token"])
+    def labels(self) -> set[str]:
+        """The names of the repository's labels."""
+        return {each.name for each in self._line.repository(self.of.repository).get_labels()}
 
-    def _send(self, verb: str, path: str, token: str) -> Any:
-        headers = {"Accept": "application/vnd.github+json"}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        try:
-            answer = self.of.http.request(verb, f"{self.of.api}{path}", headers=headers, timeout=20)
-        except httpx.HTTPError as error:
-            words = f"{self.of.api} cannot be reached ({type(error).__name__})"
-            raise No(words) from error
-        if "date" in answer.headers:
-            self._date = parsedate_to_datetime(answer.headers["date"])
-        elif self._date is None:
-            raise No(f"{self.of.api} says no time, and is not GitHub")
-        if path != "/" and not answer.is_success:
-            message = answer.json().get("message", "") if "json" in _kind(answer) else ""
-            words = f"GitHub answers {answer.status_code} {message[:200]}".strip()
-            raise No(words, answer.status_code)
-        return answer.json() if "json" in _kind(answer) else None
+    @cached_property
+    def _credentials(self) -> Callable[[], str]:
+        return deployment.credentials(self.of.app, self.of.repository, self.of.api)
+
+    @cached_property
+    def _line(self) -> Line:
+        return Line(self.of.api, Bearer(self._credentials))
 
 
 def checks(of: Deployment) -> Iterator[Check]:
@@ -108,7 +89,7 @@ def clock(asker: Asker) -> Finding:
     """Whether this machine's time is GitHub's."""
     try:
         skew = (datetime.now(UTC) - asker.date()).total_seconds()
-    except No as error:
+    except (Refused, Later) as error:
         mend = "Open the way to GitHub (a firewall, a proxy), or mend REGATTA_GITHUB_API."
         return Finding(False, f"{error}.", mend)
     if abs(skew) > MOST_SKEW:
@@ -125,7 +106,7 @@ def key(asker: Asker) -> Finding:
     )
     try:
         found = asker.as_app("/app")
-    except (No, deployment.Unset) as error:
+    except (Refused, Later, deployment.Unset) as error:
         return Finding(False, f"the App cannot sign in: {error}.", mend)
     mine = f"{found['slug']}[bot]"
     if asker.of.bot not in ("", mine):
@@ -136,7 +117,7 @@ def key(asker: Asker) -> Finding:
 
 def permissions(asker: Asker) -> Finding:
     """Whether the installation may do all that the lab does, and no more."""
-    installed = asker.as_app(f"/repos/{asker.of.repository}/installation")
+    installed = asker.installation()
     where = f"Under {SETTINGS}, Permissions, Repository permissions, set"
     if installed.get("suspended_at"):
         mend = "Unsuspend it under the repository's settings, GitHub Apps."
@@ -185,7 +166,7 @@ def webhook(asker: Asker) -> Finding:
 
 def deliveries(asker: Asker) -> Finding:
     """What became of the newest deliveries."""
-    found = asker.as_app(f"/app/hook/deliveries?per_page={DELIVERIES}")
+    found = asker.as_app("/app/hook/deliveries", per_page=str(DELIVERIES))
     failed = [one for one in found if not 200 <= int(one["status_code"]) < 300]
     if not found:
         return Finding(True, "there were none yet.")
@@ -223,7 +204,7 @@ def token(asker: Asker) -> Finding:
     """Whether the token opens the repository."""
     try:
         asker.as_bot("")
-    except (No, deployment.Unset) as error:
+    except (Refused, Later, deployment.Unset) as error:
         mend = (
             f"Set {deployment.TOKEN} to a token that reads {asker.of.repository} and writes its "
             "issues, pull requests and contents; or name an App by REGATTA_APP_ID."
@@ -256,12 +237,7 @@ def form(asker: Asker) -> Finding:
 
 def labels(asker: Asker) -> Finding:
     """Whether the lab's labels are there, with their colors."""
-    there: set[str] = set()
-    for page in itertools.count(1):
-        found = asker.as_bot(f"/labels?per_page=100&page={page}")
-        there |= {one["name"] for one in found}
-        if len(found) < 100:
-            break
+    there = asker.labels()
     if missing := [name for name in init.labels() if name not in there]:
         mend = f"`regatta init --repository {asker.of.repository}`"
         return Finding(False, f"missing are {', '.join(missing)}.", mend)
@@ -271,10 +247,8 @@ def labels(asker: Asker) -> Finding:
 def _file(asker: Asker, path: str) -> bytes | None:
     try:
         found = asker.as_bot(f"/contents/{quote(path)}")
-    except No as error:
-        if error.status == 404:
-            return None
-        raise
+    except Gone:
+        return None
     return base64.b64decode(found["content"])
 
 
@@ -285,7 +259,3 @@ def _name(permission: str) -> str:
 
 def _level(level: str) -> str:
     return {"read": "Read-only", "write": "Read and write"}[level]
-
-
-def _kind(answer: httpx.Response) -> str:
-    return str(answer.headers.get("content-type", ""))

@@ -13,12 +13,12 @@ import logging
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
 from bot import heard, intake, restore
 from bot.facts import ThreadId
-from bot.github import GitHub, Later, Refused
+from bot.github import Attempt, GitHub, Later, Refused
 from bot.intake import Delivery
-from bot.lists import Attempt
 from runner import record
 from runner.record import Instant, Record
 from runner.store import Store
@@ -105,15 +105,11 @@ def _untaken(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId
     """Deliveries to the App that were never answered with a 2xx."""
     taken: set[str] = set()
     missed: dict[str, int] = {}
-    cursor, more = None, True
-    while more:
-        attempts, cursor = github.app_deliveries(cursor)
-        for attempt in attempts:
-            if attempt.taken:
-                taken.add(attempt.guid)
-            elif attempt.repository == github.id and _is_heard(attempt):
-                missed.setdefault(attempt.guid, attempt.id)
-        more = cursor is not None and bool(attempts) and attempts[-1].at >= since
+    for attempt in takewhile(lambda each: each.at >= since, github.app_deliveries()):
+        if attempt.taken:
+            taken.add(attempt.guid)
+        elif attempt.repository == github.id and _is_heard(attempt):
+            missed.setdefault(attempt.guid, attempt.id)
     for guid, attempt_id in missed.items():
         if guid in taken:
             continue

@@ -20,8 +20,8 @@ from hashlib import sha256
 from itertools import chain
 
 from bot import metrics
-from bot.branches import Tip, blob_id
 from bot.github import Forbidden, GitHub, Later, Refused
+from bot.github.branches import Tip, blob_id
 from bot.pace import FIGURES, LONGEST_RETRY, Pace
 from runner import record, redact, signing
 from runner.record import Instant, Record, run_name

@@ -153,7 +153,7 @@ def test_the_rules_import_nothing_that_has_effects() -> None:
     assert {"bot.decide", "bot.approve", "bot.follow", "bot.preregister", "bot.propose"} <= loaded
     effects = {
         "github", "requests", "httpx", "fastapi", "ray", "jax",
-        "bot.github", "bot.wire", "bot.observe", "bot.act", "bot.reconcile", "bot.webhook",
+        "bot.github", "bot.observe", "bot.act", "bot.reconcile", "bot.webhook",
         "runner.drive", "runner.launch",
     }  # fmt: skip
     assert not effects & loaded

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from bot import deployment, logs
 from bot.cli import app
 from bot.deployment import SECRET, Unset
-from bot.wire import Later
+from bot.github import Later
 from runner import isolate
 
 

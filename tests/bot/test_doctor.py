@@ -6,6 +6,7 @@ checkout are real. `follow` reads nothing but the advice.
 
 import base64
 import dataclasses
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,17 +14,19 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import jwt
 import pytest
+import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from typer.testing import CliRunner
 
 from bot import app_manifest, deployment, doctor, init
 from bot.cli import app
-from runner import isolate, record
+from runner import isolate, record, redact
 from runner.store import Store
 
 RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.example.org"
@@ -35,6 +38,8 @@ class World:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self._set = root, monkeypatch.setenv
+        monkeypatch.setattr(redact, "hold", lambda *_, **__: None)  # a second for each key
+        monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", self._answer_of_github)
         self.checkout = root / "checkout"
         self.checkout.mkdir()
         self.init()
@@ -118,11 +123,25 @@ class World:
             if not self.serves:
                 raise httpx.ConnectError("nobody listens")
             return httpx.Response(200, text="ok\n")
-        status, body = self._github(
-            request.method, request.url.path, token, int(request.url.params.get("page", "1"))
-        )
-        date = format_datetime(datetime.now(UTC) - self.skew, usegmt=True)
-        return httpx.Response(status, json=body, headers={"date": date})
+        raise AssertionError(f"nobody asks {request.url}")
+
+    def _answer_of_github(
+        self, request: requests.PreparedRequest, **_: object
+    ) -> requests.Response:
+        """In the place of the network."""
+        assert request.url is not None
+        asked = urlsplit(request.url)
+        if asked.hostname != "api.github.test":
+            raise requests.ConnectionError("nobody listens")
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        page = int(dict(parse_qsl(asked.query)).get("page", "1"))
+        status, body = self._github(request.method or "", asked.path, token, page)
+        answer = requests.Response()
+        answer.status_code, answer._content = status, json.dumps(body).encode()
+        answer.headers["date"] = format_datetime(datetime.now(UTC) - self.skew, usegmt=True)
+        if isinstance(body, list) and len(body) == 100:
+            answer.headers["link"] = f'<{API}{asked.path}?page={page + 1}>; rel="next"'
+        return answer
 
     def _github(self, verb: str, path: str, token: str, page: int) -> tuple[int, Any]:
         if path == "/":
@@ -154,7 +173,10 @@ class World:
                 "permissions": self.permissions,
                 "suspended_at": self.suspended,
             },
-            "/app/installations/7/access_tokens": {"token": "ghs_of-the-installation"},
+            "/app/installations/7/access_tokens": {
+                "token": "ghs_of-the-installation",
+                "expires_at": "2100-01-01T00:00:00Z",
+            },
         }
         return found[path]
 

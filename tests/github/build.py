@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import requests
 import vcr.serialize
@@ -26,10 +27,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from vcr.request import Request
 from vcr.serializers import yamlserializer
 
-from bot.app_auth import AppAuth
-from bot.wire import Wire
+from bot.github import AppAuth
 from tests.github.operations import TAPES, Subject, play
-from tests.github.tapes import HERE, client, write
+from tests.github.tapes import API, HERE, client, write
 
 DATE = "Thu, 16 May 2019 12:00:00 GMT"
 
@@ -150,19 +150,18 @@ class GitHubsExamples:
         ]
 
 
-class Adapter(requests.adapters.BaseAdapter):
+class Tape:
     """In place of the network; keeps what was asked and answered as vcrpy keeps it."""
 
     def __init__(self, answer: Callable[[str, str, Any], tuple[int, Any]]) -> None:
-        super().__init__()
         self.answer = answer
         self.kept: list[tuple[Any, Any]] = []
 
     def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
         """Answer one request."""
-        assert request.url is not None
-        path = request.url.removeprefix("https://api.github.com").partition("?")[0]
-        sent = request.body if isinstance(request.body, bytes) else None
+        url = (request.url or "").replace(f"{API}:443", API)  # as PyGithub writes it
+        path = url.removeprefix(API).partition("?")[0]
+        sent = request.body.encode() if isinstance(request.body, str) else None
         status, found = self.answer(request.method or "", path, json.loads(sent or b"null"))
         body = b"" if found is None else json.dumps(found).encode()
         headers = {"Content-Type": "application/json; charset=utf-8", "Date": DATE}
@@ -173,7 +172,7 @@ class Adapter(requests.adapters.BaseAdapter):
         kept = {name: request.headers[name] for name in names if name in request.headers}
         self.kept.append(
             (
-                Request(request.method, request.url, sent, kept),
+                Request(request.method, url, sent, kept),
                 {
                     "status": {"code": status, "message": ""},
                     "headers": {name: [value] for name, value in headers.items()},
@@ -183,32 +182,18 @@ class Adapter(requests.adapters.BaseAdapter):
         )
         return answer
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def build(folder: Path) -> None:
     """Write all cassettes and what the client makes of them."""
     examples = GitHubsExamples(folder)
     about = examples.subject
-    whole = Wire.__init__
     for name, steps in TAPES.items():
-        adapter = Adapter(examples.answer)
-
-        def begin(
-            self: Wire, *args: Any, adapter: requests.adapters.BaseAdapter = adapter, **more: Any
-        ) -> None:
-            whole(self, *args, **more)
-            self._session.mount("https://", adapter)
-
-        Wire.__init__ = begin  # type: ignore[method-assign]
-        try:
+        tape = Tape(examples.answer)
+        with mock.patch.object(requests.adapters.HTTPAdapter, "send", tape.send):
             app = AppAuth("Iv1.recorded", private_key(), about.repository, monotonic=lambda: 0.0)
             credentials = app if name == "app" else lambda: "a-token"
             told = play(steps(client(credentials, about), about))
-        finally:
-            Wire.__init__ = whole  # type: ignore[method-assign]
-        asked, answered = zip(*adapter.kept, strict=True)
+        asked, answered = zip(*tape.kept, strict=True)
         kept = vcr.serialize.serialize(
             {"requests": list(asked), "responses": list(answered)}, yamlserializer
         )

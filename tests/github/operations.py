@@ -99,8 +99,8 @@ def writing(github: GitHub, subject: Subject) -> Iterator[Step]:
 def app(github: GitHub, _: Subject) -> Iterator[Step]:
     """As a GitHub App: a token, and what was delivered."""
     yield "repository", lambda: [github.id, github.name]
-    attempts, cursor = github.app_deliveries()
-    yield "deliveries", lambda: [attempts, cursor]
+    attempts = list(github.app_deliveries())
+    yield "deliveries", lambda: attempts
     yield "delivery", lambda: github.app_delivery(attempts[0].id)[:2]
     yield "redeliver", lambda: github.redeliver(attempts[0].id)
 

@@ -7,6 +7,9 @@ branch regatta-recorded, of which the check run, the picture's reference and the
 runs and deliveries need an App: REGATTA_RECORD_APP (its client id) and REGATTA_RECORD_KEY_FILE;
 without them the App's cassette is left as it is, and checks are recorded as refused. No token is
 kept.
+
+Not recorded: reading, writing and app, all that lie there now. `tests.github.build` made them from
+GitHub's example payloads, before PyGithub asked; it asks the same.
 """
 
 from __future__ import annotations
@@ -22,8 +25,7 @@ from typing import Any
 
 import vcr
 
-from bot.app_auth import AppAuth
-from bot.github import GitHub
+from bot.github import AppAuth, GitHub
 from tests.github.operations import TAPES, Subject, play
 
 HERE = Path(__file__).parent / "cassettes"

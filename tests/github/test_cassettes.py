@@ -10,7 +10,7 @@ import pytest
 import yaml
 from vcr.errors import CannotOverwriteExistingCassetteException
 
-from bot.app_auth import AppAuth
+from bot.github import AppAuth
 from bot.sandbox.server import Sandbox, running
 from tests.github.build import private_key
 from tests.github.operations import TAPES, Subject

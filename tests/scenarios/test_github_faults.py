@@ -54,9 +54,6 @@ class Tokens:
             self.n += 1
             self.lab.sandbox.world.tokens[self()] = self.lab.sandbox.world.bot
 
-    def app_token(self) -> str:
-        return "none"
-
 
 def tell(storm: Storm | None = None) -> dict[str, Any]:
     """The story of an experiment; what is visible after the storm and one more look."""

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from bot.lists import Lists
-from bot.wire import Gone
+from github.ContentFile import ContentFile
+from github.GithubObject import NotSet, Opt
+
+from bot.github.connection import Gone
+from bot.github.lists import Lists
 
 
 @dataclass(frozen=True)
@@ -25,18 +28,15 @@ class Branches(Lists):
     def tip(self, branch: str) -> Tip | None:
         """Where a branch is; None if there is none."""
         try:
-            commit = str(self._get(f"/git/ref/heads/{quote(branch)}")["object"]["sha"])
+            commit = self._there.get_git_ref(f"heads/{branch}").object.sha
         except Gone:
             return None
-        return Tip(commit, str(self._get(f"/git/commits/{commit}")["tree"]["sha"]))
+        return Tip(commit, self._there.get_git_commit(commit).tree.sha)
 
     def file_id(self, commit: str, path: str) -> str | None:
         """Git's id of a file at a commit; None if there is none. See `blob_id`."""
-        try:
-            found = self._get(f"/contents/{quote(path)}", ref=commit)
-        except Gone:
-            return None
-        return str(found["sha"]) if isinstance(found, dict) else None
+        found = self._content(path, commit)
+        return found.sha if found else None
 
     def add_files(self, tree: str | None, files: Mapping[str, str]) -> str:
         """The tree that has these files besides those of `tree`. Raises Refused, also where they
@@ -46,24 +46,32 @@ class Branches(Lists):
             for path, text in files.items()
         ]
         asked: dict[str, Any] = {"tree": entries} | ({"base_tree": tree} if tree else {})
-        return str(self._do("add_files", "POST", "/git/trees", asked)["sha"])
+        return str(self._write("add_files", "POST", "/git/trees", asked)["sha"])
 
     def commit(self, message: str, tree: str, parents: Sequence[str]) -> str:
         """A new commit, on no branch yet. Author and time are left to GitHub, which signs what an
         App commits in this way."""
         asked = {"message": message, "tree": tree, "parents": list(parents)}
-        return str(self._do("commit", "POST", "/git/commits", asked)["sha"])
+        return str(self._write("commit", "POST", "/git/commits", asked)["sha"])
 
     def create_branch(self, branch: str, commit: str) -> None:
         """A new branch. Raises Refused (422) if there is one of that name."""
-        asked = {"ref": f"refs/heads/{branch}", "sha": commit}
-        self._do("create_branch", "POST", "/git/refs", asked)
+        with self._writing("create_branch"):
+            self._there.create_git_ref(f"refs/heads/{branch}", commit)
 
     def advance(self, branch: str, commit: str) -> None:
         """Let a branch go on to a commit. Raises Refused (422) if that does not follow from where
         the branch is, or a rule of the repository forbids it."""
         asked = {"sha": commit, "force": False}
-        self._do("advance", "PATCH", f"/git/refs/heads/{quote(branch)}", asked)
+        self._write("advance", "PATCH", f"/git/refs/heads/{quote(branch)}", asked)
+
+    def _content(self, path: str, ref: Opt[str] = NotSet) -> ContentFile | None:
+        """A file as it is at a commit, or on the default branch; None if there is none."""
+        try:
+            found = self._there.get_contents(path, ref)
+        except Gone:
+            return None
+        return None if isinstance(found, list) else found
 
 
 def blob_id(content: bytes) -> str:

@@ -9,19 +9,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
+
+from github.GithubException import GithubException
+from github.InputGitAuthor import InputGitAuthor
+from github.InputGitTreeElement import InputGitTreeElement
+from github.IssueComment import IssueComment
 
 from bot import labfile
-from bot.branches import Branches
 from bot.facts import Button, Issue, Pull, Push, Review
-from bot.lists import Found as Found
-from bot.lists import Seen as Seen
-from bot.lists import moment, person
-from bot.repository import PAGE
-from bot.wire import Forbidden as Forbidden
-from bot.wire import Gone as Gone
-from bot.wire import Later as Later
-from bot.wire import Refused as Refused
+from bot.github.branches import Branches
+from bot.github.connection import PAGE, Forbidden, Gone, Refused
+from bot.github.lists import person
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
 MOST_COMPARED = 300  # files that GitHub lists of a comparison
@@ -56,55 +54,55 @@ class Entry:
 class GitHub(Branches):
     """One repository, as the lab's bot sees it."""
 
-    id: int
-
     # ── Looking ──────────────────────────────────────────────────────────────────────────────
 
     def issue(self, number: int) -> Issue | None:
         """An issue, or None if it is gone."""
-        found = self._thread(f"/issues/{number}")
-        if found is None:
+        try:
+            found = self._there.get_issue(number).complete()
+        except Gone:
             return None
         return Issue(
-            title=found["title"],
-            body=found["body"] or "",
-            author=person(found["user"]),
-            open=found["state"] == "open",
+            title=found.title,
+            body=found.body or "",
+            author=person(found.user),
+            open=found.state == "open",
         )
 
     def pull(self, number: int) -> Pull | None:
         """A pull request, or None if it is gone."""
-        found = self._thread(f"/pulls/{number}")
-        if found is None:
+        try:
+            found = self._there.get_pull(number).complete()
+        except Gone:
             return None
-        self._know(found["base"]["repo"])
+        lab = self._line.know(found.base.repo)
         return Pull(
-            title=found["title"],
-            author=person(found["user"]),
-            head=found["head"]["sha"],
-            base=found["base"]["sha"],
-            open=found["state"] == "open",
-            draft=bool(found["draft"]),
-            base_ref=found["base"]["ref"],
-            head_repository=_id(found["head"]["repo"]),
-            merged=bool(found["merged"]),
-            to_default=found["base"]["ref"] == found["base"]["repo"]["default_branch"],
+            title=found.title,
+            author=person(found.user),
+            head=found.head.sha,
+            base=found.base.sha,
+            open=found.state == "open",
+            draft=bool(found.draft),
+            base_ref=found.base.ref,
+            head_repository=found.head.repo.id if found.head.repo else None,
+            merged=bool(found.merged),
+            to_default=found.base.ref == lab.default_branch,
         )
 
     def reviews(self, number: int) -> list[Review]:
         """The reviews of a pull request, oldest first; a dismissed one says so in its state."""
         return [
             Review(
-                id=review["id"],
-                author=person(review["user"]),
-                state=review["state"].upper(),
-                commit=review["commit_id"],
-                at=moment(review["submitted_at"]),
-                body=review["body"] or "",
-                node=review["node_id"],
+                id=review.id,
+                author=person(review.user),
+                state=review.state.upper(),
+                commit=review.commit_id,
+                at=review.submitted_at,
+                body=review.body or "",
+                node=review.node_id,
             )
-            for review in self._pages(f"/pulls/{number}/reviews")
-            if review.get("submitted_at")  # a pending one is seen by its author only
+            for review in self._there.get_pull(number).get_reviews()
+            if review.submitted_at  # a pending one is seen by its author only
         ]
 
     def review(self, number: int, id: int) -> Review | None:
@@ -117,8 +115,8 @@ class GitHub(Branches):
     def unedited(self, review: Review) -> bool:
         """Whether GitHub says that the review's text was never changed; only GraphQL tells."""
         try:
-            answer = self._graphql(EDITED, {"id": review.node})
-        except (Refused, Forbidden):
+            _, answer = self._line.graphql_query(EDITED, {"id": review.node})
+        except (Refused, Forbidden, GithubException):
             return False
         node = (answer.get("data") or {}).get("node") or {}
         return "lastEditedAt" in node and node["lastEditedAt"] is None
@@ -129,17 +127,18 @@ class GitHub(Branches):
         GitHub knows an account by the e-mail address that a commit names, so this is what the
         commits say of themselves.
         """
-        pull = self._get(f"/pulls/{number}")
-        people = {_id(pull["user"])}
-        basehead = f"{pull['base']['sha']}...{pull['head']['sha']}"
+        pull = self._there.get_pull(number).complete()
+        people = {pull.user.id} if pull.user else set()
+        compared = f"/repos/{self.name}/compare/{pull.base.sha}...{pull.head.sha}"
         page, seen = 1, 0
-        while True:  # unlike the pull request's own list, which ends at 250
-            found = self._get(f"/compare/{basehead}", per_page=str(PAGE), page=str(page))
+        while True:  # unlike the pull request's own list, which ends at 250; nobody is left out
+            found = self._line.get(compared, per_page=str(PAGE), page=str(page))
             for commit in found["commits"]:
-                people |= {_id(commit["author"]), _id(commit["committer"])}
+                both = (commit["author"], commit["committer"])
+                people |= {one["id"] for one in both if one and "id" in one}
             seen += len(found["commits"])
             if seen >= found["total_commits"] or not found["commits"]:
-                return frozenset(id for id in people if id is not None)
+                return frozenset(people)
             page += 1
 
     def pushes(self, number: int) -> list[Push]:
@@ -149,110 +148,99 @@ class GitHub(Branches):
         left out: a head that left a commit comes back to it by a forced push only.
         """
         return [
-            Push(at=moment(event["created_at"]), after=event["commit_id"] or "")
-            for event in self._pages(f"/issues/{number}/timeline")
-            if event.get("event") in ("head_ref_force_pushed", "head_ref_restored")
+            Push(at=event.created_at, after=event.commit_id or "")
+            for event in self._there.get_issue(number).get_timeline()
+            if event.event in ("head_ref_force_pushed", "head_ref_restored")
         ]
 
     def policy_file(self) -> tuple[str, bytes | None]:
         """The default branch's head commit and who may do what there; None without that file."""
-        branch = self._know(self._get(""))["default_branch"]
-        sha = str(self._get(f"/branches/{quote(branch)}")["commit"]["sha"])
-        try:
-            found = self._get(f"/contents/{labfile.PATH}", ref=sha)
-        except Gone:
-            return sha, None
-        if not isinstance(found, dict) or found["type"] != "file":
-            return sha, None
-        return sha, base64.b64decode(found["content"])
+        sha = self._there.get_branch(self._line.look().default_branch).commit.sha
+        found = self._content(labfile.PATH, sha)
+        return sha, base64.b64decode(found.content) if found and found.type == "file" else None
 
     def role(self, login: str) -> str:
         """`role_name` of a person in the repository at this moment; "none" for a stranger."""
         try:
-            return str(self._get(f"/collaborators/{login}/permission")["role_name"])
+            return self._there.get_collaborator_role_name(login)
         except Gone:
             return "none"
 
     def changed(self, base: str, head: str) -> list[Changed]:
         """The files that `head` changes since it left `base`. Raises Refused where they are more
         than GitHub lists, since nobody knows what the others are."""
-        found = self._get(f"/compare/{base}...{head}")
-        if len(found["files"]) >= MOST_COMPARED:
+        files = self._line.get(f"/repos/{self.name}/compare/{base}...{head}")["files"]
+        if len(files) >= MOST_COMPARED:
             raise Refused(413, f"it changes {MOST_COMPARED} files or more")
-        return [Changed(file["filename"], file["status"] == "removed") for file in found["files"]]
+        return [Changed(file["filename"], file["status"] == "removed") for file in files]
 
     def tree(self, commit: str) -> list[Entry]:
         """Every file of a commit's tree."""
-        found = self._get(f"/git/trees/{commit}", recursive="1")
-        if found["truncated"]:
+        found = self._there.get_git_tree(commit, recursive=True)
+        if found.truncated:
             raise Refused(413, "the repository's tree is too large to be listed at once")
         return [
-            Entry(entry["path"], entry["mode"], entry["sha"], int(entry.get("size", 0)))
-            for entry in found["tree"]
-            if entry["type"] != "tree"
+            Entry(entry.path, entry.mode, entry.sha, entry.size or 0)
+            for entry in found.tree
+            if entry.type != "tree"
         ]
 
     def blob(self, sha: str) -> bytes:
         """The bytes of a blob."""
-        return base64.b64decode(self._get(f"/git/blobs/{sha}")["content"])
+        return base64.b64decode(self._there.get_git_blob(sha).content)
 
     def file(self, path: str) -> bytes | None:
         """A file of the default branch, or None."""
-        try:
-            return base64.b64decode(self._get(f"/contents/{path}")["content"])
-        except Gone:
-            return None
+        found = self._content(path)
+        return base64.b64decode(found.content) if found else None
 
     def labels(self, number: int) -> list[str]:
         """The names of an issue's labels."""
-        return [label["name"] for label in self._pages(f"/issues/{number}/labels")]
+        return [label.name for label in self._there.get_issue(number).get_labels()]
 
     def my_comments(self, number: int, ending: str, login: str | None = None) -> list[Made]:
         """The comments of the bot's own, or of that `login`, on a thread that end with the marker
         `ending`, oldest first."""
         return [
-            Made(comment["id"], moment(comment["created_at"]))
-            for comment in self._pages(f"/issues/{number}/comments")
-            if person(comment["user"]).login in (self.bot, login)
-            and (comment["body"] or "").endswith(ending)
+            Made(comment.id, comment.created_at)
+            for comment in self._there.get_issue(number).get_comments()
+            if person(comment.user).login in (self.bot, login)
+            and (comment.body or "").endswith(ending)
         ]
 
     def my_checks(self, commit: str, name: str, external_id: str) -> list[Made]:
         """The check runs on a commit that carry `external_id`, oldest first."""
-        found = self._pages(
-            f"/commits/{commit}/check-runs", inside="check_runs", filter="all", check_name=name
-        )
-        return sorted(
-            (
-                Made(check["id"], moment(check["started_at"]))
-                for check in found
-                if check["external_id"] == external_id
-            ),
-            key=lambda made: made.id,
-        )
+        found = self._there.get_commit(commit).get_check_runs(check_name=name, filter="all")
+        made = [Made(run.id, run.started_at) for run in found if run.external_id == external_id]
+        return sorted(made, key=lambda each: each.id)
 
     # ── Writing ──────────────────────────────────────────────────────────────────────────────
 
     def create_comment(self, number: int, body: str) -> Made:
         """A new comment."""
-        made = self._do("create_comment", "POST", f"/issues/{number}/comments", {"body": body})
-        return Made(made["id"], moment(made["created_at"]))
+        with self._writing("create_comment"):
+            made = self._there.get_issue(number).create_comment(body)
+        return Made(made.id, made.created_at)
 
     def edit_comment(self, comment: int, body: str) -> None:
         """Another text for one of the bot's comments."""
-        self._do("edit_comment", "PATCH", f"/issues/comments/{comment}", {"body": body})
+        with self._writing("edit_comment"):
+            self._comment(comment).edit(body)
 
     def delete_comment(self, comment: int) -> None:
         """One of the bot's own comments goes."""
-        self._do("delete_comment", "DELETE", f"/issues/comments/{comment}")
+        with self._writing("delete_comment"):
+            self._comment(comment).delete()
 
     def react(self, comment: int, content: str) -> None:
         """A reaction; GitHub keeps one of each."""
-        self._do("react", "POST", f"/issues/comments/{comment}/reactions", {"content": content})
+        with self._writing("react"):
+            self._comment(comment).create_reaction(content)
 
     def set_labels(self, number: int, names: list[str]) -> None:
         """Exactly these labels."""
-        self._do("set_labels", "PUT", f"/issues/{number}/labels", {"labels": names})
+        # PyGithub sends a list, which GitHub takes and does not describe.
+        self._write("set_labels", "PUT", f"/issues/{number}/labels", {"labels": names})
 
     def create_check(
         self,
@@ -260,27 +248,29 @@ class GitHub(Branches):
         commit: str,
         external_id: str,
         conclusion: str | None,
-        output: dict[str, str],
+        output: dict[str, Any],
         buttons: Sequence[Button] = (),
     ) -> Made:
         """A new check run on a commit."""
-        state = {"conclusion": conclusion} if conclusion else {"status": "in_progress"}
-        asked: dict[str, Any] = {"name": name, "head_sha": commit, "external_id": external_id}
-        asked |= {"output": output} | ({"actions": _actions(buttons)} if buttons else {})
-        made = self._do("create_check", "POST", "/check-runs", asked | state)
-        return Made(made["id"], self.now())
+        with self._writing("create_check"):
+            made = self._there.create_check_run(
+                name,
+                commit,
+                external_id=external_id,
+                **_looks(conclusion, output, buttons or None),
+            )
+        return Made(made.id, self.now())
 
     def update_check(
         self,
         check: int,
         conclusion: str | None,
-        output: dict[str, str],
+        output: dict[str, Any],
         buttons: Sequence[Button] = (),
     ) -> None:
         """Another look for a check run; these buttons and no others."""
-        state = {"conclusion": conclusion} if conclusion else {"status": "in_progress"}
-        asked = {"output": output, "actions": _actions(buttons)} | state
-        self._do("update_check", "PATCH", f"/check-runs/{check}", asked)
+        with self._writing("update_check"):
+            self._there.get_check_run(check).edit(**_looks(conclusion, output, buttons))
 
     def conclude_check(self, check: int) -> None:
         """A check run that was posted twice ends as neutral; there is no deleting one."""
@@ -293,30 +283,31 @@ class GitHub(Branches):
         The commit has no parent and a fixed date, so the same picture is the same commit, and
         doing it twice does nothing.
         """
-        content = {"content": base64.b64encode(png).decode(), "encoding": "base64"}
-        blob = self._do("create_blob", "POST", "/git/blobs", content)["sha"]
-        entry = {"path": name, "mode": "100644", "type": "blob", "sha": blob}
-        tree = self._do("create_tree", "POST", "/git/trees", {"tree": [entry]})["sha"]
-        who = {
-            "name": "Regatta",
-            "email": "regatta@users.noreply.github.com",
-            "date": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        asked = {"message": name, "tree": tree, "parents": [], "author": who, "committer": who}
-        commit = str(self._do("create_commit", "POST", "/git/commits", asked)["sha"])
+        with self._writing("create_blob"):
+            blob = self._there.create_git_blob(base64.b64encode(png).decode(), "base64").sha
+        with self._writing("create_tree"):
+            entry = InputGitTreeElement(name, "100644", "blob", sha=blob)
+            tree = self._there.create_git_tree([entry])
+        date = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        who = InputGitAuthor("Regatta", "regatta@users.noreply.github.com", date)
+        with self._writing("create_commit"):
+            commit = self._there.create_git_commit(name, tree, [], who, who).sha
         try:
-            ref = {"ref": f"refs/regatta/{name.partition('.')[0]}", "sha": commit}
-            self._do("create_ref", "POST", "/git/refs", ref)
+            with self._writing("create_ref"):
+                self._there.create_git_ref(f"refs/regatta/{name.partition('.')[0]}", commit)
         except Refused as error:
             if error.status != 422:  # 422: the reference exists
                 raise
         return commit
 
+    def _comment(self, id: int) -> IssueComment:
+        return IssueComment(self._line, url=f"/repos/{self.name}/issues/comments/{id}")
 
-def _actions(buttons: Sequence[Button]) -> list[dict[str, str]]:
-    return [asdict(button) for button in buttons]
 
-
-def _id(found: Any) -> int | None:
-    """The id of a person or repository; None for one that is gone or unknown."""
-    return found["id"] if found and "id" in found else None
+def _looks(
+    conclusion: str | None, output: dict[str, Any], buttons: Sequence[Button] | None
+) -> dict[str, Any]:
+    """How a check run looks; without a word on buttons, those of GitHub stay."""
+    state = {"conclusion": conclusion} if conclusion else {"status": "in_progress"}
+    actions = {} if buttons is None else {"actions": [asdict(button) for button in buttons]}
+    return {"output": output} | actions | state

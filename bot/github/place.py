@@ -1,0 +1,142 @@
+"""One repository, wherever it has moved to: its name, its writes, and what GitHub says of it."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from github.Repository import Repository
+
+from bot.github.connection import API, Bearer, Gone, Later, Line, Moved
+from runner import faults
+
+NAMED = re.compile(r"^/repos/[^/]+/[^/?]+")  # the repository in an address
+
+
+class Place(Line):
+    """A line to one repository, known by its id once it has been found by its name. Whatever name
+    an address has, the repository is asked for by the one that it has now."""
+
+    name: str
+    url: str
+    id: int | None = None
+
+    def know(self, found: Repository) -> Repository:
+        """Take name and address from what GitHub says of the repository; it must be the same one.
+
+        A name that was given up can be taken by anybody."""
+        if self.id not in (None, found.id):
+            raise Later(
+                f"{self.name} is another repository now (id {found.id}, not {self.id}); "
+                "name the right one and start again"
+            )
+        self.id, self.name, self.url = found.id, found.full_name, found.html_url
+        return found
+
+    def look(self) -> Repository:
+        """What GitHub says of the repository now."""
+        return self.know(self.repository(self.name))
+
+    def requestJsonAndCheck(
+        self, verb: str, url: str, *rest: Any, **more: Any
+    ) -> tuple[dict[str, Any], Any]:
+        """Raises Later instead of Gone where the whole repository cannot be seen (which an
+        installation's owner may have chosen): that says nothing of what is in it."""
+        whole = url == f"/repos/{self.name}"
+        send = super().requestJsonAndCheck
+        try:
+            try:
+                return send(verb, self._here(url), *rest, **more)
+            except Moved as moved:
+                self._follow(moved.path)
+            return send(verb, self._here(url), *rest, **more)
+        except Gone as gone:
+            if self.id is not None and whole:
+                raise Later(f"the repository {self.name} cannot be seen: {gone}") from gone
+            if self.id is not None:
+                self.look()
+            raise
+
+    def _here(self, url: str) -> str:
+        path = url[len(self.base_url) :] if url.startswith(f"{self.base_url}/") else url
+        return NAMED.sub(lambda _: f"/repos/{self.name}", path)
+
+    def _follow(self, location: str) -> None:
+        """The repository has another name, or what was asked about is in another one."""
+        if not location:
+            raise Moved("")
+        found = re.match(r"/repositories/([0-9]+)(?=/|$)", location)
+        if found is None or self.id not in (None, int(found[1])):
+            raise Gone(301, "it is in another repository now")
+        headers, data = super().requestJsonAndCheck("GET", found[0])
+        self.know(Repository(self, headers, data, completed=True))
+
+
+class Base:
+    """What the lab's questions and writes have in common."""
+
+    def __init__(
+        self,
+        repository: str,
+        credentials: Callable[[], str],
+        *,
+        api: str = API,
+        bot: str = "regatta-lab[bot]",
+        seconds_between_writes: float = 1.0,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`credentials` hands out the token for the next request; nothing else holds one. Where it
+        is an App's, a token that GitHub does not take is renewed, once a request."""
+        self.bot = bot
+        self._credentials = credentials
+        self._between = seconds_between_writes
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._wrote_at = float("-inf")
+        self.on_write: Callable[[float], None] = lambda _: None  # told when something was written
+        self._line = Place(api, Bearer(credentials), monotonic)
+        self._line.name = repository
+        self._line.look()
+        self._there = self._line.repository(repository)
+
+    @property
+    def id(self) -> int:
+        """The repository's, whatever its name."""
+        assert self._line.id is not None
+        return self._line.id
+
+    @property
+    def name(self) -> str:
+        """What the repository is called now."""
+        return self._line.name
+
+    @property
+    def url(self) -> str:
+        """Where people see it."""
+        return self._line.url
+
+    def now(self) -> datetime:
+        """GitHub's time: its last answer's `Date` and what has passed since."""
+        return self._line.now()
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        """A write is made in here. Raises what `Line` does; after Later, nobody knows."""
+        with faults.around(f"github.{name}"):
+            wait = self._wrote_at + self._between - self._monotonic()
+            if wait > 0:
+                self._sleep(wait)
+            try:
+                yield
+            finally:
+                self._wrote_at = self._monotonic()
+                self.on_write(self._wrote_at)
+
+    def _write(self, name: str, verb: str, path: str, body: Any) -> Any:
+        """A write that PyGithub has only for objects that were asked for before."""
+        with self._writing(name):
+            address = f"/repos/{self.name}{path}"
+            return self._line.requestJsonAndCheck(verb, address, input=body)[1]
