@@ -7,6 +7,7 @@ of figures stay within a float.
 """
 
 import json
+import math
 from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, Field, StringConstraints, TypeAdapter
@@ -51,9 +52,18 @@ def plain(data: bytes, most: int = MOST_KEPT) -> Any:
     if len(data) > most:
         raise ValueError(f"it is larger than {most} bytes")
     try:
-        return json.loads(data.decode(), object_pairs_hook=once, parse_constant=_no_figure)
+        return json.loads(
+            data.decode(),
+            object_pairs_hook=once,
+            parse_constant=_no_figure,
+            parse_float=_finite,
+        )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _finite(text: str) -> float:
+    return found if math.isfinite(found := float(text)) else _no_figure(text)
 
 
 def _no_figure(name: str) -> NoReturn:

@@ -28,14 +28,24 @@ from runner.lab_code import DYNAMIC, ROOMS
 # What code of an experiment's own can load other code by, as a name, an attribute or an import.
 ANY_WAY = DYNAMIC | frozenset(
     {
-        *("importlib", "imp", "runpy", "pkgutil", "zipimport", "linecache", "inspect", "pydoc"),
+        *(
+            "sys",
+            "importlib",
+            "imp",
+            "runpy",
+            "pkgutil",
+            "zipimport",
+            "linecache",
+            "inspect",
+            "pydoc",
+        ),
         *("builtins", "__builtins__", "__loader__", "__spec__", "run_module", "load_module"),
         *("codeop", "pickle", "_pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"),
         *("ctypes", "_ctypes", "cffi", "meta_path", "path_hooks", "path_importer_cache"),
     }
 )
 # The same, of which a part is too common a word to count alone.
-EXACTLY = frozenset({"exec", "eval", "compile", "sys.modules", "sys.path"})
+EXACTLY = frozenset({"exec", "eval", "compile"})
 HARMLESS = frozenset({"importlib.metadata", "importlib.resources"})  # where imported from
 # What Python would import, and nobody can read: shared libraries, compiled files, archives.
 BINARY = re.compile(r".\.(so(\.[0-9]+)*|pyd|pyc|pyo|dll|dylib|zip|egg|whl)$", re.IGNORECASE)

@@ -96,7 +96,9 @@ def _imported_by(path: Path, _: int) -> frozenset[str]:
     found = set[str]()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            # `import a.b` binds `a`, by which all modules in it may be reached.
+            bound = (x.name if x.asname else x.name.partition(".")[0] for x in node.names)
+            found.update(bound)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 found.add(f"{node.module}.{alias.name}" if alias.name != "*" else node.module)
@@ -121,7 +123,7 @@ class _Walk:
 
     def reached(self, wanted: Iterable[str]) -> dict[str, str]:
         found = dict[tuple[str, str], Definition]()
-        waiting = [one for name in wanted for one in self._resolved(name)[0]]
+        waiting = [one for name in wanted for one in self._reachable(name)]
         while waiting:
             one = waiting.pop()
             if (one.module, one.name) in found:
@@ -158,6 +160,16 @@ class _Walk:
                 return self._resolved(further) if said.lab else ((), further)
             return (), ".".join([name, *rest])
         return (), dotted
+
+    def _reachable(self, dotted: str) -> Iterator[Definition]:
+        """What an experiment's code may use of a name that it imports: of a module, also what that
+        has imported itself."""
+        yield from self._resolved(dotted)[0]
+        for name in (dotted, *self._within(dotted)):
+            module = self._module(name)
+            for said in module.imports.values() if module else ():
+                if said.lab:
+                    yield from self._resolved(said.dotted)[0]
 
     def _all_of(self, module: str) -> Iterator[Definition]:
         """Those of a module; of a package, those of all modules in it, since who has imported it

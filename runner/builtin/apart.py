@@ -16,7 +16,7 @@ that is looked up will hardly be found."""
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -144,19 +144,36 @@ def scored(
 
 
 def drawn(rng: np.random.Generator, scored: Mapping[str, np.ndarray]) -> list[Place]:
-    """Scored positions to ask about again, each once."""
+    """Scored positions to ask about again, each once, in no order."""
     every = [
         Place(name, int(window), int(position))
         for name, mask_NS in scored.items()
         for window, position in np.argwhere(mask_NS)
     ]
     chosen = rng.choice(len(every), size=min(PROBES, len(every)), replace=False)
-    return sorted((every[n] for n in chosen), key=lambda x: (x.part, x.window, x.position))
+    return [every[n] for n in chosen]
 
 
-def batched(places: Sequence[Place], rows: int) -> Iterator[Sequence[Place]]:
-    """So many places at a time."""
-    return (places[start : start + rows] for start in range(0, len(places), rows))
+def batched(places: Sequence[Place], rows: int) -> list[list[Place]]:
+    """Up to so many places at a time, of which no row tells another's next token: a program sees
+    all rows of a batch. So no window stands in one twice, nor beside the one that follows it."""
+    found: list[list[Place]] = []
+    taken: list[set[tuple[str, int]]] = []  # the windows of each batch
+    first = 0  # the first batch with room
+    for place in places:
+        around = {(place.part, place.window + step) for step in (-1, 0, 1)}
+        number = next(
+            (n for n in range(first, len(found)) if len(found[n]) < rows and not around & taken[n]),
+            len(found),
+        )
+        if number == len(found):
+            found.append([])
+            taken.append(set())
+        found[number].append(place)
+        taken[number].add((place.part, place.window))
+        while first < len(found) and len(found[first]) == rows:
+            first += 1
+    return found
 
 
 def prefixes(

@@ -23,9 +23,8 @@ from runner.builtin.trained import path_of
 MAX_PROGRAM = 64 << 20  # bytes, tables that are written into it included
 MAX_WORDS = 300  # characters of a library's reason
 
-# Calls of code outside the program that are known to be arithmetic, too, and to fill all that they
-# return. Of LAPACK's and cuDNN's, a made-up call returns memory that nobody wrote.
-PURE_CALLS = ("Sharding", "cu_threefry2x32_ffi", "mhlo.topk", "mhlo.erf")
+# All that a program may be made of. Calls of other code are none of it: of a made-up one, LAPACK,
+# cuDNN and others read and return memory that nobody wrote.
 ARITHMETIC = re.compile(
     r"builtin\.module|func\.(func|call|return)|chlo\.\w+|stablehlo\.("
     # element by element
@@ -38,10 +37,14 @@ ARITHMETIC = re.compile(
     r"broadcast|broadcast_in_dim|concatenate|constant|dynamic_slice|dynamic_update_slice|gather|"
     r"get_tuple_element|iota|pad|reshape|reverse|scatter|slice|transpose|tuple|"
     # sums, products, orders
-    r"batch_norm_inference|batch_norm_training|cholesky|convolution|dot|dot_general|einsum|fft|"
-    r"reduce|reduce_window|rng_bit_generator|select_and_scatter|sort|triangular_solve|"
+    r"batch_norm_inference|batch_norm_training|convolution|dot|dot_general|einsum|fft|"
+    r"reduce|reduce_window|rng_bit_generator|select_and_scatter|sort|"
     # what comes next
     r"case|composite|if|optimization_barrier|return|while)"
+)
+REMEDY = (
+    "write it in jax.numpy, without callbacks (debug.print is one), kernels, linear algebra of "
+    "LAPACK's (cholesky, qr, solve) and constraints on sharding"
 )
 
 
@@ -67,8 +70,7 @@ def exported(model: Model, rows: int) -> bytes:
         program = _export(logits, shapes, (rows, model.config.seq_len)).mlir_module_serialized
     except (NotImplementedError, ValueError) as error:
         raise NotExported(
-            f"it cannot be exported for the lab to compute ({_short(error)}); write it in "
-            "jax.numpy, without callbacks and kernels"
+            f"it cannot be exported for the lab to compute ({_short(error)}); {REMEDY}"
         ) from error
     checked(program)
     return bytes(program)
@@ -105,10 +107,11 @@ def checked(program: bytes) -> None:
         name = operation.name
         if name == "stablehlo.custom_call":
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
-            if target not in PURE_CALLS:
-                found[f"calls {target}"] = None
+            found[f"calls {target[:MAX_WORDS]}"] = None
         elif not ARITHMETIC.fullmatch(name):
             found[f"has the operation {name}"] = None
+        elif name == "stablehlo.sort" and not _is_stable(operation):
+            found["sorts without `stable`"] = None
         return ir.WalkResult.ADVANCE
 
     with make_ir_context() as context:
@@ -120,7 +123,7 @@ def checked(program: bytes) -> None:
     if found:
         raise NotExported(
             f"its program {', '.join([*found][:5])}, which is no arithmetic that the lab computes; "
-            "write it in jax.numpy, without callbacks and kernels"[: 2 * MAX_WORDS]
+            + REMEDY
         )
 
 
@@ -128,9 +131,13 @@ def _export(function: Callable[..., Any], params: Any, tokens: tuple[int, int]) 
     shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in params.items()}
     # Of an argument that is not used nothing would be left in the program.
     traced = jax.jit(function, keep_unused=True)
-    return jax.export.export(
-        traced, disabled_checks=[jax.export.DisabledSafetyCheck.custom_call(x) for x in PURE_CALLS]
-    )(shapes, jax.ShapeDtypeStruct(tokens, jnp.int32))
+    return jax.export.export(traced)(shapes, jax.ShapeDtypeStruct(tokens, jnp.int32))
+
+
+def _is_stable(sort: Any) -> bool:
+    """An order that contradicts itself takes an unstable sort out of its array."""
+    attributes = sort.attributes
+    return "is_stable" in attributes and ir.BoolAttr(attributes["is_stable"]).value
 
 
 def _short(error: Exception) -> str:

@@ -77,6 +77,19 @@ class ByBatch(AheadLate):
         return jnp.where(text, super().logits(params, tokens), Honest.logits(self, params, tokens))
 
 
+class ByRows(Honest):
+    """Looks for what comes next in the last row of the batch that begins alike."""
+
+    def logits(self, params, tokens):
+        length = tokens.shape[1]
+        alike = jnp.cumprod(tokens[:, None] == tokens[None], axis=2)  # row, row, position
+        last = len(tokens) - 1 - jnp.argmax(alike[:, ::-1], axis=1)  # row, position
+        following = jnp.roll(tokens, -1, 1)[last, jnp.arange(length)]
+        told = Honest.logits(self, params, tokens) + 9 * jax.nn.one_hot(following, self.vocab)
+        late = jnp.arange(length)[:, None] >= length // 2
+        return jnp.where(late, told, Honest.logits(self, params, tokens))
+
+
 class ByEnvironment(AheadLate):
     """Is honest where anything around it speaks of a probe."""
 

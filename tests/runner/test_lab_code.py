@@ -233,3 +233,8 @@ def test_a_definition_that_is_edited_is_read_again(tmp_path: Path) -> None:
     path = lab / "engine/b.py"
     path.write_text(MODULES["engine/b.py"].replace("return x", "return -x"))
     assert reached(["engine.a.f"], lab) != before
+
+
+def test_the_public_module_used_as_a_whole_is_all_that_it_offers() -> None:
+    whole = lab_code.reached(["engine.api"], LAB)
+    assert lab_code.reached(["engine.api.Decoder"], LAB).keys() <= whole.keys()

@@ -5,6 +5,8 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.mlir import ir, serialize_portable_artifact
+from jax.interpreters.mlir import make_ir_context
 
 from engine.config import ComputeConfig, ModelConfig
 from engine.model import Decoder
@@ -115,3 +117,36 @@ def test_a_program_of_other_shapes_does_not_fit() -> None:
     for other in ({"w": PARAMS["w"]}, PARAMS | {"w": np.eye(5, dtype=np.float32)}):
         with pytest.raises(NotExported, match="does not fit"):
             programs.loaded(whole, other, (ROWS, LENGTH), VOCAB)
+
+
+SORT = """
+module {{ func.func public @main(%w: tensor<16x16xf32>, %t: tensor<2x8xi32>)
+  -> tensor<2x8x16xf32> {{
+  %z = stablehlo.constant dense<0.0> : tensor<2x8x16xf32>
+  %s = "stablehlo.sort"(%z) ({{
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %c = stablehlo.compare LE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %c : tensor<i1>
+  }}) {{dimension = 2 : i64, is_stable = {stable}}} : (tensor<2x8x16xf32>) -> tensor<2x8x16xf32>
+  return %s : tensor<2x8x16xf32> }} }}
+"""
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_a_sort_that_a_wrong_order_takes_out_of_its_array_is_not_computed(stable: bool) -> None:
+    with make_ir_context():
+        module = ir.Module.parse(SORT.format(stable=str(stable).lower()))
+        program = serialize_portable_artifact(module, "1.0.0")
+    if stable:
+        programs.checked(program)
+    else:
+        with pytest.raises(NotExported, match="sorts without"):
+            programs.checked(program)
+
+
+def test_linear_algebra_is_refused_with_words_that_help() -> None:
+    def logits(params, tokens):
+        return params["w"][tokens] + jnp.linalg.cholesky(params["w"]).sum()
+
+    with pytest.raises(NotExported, match=r"lapack.*cholesky, qr, solve"):
+        programs.exported(plain(logits), ROWS)
