@@ -88,7 +88,7 @@ def turn(folder: Path, place: Path) -> dict[str, float]:
 
 def leave(store: Store, step: PlannedStep) -> None:
     """A step's output and manifest, as its maker leaves them."""
-    start = makers.Start(
+    turn = makers.Turn(
         name=step.store,
         fingerprint=step.fingerprint,
         generation=1,
@@ -97,7 +97,7 @@ def leave(store: Store, step: PlannedStep) -> None:
         host="here",
     )
     manifest = makers.Manifest(
-        **start.model_dump(),
+        **turn.model_dump(),
         files={"n.txt": FileDigest(sha256=EMPTY, bytes=0)},
         parts=step.model_dump(mode="json", include={"do", "config", "inputs", "code"}),
         receipt={},
@@ -105,7 +105,7 @@ def leave(store: Store, step: PlannedStep) -> None:
         seconds=0.0,
     )
     # Not by `store.create`, which waits for the disk each time.
-    folder = store.path(start.folder)
+    folder = store.path(turn.folder)
     folder.mkdir(parents=True)
     (folder / "n.txt").touch()
     (folder.parent / "manifest.json").write_bytes(manifest.canonical())

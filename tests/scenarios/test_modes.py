@@ -150,7 +150,8 @@ def test_who_took_the_name_of_a_repository_that_moved_does_not_get_its_lab(lab: 
     lab.preregister()
     github = lab.reconciler()._github
     sweep.belongs(lab.store, github)
-    github.id += 1
+    assert github._line.id is not None
+    github._line.id += 1
     with pytest.raises(sweep.AnotherRepository, match="of the repository with the id"):
         sweep.belongs(lab.store, github)
 
