@@ -1,0 +1,1 @@
+"""Speaks GitHub: rules, messages, site."""

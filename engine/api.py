@@ -2,8 +2,8 @@
 put others in their place. This module stays where it is, while those that it takes them from may
 move; a fingerprint covers what is imported here and what that reaches, and none of the rest."""
 
-from engine.config import ModelConfig, TrainConfig
-from engine.model import (
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.model.decoder import (
     Attention,
     Block,
     Decoder,

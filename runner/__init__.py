@@ -1,0 +1,1 @@
+"""Turns a declaration into a plan, runs it on Ray, records and judges."""

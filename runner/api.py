@@ -1,7 +1,7 @@
 """What an `experiment.py` imports from the lab to declare an experiment. This module stays where it
 is. What own functions import is in `engine.api`, which needs JAX."""
 
-from engine.config import ModelConfig, TrainConfig
-from runner.spec import Declaration, Step
+from engine.config.schema import ModelConfig, TrainConfig
+from runner.spec.declaration import Declaration, Step
 
 __all__ = ["Declaration", "ModelConfig", "Step", "TrainConfig"]

@@ -5,9 +5,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from runner import graph, makers
-from runner.record import PlannedStep
-from runner.store import Store
+from runner.schema import step_graph
+from runner.schema.record import PlannedStep
+from runner.store import artifacts
+from runner.store.store import Store
 from tests.stub_trainer import StubJob
 
 DECLARED = """\
@@ -49,7 +50,7 @@ def pretend(
     def job_of(job: StubJob) -> None:
         plan, store = job.spec.plan, Store(job.root)
         failed = set()
-        for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
+        for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
             step = plan.steps[name]
             if failed & set(step.needs):
                 failed.add(name)
@@ -58,8 +59,8 @@ def pretend(
             build = _broken if name == broken else _building(plan.steps, name, moved)
             args = (store, step.store, step.fingerprint, build, {})
             try:
-                makers.make(*args, by=by, receipt=lambda: receipt)
-            except makers.MakingFailed:
+                artifacts.make(*args, by=by, receipt=lambda: receipt)
+            except artifacts.MakingFailed:
                 failed.add(name)
 
     return job_of

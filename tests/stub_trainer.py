@@ -1,5 +1,5 @@
 """A trainer without Ray or JAX: `StubRay` takes attempts as Ray would and leaves the reports that
-`runner.worker` would, with made-up figures. Time passes only when it is told to: at each look
+`runner.worker.main` would, with made-up figures. Time passes only when it is told to: at each look
 (`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each as a function to
 hand to `StubRay(tamper=…)`.
 """
@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from runner import graph, makers, record, reports
-from runner.launch import Listed
-from runner.lifecycle import Job
-from runner.record import run_name
-from runner.reports import AttemptSpec
-from runner.store import Store, to_json
+from runner.execution.lifecycle import Job
+from runner.execution.ray_jobs import Listed
+from runner.lib.canonical_json import to_json
+from runner.schema import job_reports, record, step_graph
+from runner.schema.job_reports import AttemptSpec
+from runner.schema.record import run_name
+from runner.store import artifacts
+from runner.store.store import Store
 
 RECEIPT = {"python": "3.11.0", "jax": "0.10.2", "device": "1 × stub"}
 
@@ -38,7 +40,7 @@ class StubJob:
     status: Job = "pending"
     steps: int = 0  # taken by this job, over all its runs
     beats: int = 0
-    unwritten: dict[str, list[reports.StepMetrics]] = field(default_factory=dict)
+    unwritten: dict[str, list[job_reports.StepMetrics]] = field(default_factory=dict)
     work: Iterator[None] = field(default_factory=lambda: iter(()))
 
     @property
@@ -81,7 +83,7 @@ def put(path: Path, data: bytes) -> None:
     draft.replace(path)
 
 
-def put_report(path: Path, report: reports.Report) -> None:
+def put_report(path: Path, report: job_reports.Report) -> None:
     put(path, to_json(report.model_dump(mode="json")))
 
 
@@ -224,11 +226,11 @@ class StubRay:
             yield
             if why := _evaluate(job, spec, self.bpb):
                 put_report(
-                    job.out / "failed.json", reports.AttemptReport(nonce=spec.nonce, why=why)
+                    job.out / "failed.json", job_reports.AttemptReport(nonce=spec.nonce, why=why)
                 )
                 return
         if not (job.out / "finished.json").exists():
-            done = reports.AttemptReport(nonce=spec.nonce, receipt=RECEIPT)
+            done = job_reports.AttemptReport(nonce=spec.nonce, receipt=RECEIPT)
             put_report(job.out / "finished.json", done)
 
     def _steps(self, job: StubJob, spec: AttemptSpec) -> Iterator[None]:
@@ -254,10 +256,10 @@ class StubRay:
             else:
                 put(out / "words.txt", step.fingerprint.encode())
 
-        for name in graph.order({name: step.needs for name, step in steps.items()}):
+        for name in step_graph.order({name: step.needs for name, step in steps.items()}):
             step, by = steps[name], spec.attempt.rpartition(".")[0]
             made = partial(build, step, runs.get(name))
-            makers.make(store, step.store, step.fingerprint, made, {}, by=by)
+            artifacts.make(store, step.store, step.fingerprint, made, {}, by=by)
             job.steps += 1
             yield
 
@@ -273,7 +275,7 @@ class StubRay:
                 break
             loss = self.bpb(arm, seed) * math.log(2) + 3 * math.exp(-4 * step / steps)
             skipped = step == self.skip.get(run)
-            line = reports.StepMetrics(
+            line = job_reports.StepMetrics(
                 step=step,
                 loss=None if skipped else loss,
                 bpb=None if skipped else loss / math.log(2),
@@ -293,7 +295,7 @@ class StubRay:
                 item = job.out / "checkpoints" / run / str(step) / "params" / "values.json"
                 put(item, to_json({"run": run, "step": step}))
             yield
-        put_report(job.out / "runs" / f"{run}.json", reports.RunReport(**said))
+        put_report(job.out / "runs" / f"{run}.json", job_reports.RunReport(**said))
 
 
 def _newest(job: StubJob, spec: AttemptSpec, run: str) -> int:
@@ -306,11 +308,11 @@ def _newest(job: StubJob, spec: AttemptSpec, run: str) -> int:
 def _evaluate(job: StubJob, spec: AttemptSpec, bpb: Callable[[str, int], float]) -> str:
     """Score what is to be scored. Returns why it could not be, or nothing."""
     seeds = {run_name(arm, seed): (arm, seed) for arm, seed in spec.plan.runs()}
-    most_bytes = reports.most_checkpoint(0)
+    most_bytes = job_reports.most_checkpoint(0)
     for run, wanted in spec.evaluate.items():
         step = job.root / "work" / wanted.path
-        with contextlib.suppress(reports.Refused):
-            if reports.checkpoint_sha256(step, most_bytes) == wanted.sha256:
+        with contextlib.suppress(job_reports.Refused):
+            if job_reports.checkpoint_sha256(step, most_bytes) == wanted.sha256:
                 value = bpb(*seeds[run])
                 evaluated = record.Evaluated(
                     bpb=value,
@@ -320,7 +322,7 @@ def _evaluate(job: StubJob, spec: AttemptSpec, bpb: Callable[[str, int], float])
                         json.dumps([run, wanted.path]).encode()
                     ).hexdigest(),
                 )
-                report = reports.EvaluationReport(nonce=spec.nonce, evaluated=evaluated)
+                report = job_reports.EvaluationReport(nonce=spec.nonce, evaluated=evaluated)
                 put_report(job.out / "evaluated" / f"{run}.json", report)
                 continue
         return f"the checkpoint of {run} is not the one recorded; nothing was scored"
@@ -360,7 +362,9 @@ def wrong_nonce(job: StubJob) -> None:
 def boast(job: StubJob) -> None:
     """A failed run that took a billion steps, whose FLOPs would count."""
     for run in _runs(job):
-        said = reports.RunReport(nonce=job.spec.nonce, state="failed", step=10**9, why="so many")
+        said = job_reports.RunReport(
+            nonce=job.spec.nonce, state="failed", step=10**9, why="so many"
+        )
         put_report(job.out / "runs" / f"{run}.json", said)
 
 
@@ -442,7 +446,7 @@ def squat(job: StubJob) -> None:
             )
             put_report(
                 job.root / "work" / name / "out" / "evaluated" / f"{run_name(arm, seed)}.json",
-                reports.EvaluationReport(nonce=name.rpartition("-")[2], evaluated=evaluated),
+                job_reports.EvaluationReport(nonce=name.rpartition("-")[2], evaluated=evaluated),
             )
         put(job.root / "leases" / name / "start.json", b"{}\n")
         put(job.root / "leases" / name / "released.json", b"{}\n")

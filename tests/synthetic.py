@@ -5,11 +5,12 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from engine import flops
-from engine.config import EvalConfig, ModelConfig, TrainConfig
-from runner import record, tracks
+from engine.config import flops
+from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
 from runner.analysis import verdicts
-from runner.store import Store
+from runner.lib import base_record
+from runner.schema import record, tracks
+from runner.store.store import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ADA = record.Person(login="ada", id=11)
@@ -159,7 +160,7 @@ def begin(store: Store, of: record.Execution, *events: str) -> None:
     folder = f"executions/{of.id}"
     record.write(store, f"{folder}/execution", of)
     for event in events:
-        what: record.Record
+        what: base_record.Record
         if event.endswith(".claimed"):
             what = record.Claimed(at=of.at, nonce="a" * 16, spec_sha256=sha(event))
         elif event.endswith(".started"):

@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from bot.site import delphi
-from engine.config import ModelConfig
-from runner import cli_forecast, planning
+from bot.site.pages import delphi
+from engine.config import flops
+from engine.config.schema import ModelConfig
 from runner.analysis import forecast as forecasting
-from runner.analysis import sealed
+from runner.analysis import sealed_forecast
 from runner.analysis.forecast import Forecast, Refusal
-from runner.analysis.sealed import Beside, Outcome, Seal
-from runner.record import Plan
+from runner.analysis.sealed_forecast import Beside, Outcome, Seal
+from runner.cli import forecast
+from runner.planning import planner
+from runner.schema.record import Plan
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
@@ -45,7 +47,7 @@ class Rule:
             num_heads=2,
             seq_len=self.window,
         )
-        tokens = 20 * planning.flops.parameters(model)
+        tokens = 20 * flops.parameters(model)
         batch = width // self.part
         return model, {
             "train_batch_size": batch,
@@ -66,7 +68,7 @@ def rule(request: pytest.FixtureRequest) -> Rule:
 
 @pytest.fixture(scope="module")
 def plan(rule: Rule) -> Plan:
-    return planning.plan_folder(rule.folder)
+    return planner.plan_folder(rule.folder)
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +115,14 @@ def test_the_text_is_the_sealed_one_bit_for_bit(plan: Plan, seal: Seal) -> None:
 
 def test_the_seal_is_of_this_declaration(rule: Rule, plan: Plan, seal: Seal) -> None:
     assert seal.experiment == rule.folder.name
-    assert dict(seal.declaration) == cli_forecast.declaration(rule.folder)
+    assert dict(seal.declaration) == forecast.declaration(rule.folder)
     planned = plan.arms[seal.design.arm]
     assert seal.design.model_flops == planned.model_flops
     assert (seal.design.tokens, seal.design.parameters) == (planned.tokens, planned.parameters)
 
 
 def test_the_forecast_is_made_again_from_the_seals_points(seal: Seal) -> None:
-    sealed.check(seal)
+    sealed_forecast.check(seal)
     said = seal.forecast
     assert said.law.stated_floor
     again = forecasting.forecast(seal.points, said.at, floor=said.law.c)
@@ -191,7 +193,7 @@ def git(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_ladder_that_was_given_up_is_kept_and_carries_no_law() -> None:
-    known = cli_forecast.read_points(FIRST.folder / "first-ladder.json")
+    known = forecast.read_points(FIRST.folder / "first-ladder.json")
     assert len({point.model_flops for point in known}) == 6
     said = forecasting.forecast(known, 10 * max(point.model_flops for point in known))
     assert isinstance(said, Refusal)
@@ -225,7 +227,7 @@ def test_what_was_looked_at_afterwards_came_after_the_outcome_and_is_not_its_run
 
 
 def test_the_second_ladder_carries_no_law_unless_its_floor_is_stated() -> None:
-    known = cli_forecast.read_points(HUNDRED.folder / "seal.json")
+    known = forecast.read_points(HUNDRED.folder / "seal.json")
     said = forecasting.forecast(known, 100 * max(point.model_flops for point in known))
     assert isinstance(said, Refusal)
     assert "the floor sits on its bound" in said.words

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bot import app_manifest, deployment, metrics
+from bot.github import app_manifest
+from bot.setup import settings
+from bot.telemetry import metrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("docs/*.md"))
@@ -63,5 +65,5 @@ def test_the_page_of_installing_names_the_figures_and_variables_there_are() -> N
     figures = {family.name for family in metrics.REGISTRY.collect()}
     for name in re.findall(r"`(regatta_[a-z_]+)", page):
         assert name.removesuffix("_total") in figures, name
-    for name in (deployment.SECRET, deployment.OLD_SECRET, deployment.APP_KEY):
+    for name in (settings.SECRET, settings.OLD_SECRET, settings.APP_KEY):
         assert f"`{name}_FILE`" in page

@@ -136,7 +136,7 @@ class Line(Requester):
                 verify=True,
                 retry=None,  # else a POST is sent again after a 502
                 pool_size=None,
-                seconds_between_requests=0,  # `bot.pace` knows better
+                seconds_between_requests=0,  # `bot.controller.write_budget` knows better
                 seconds_between_writes=0,
                 lazy=True,
                 api_version="2022-11-28",

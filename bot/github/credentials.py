@@ -16,7 +16,7 @@ from typing import Any
 import jwt
 
 from bot.github.connection import API, Bearer, Later, Line, Moved, Refused, Unauthorized
-from runner import redact
+from runner.lib import redact
 
 LIFE = timedelta(minutes=9)  # of a signed word; GitHub takes ten minutes at most
 BACKDATED = timedelta(seconds=60)  # as GitHub advises

@@ -14,7 +14,7 @@ from github.PaginatedList import PaginatedList
 from bot.github.connection import Line, Refused
 from bot.github.credentials import AppAuth
 from bot.github.place import Base
-from runner.record import Person
+from runner.schema.record import Person
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from github.Repository import Repository
 
 from bot.github.connection import API, Bearer, Gone, Later, Line, Moved
-from runner import faults
+from runner.lib import fault_points
 
 NAMED = re.compile(r"^/repos/[^/]+/[^/?]+")  # the repository in an address
 
@@ -125,7 +125,7 @@ class Base:
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
         """A write is made in here. Raises what `Line` does; after Later, nobody knows."""
-        with faults.around(f"github.{name}"):
+        with fault_points.around(f"github.{name}"):
             wait = self._wrote_at + self._between - self._monotonic()
             if wait > 0:
                 self._sleep(wait)

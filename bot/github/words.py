@@ -15,11 +15,11 @@ from github.InputGitAuthor import InputGitAuthor
 from github.InputGitTreeElement import InputGitTreeElement
 from github.IssueComment import IssueComment
 
-from bot import labfile
-from bot.facts import Button, Issue, Pull, Push, Review
 from bot.github.branches import Branches
 from bot.github.connection import PAGE, Forbidden, Gone, Refused
 from bot.github.lists import person
+from bot.model import policy_file as model_policy_file
+from bot.model.thread import Button, Issue, Pull, Push, Review
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
 MOST_COMPARED = 300  # files that GitHub lists of a comparison
@@ -156,7 +156,7 @@ class GitHub(Branches):
     def policy_file(self) -> tuple[str, bytes | None]:
         """The default branch's head commit and who may do what there; None without that file."""
         sha = self._there.get_branch(self._line.look().default_branch).commit.sha
-        found = self._content(labfile.PATH, sha)
+        found = self._content(model_policy_file.PATH, sha)
         return sha, base64.b64decode(found.content) if found and found.type == "file" else None
 
     def role(self, login: str) -> str:

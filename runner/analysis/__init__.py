@@ -1,0 +1,1 @@
+"""Pure statistics: estimates, verdicts, scaling laws, rankings."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from scipy.stats import binomtest
 
-from runner.record import Verdict
+from runner.schema.record import Verdict
 
 EDGES = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the confidences that are looked at together
 

@@ -34,9 +34,9 @@ from types import MappingProxyType
 
 from scipy.special import stdtrit
 
-from runner import predictions, record
 from runner.analysis import scaling
-from runner.hardware import KINDS
+from runner.schema import prediction_forms, record
+from runner.schema.devices import KINDS
 
 Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb; None: there is none
 Interval = tuple[float, float]  # both ends belong to it
@@ -150,7 +150,7 @@ def _exponent(
     except scaling.Refused as error:
         raise NoEstimate(str(error), len(points)) from error
     interval = (_rounded(found.low), _rounded(found.high))
-    axis = predictions.AXES[prediction.axis or "model_flops"]
+    axis = prediction_forms.AXES[prediction.axis or "model_flops"]
     what = f"b of L = a·C^(−b) + c over {len(prediction.exponent)} sizes in {axis}"
     return Estimate(what, _rounded(found.b), interval, len(points))
 
@@ -163,7 +163,7 @@ def _forecast_error(
     points = [(spent[arm], fmean(values[arm])) for arm in prediction.smaller]
     arm = prediction.arm or ""
     if not_smaller := [name for name in prediction.smaller if spent[name] >= spent[arm]]:
-        took = predictions.AXES[prediction.axis or "model_flops"]
+        took = prediction_forms.AXES[prediction.axis or "model_flops"]
         raise NoEstimate(f"{not_smaller[0]} took as many {took} as {arm}", len(values[arm]))
     try:
         forecast = scaling.forecast(points, spent[arm], level=LEVEL)
@@ -183,7 +183,7 @@ def _spent(prediction: record.Prediction, plan: record.Plan, arm: str, speeds: F
     """The C of one run of the arm. Raises NoEstimate where nobody measured it."""
     planned, resources = plan.arms[arm], plan.resources
     if prediction.axis != "hardware_flops":
-        return predictions.spent(planned, prediction.axis or "model_flops")
+        return prediction_forms.spent(planned, prediction.axis or "model_flops")
     told = [finite(speeds.get((arm, seed))) for seed in plan.seeds]
     if None in told or not all(told):
         raise NoEstimate(f"no speed is known of {arm}, and so no hardware FLOPs", 0)

@@ -20,11 +20,12 @@ from typing import Literal
 from pydantic import Field
 from scipy.special import stdtrit
 
-from engine.config import ModelConfig, TrainConfig
+from engine.config.schema import ModelConfig, TrainConfig
 from runner.analysis import scaling
-from runner.analysis.scored import scored_on
-from runner.record import Execution, Plan, Record, Run
-from runner.store import to_json
+from runner.analysis.comparability import scored_on
+from runner.lib.base_record import Record
+from runner.lib.canonical_json import to_json
+from runner.schema.record import Execution, Plan, Run
 
 Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
 AXES: dict[Axis, str] = {

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, nctdtr, ndtr, stdtrit
 
 from runner.analysis.verdicts import BadExpectation, Expectation, figure, parse_expect
-from runner.record import Plan, Prediction, Spread
+from runner.schema.record import Plan, Prediction, Spread
 
 SHOWN = 0.8  # how often a difference has to show that is called one that would
 FEWEST_ARMS = 3  # of two seeds or more, before a lab's spread is called known

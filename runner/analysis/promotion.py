@@ -17,7 +17,7 @@ from scipy.special import stdtrit
 from runner.analysis import scaling
 from runner.analysis.estimates import finite
 from runner.analysis.scaling import Law, Refused, Rung, Speedup
-from runner.record import Plan, PlannedRung, Run
+from runner.schema.record import Plan, PlannedRung, Run
 
 LEVEL = 0.9
 

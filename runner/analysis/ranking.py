@@ -1,4 +1,4 @@
-"""Who is where on a speedrun track (`runner.tracks`). Pure.
+"""Who is where on a speedrun track (`runner.schema.tracks`). Pure.
 
 A row is ranked only among rows that were scored on the text and number of tokens that its track
 names; one that is not ranked says why.
@@ -24,8 +24,8 @@ from typing import Literal, NamedTuple
 from scipy.special import ndtr, stdtr
 
 from runner.analysis import scaling
-from runner.analysis.speedrun import Author
-from runner.tracks import SIZES, Track
+from runner.analysis.speedrun_file import Author
+from runner.schema.tracks import SIZES, Track
 
 SURE = 0.05  # p below which one row is better than another
 TIERS = ("self-reported", "replayed", "reproduced")

@@ -4,11 +4,11 @@ The public schema has one field for quality, named after the text of its board. 
 stands there, and the description says which text it is of.
 """
 
-from runner import hardware
-from runner.analysis import entered, speedrun
-from runner.analysis.speedrun import RunInfo
-from runner.figures import natural
-from runner.record import EnteredRun, Execution, Result
+from runner.analysis import speedrun_file, speedrun_rows
+from runner.analysis.speedrun_file import RunInfo
+from runner.lib.format import natural
+from runner.schema import devices
+from runner.schema.record import EnteredRun, Execution, Result
 
 
 class NoResults(ValueError):
@@ -38,7 +38,7 @@ def runs(execution: Execution, result: Result | None) -> tuple[list[RunInfo], li
 def _lacking(run: EnteredRun) -> str:
     if run.evaluated is None:
         return run.why or "it has no figure"
-    if words := entered.void(run):
+    if words := speedrun_rows.void(run):
         return words
     wanted = {
         "parameters": run.parameters,
@@ -56,7 +56,7 @@ def _run(execution: Execution, result: Result, run: EnteredRun) -> RunInfo:
     assert run.evaluated
     assert run.model_flops
     arm, author = plan.arms.get(run.arm), plan.speedrun.author
-    scored, source = entered.on(plan), plan.data.source if plan.data else ""
+    scored, source = speedrun_rows.on(plan), plan.data.source if plan.data else ""
     text = f"SHA-256 {scored.validation_sha256}" if scored else "not known"
     return RunInfo.model_validate(
         {
@@ -65,7 +65,7 @@ def _run(execution: Execution, result: Result, run: EnteredRun) -> RunInfo:
                 f"{plan.title}: {run.arm}, seed {run.seed}. Its bits per byte are of the "
                 f"validation text {text}, not of Paloma's c4_en; execution {execution.id}."
             ),
-            "device_flops": hardware.KINDS[run.resources.kind].peak_flops,
+            "device_flops": devices.KINDS[run.resources.kind].peak_flops,
             "eval/paloma/c4_en/bpb": run.evaluated.bpb,
             "model_config": arm.model.model_dump(mode="json") if arm else {},
             "train_config": arm.train.model_dump(mode="json") if arm else {},
@@ -75,7 +75,7 @@ def _run(execution: Execution, result: Result, run: EnteredRun) -> RunInfo:
             "num_chips": run.resources.count,
             "num_devices": run.resources.count,
             "resources": run.resources.model_dump(mode="json"),
-            "run_completion_timestamp": result.at.strftime(speedrun.TIMESTAMP),
+            "run_completion_timestamp": result.at.strftime(speedrun_file.TIMESTAMP),
             "tokenized_dataset": source or plan.experiment,
             "total_tokens": run.tokens,
             "training_hardware_flops": run.hardware_flops,

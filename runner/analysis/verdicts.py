@@ -15,18 +15,13 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal, cast
 
-from runner import record
 from runner.analysis import estimates
 from runner.analysis.estimates import Figures as Figures
-from runner.analysis.estimates import (
-    Interval,
-    NoEstimate,
-    finite,
-    mean_of,
-)
+from runner.analysis.estimates import Interval, NoEstimate, finite, mean_of
 from runner.analysis.estimates import figure as figure
 from runner.analysis.estimates import interval_95 as interval_95
 from runner.analysis.estimates import standard_error as standard_error
+from runner.schema import record
 
 Sign = Literal["<", "<=", ">", ">=", "±"]
 

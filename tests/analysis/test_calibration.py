@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from runner.analysis.calibration import calibration
-from runner.record import Prediction, Verdict
+from runner.schema.record import Prediction, Verdict
 
 Outcome = Literal["confirmed", "refuted", "inconclusive"]
 

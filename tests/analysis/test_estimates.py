@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from runner import record
 from runner.analysis import scaling
 from runner.analysis.verdicts import judge
+from runner.schema import record
 from tests import synthetic
 
 SIZES = [f"s{n}" for n in range(1, 7)]

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner import planning
 from runner.analysis import forecast as forecasting
 from runner.analysis import scaling
 from runner.analysis.forecast import Forecast, Point, Refusal, forecast
-from runner.record import Evaluated, Execution, Plan, Run
+from runner.planning import planner
+from runner.schema.record import Evaluated, Execution, Plan, Run
 
 SIZES = (16, 20, 24, 28, 32, 40)
 LADDER = """
@@ -165,7 +165,7 @@ def test_with_a_floor_that_is_stated_the_interval_holds_what_none_and_twice_as_m
 def plan_of(folder: Path, text: str = LADDER) -> Plan:
     (folder / "text.txt").write_text("".join(f"line {n}\n" for n in range(4000)))
     (folder / "experiment.yaml").write_text(text)
-    return planning.plan_folder(folder)
+    return planner.plan_folder(folder)
 
 
 def ladder(plan: Plan) -> tuple[str, int, str]:

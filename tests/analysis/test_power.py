@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from runner.analysis import power, verdicts
-from runner.record import Spread
+from runner.schema.record import Spread
 from tests import synthetic
 
 SPREAD = Spread(deviation=0.01, arms=5, freedom=10)

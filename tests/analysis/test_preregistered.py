@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import record
-from runner.analysis import preregistered
-from runner.analysis.preregistered import EXPLORATORY, RUN_AGAIN, Outcome, Registration, review
+from runner.analysis import registration_review
+from runner.analysis.registration_review import (
+    EXPLORATORY,
+    RUN_AGAIN,
+    Outcome,
+    Registration,
+    review,
+)
 from runner.analysis.text_diff import MOST_LINES, text_diff
-from runner.planning import fingerprint
+from runner.schema import record
+from runner.schema.plan_fingerprint import fingerprint
 from tests import synthetic
 from tests.synthetic import PLAIN, START, planned_arm
 
@@ -53,7 +59,7 @@ def ran(
     return Outcome(of, result, figures if result else {})
 
 
-def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> preregistered.Review:
+def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> registration_review.Review:
     return review(Registration(SEAL, edits, outcomes))
 
 
@@ -134,7 +140,7 @@ STATES = st.sampled_from(["done", "failed", "cancelled", "voided"])
 STORIES = st.lists(st.tuples(DESIGNS, STATES, st.booleans(), st.integers(1, 240)), max_size=6)
 
 
-def at(moment: datetime, outcomes: list[Outcome]) -> preregistered.Review:
+def at(moment: datetime, outcomes: list[Outcome]) -> registration_review.Review:
     """What was known then: of executions that had been approved, results that there were."""
     return reviewed(
         *(
@@ -180,9 +186,9 @@ def test_what_is_voided_after_a_verdict_does_not_change_which_design_was_sealed(
 def test_one_design_is_one_whatever_lab_has_computed_its_fingerprint() -> None:
     plan = synthetic.plan(**DESIGN)
     upgraded = plan.model_copy(update={"fingerprint": "1" * 64, "title": "Put otherwise"})
-    assert preregistered.same_design(plan, upgraded)
+    assert registration_review.same_design(plan, upgraded)
     other = synthetic.plan(**DESIGN, eval_tokens=8192)
-    assert not preregistered.same_design(upgraded, other)
+    assert not registration_review.same_design(upgraded, other)
 
 
 def test_another_design_is_shown_with_what_differs() -> None:
@@ -217,7 +223,7 @@ def test_what_an_approval_left_out_of_its_plan_is_said() -> None:
 
 def test_other_predictions_than_the_sealed_ones_are_shown_and_decide_nothing() -> None:
     found = reviewed(ran(1, predictions=[synthetic.prediction("< 0")]), ran(2))
-    assert [one.why_not for one in found.weighed] == [preregistered.OTHERWISE_JUDGED, ""]
+    assert [one.why_not for one in found.weighed] == [registration_review.OTHERWISE_JUDGED, ""]
     (said,) = found.deviations(record.execution_id("1"))
     assert said.what.startswith("the plan was judged by other predictions")
     assert "-eval/bpb of fast minus slow is < -0.05, 80 % sure" in said.diff
@@ -227,7 +233,7 @@ def test_other_predictions_than_the_sealed_ones_are_shown_and_decide_nothing() -
 # ── Edits ────────────────────────────────────────────────────────────────────────────────────
 
 
-def deviation(*edits: record.Edit) -> preregistered.Deviation:
+def deviation(*edits: record.Edit) -> registration_review.Deviation:
     (found,) = reviewed(ran(1), edits=edits).deviations(record.execution_id("1"))
     return found
 
@@ -284,14 +290,14 @@ def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
 # ── Begun before the seal ────────────────────────────────────────────────────────────────────
 
 
-def after(earlier: Outcome, *outcomes: Outcome) -> preregistered.Review:
+def after(earlier: Outcome, *outcomes: Outcome) -> registration_review.Review:
     """What counts where the lab had begun `earlier`, under whatever plan, before the seal."""
     begun = dict.fromkeys(
-        preregistered.same_run(earlier.execution.plan).values(),
+        registration_review.same_run(earlier.execution.plan).values(),
         (SEAL.at - timedelta(hours=1), earlier.execution.id),
     )
     plans = [one.execution.plan for one in outcomes]
-    known = preregistered.begun_before(SEAL, plans, begun)
+    known = registration_review.begun_before(SEAL, plans, begun)
     return review(Registration(SEAL, (), outcomes, known))
 
 
@@ -299,7 +305,7 @@ def test_what_had_been_run_before_the_seal_was_not_foretold() -> None:
     looked = ran(-9, preregistration=None, predictions=())
     found = after(looked, ran(1))
     assert found.counted is None
-    assert found.weighed[0].why_not == preregistered.KNOWN
+    assert found.weighed[0].why_not == registration_review.KNOWN
     (said,) = found.deviations(record.execution_id("1"))
     assert said.what == (
         f"of 6 runs 6 had been begun before the seal, in `{looked.execution.id}`: what "
@@ -329,6 +335,6 @@ def test_how_often_a_run_is_saved_does_not_make_it_another_one() -> None:
 
 
 def test_only_what_was_begun_before_the_seal_was_known() -> None:
-    runs = preregistered.same_run(ran(1).execution.plan)
+    runs = registration_review.same_run(ran(1).execution.plan)
     begun = dict.fromkeys(runs.values(), (SEAL.at, "x1"))
-    assert preregistered.begun_before(SEAL, [ran(1).execution.plan], begun) == {}
+    assert registration_review.begun_before(SEAL, [ran(1).execution.plan], begun) == {}

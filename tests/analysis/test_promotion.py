@@ -6,7 +6,7 @@ import random
 import pytest
 
 from runner.analysis import promotion
-from runner.record import PlannedRung, Run
+from runner.schema.record import PlannedRung, Run
 from tests import synthetic
 
 RUNG = PlannedRung(n=1, of=3, baseline="base", variant="new", floor=0.6, exponent=0.1)

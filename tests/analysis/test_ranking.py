@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_ind
 
-from engine.tokenize import read_text
-from runner import tracks
+from engine.data.tokenize import read_text
 from runner.analysis import ranking
 from runner.analysis.ranking import On, Ranked, Row
-from runner.analysis.speedrun import Author
-from runner.tracks import Track
+from runner.analysis.speedrun_file import Author
+from runner.schema import tracks
+from runner.schema.tracks import Track
 
 ADA = Author(name="Ada", affiliation="", url="")
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runner import hardware, record
-from runner.analysis import results, speedrun
-from runner.cli import app
-from runner.record import EnteredRun, Execution, Result
-from runner.store import Store
+from runner.analysis import results, speedrun_file
+from runner.cli.main import app
+from runner.schema import devices, record
+from runner.schema.record import EnteredRun, Execution, Result
+from runner.store.store import Store
 from tests import synthetic
 from tests.analysis.test_speedrun import CLEAN
 
@@ -18,7 +18,7 @@ AUTHOR = record.Author(name="Ada")
 
 
 def entered(seed: int = 0, **changed: object) -> EnteredRun:
-    arm, peak = synthetic.planned_arm(), hardware.KINDS["cpu"].peak_flops
+    arm, peak = synthetic.planned_arm(), devices.KINDS["cpu"].peak_flops
     made = EnteredRun(
         arm="fast",
         seed=seed,
@@ -49,8 +49,8 @@ def test_the_labs_own_runs_have_exactly_the_listed_fields_and_nothing_is_found()
     assert left == []
     for run in found:
         assert run.model_dump(by_alias=True).keys() == CLEAN.keys()
-    assert speedrun.read(speedrun.write(found)) == found
-    assert speedrun.audit({str(n): run for n, run in enumerate(found)}) == []
+    assert speedrun_file.read(speedrun_file.write(found)) == found
+    assert speedrun_file.audit({str(n): run for n, run in enumerate(found)}) == []
     assert "seed 0" in found[0].description
     assert found[0].bpb == pytest.approx(1.5)
 
@@ -58,7 +58,7 @@ def test_the_labs_own_runs_have_exactly_the_listed_fields_and_nothing_is_found()
 def test_a_shape_of_the_labs_own_is_counted_with_all_its_switches() -> None:
     (run,), _ = results.runs(*ended(entered()))
     tied = run.model | {"tie_word_embeddings": not run.model["tie_word_embeddings"]}
-    found = speedrun.audit({"it": run.model_copy(update={"model": tied})})
+    found = speedrun_file.audit({"it": run.model_copy(update={"model": tied})})
     assert "parameters" in {finding.rule for finding in found}
 
 
@@ -109,7 +109,7 @@ def test_the_command_writes_the_file_and_says_where(tmp_path: Path) -> None:
     at = ["--store", str(tmp_path / "store"), "--out", str(out)]
     done = CliRunner().invoke(app, ["results", execution.id, *at])
     assert done.exit_code == 0, done.output
-    assert len(speedrun.read(out.read_bytes())) == 1
+    assert len(speedrun_file.read(out.read_bytes())) == 1
     assert "bits per byte are of the validation text that each description names" in done.stderr
     assert CliRunner().invoke(app, ["results", "x" + "0" * 16, *at]).exit_code == 2
     out.write_text("mine")

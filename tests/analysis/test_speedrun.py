@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from engine import flops
-from engine.config import ModelConfig
-from runner.analysis import public_boards, speedrun
-from runner.analysis.speedrun import BadFile, RunInfo
+from engine.config import flops
+from engine.config.schema import ModelConfig
+from runner.analysis import public_boards, speedrun_file
+from runner.analysis.speedrun_file import BadFile, RunInfo
 
 # The public 130M entry: 227,868,672 forward FLOPs a token, 154,147,328 parameters.
 CLEAN: dict[str, Any] = {
@@ -47,7 +47,7 @@ def entry(**changed: Any) -> RunInfo:
 
 
 def test_a_clean_file_raises_nothing() -> None:
-    assert speedrun.audit({"ada/130m": entry()}) == []
+    assert speedrun_file.audit({"ada/130m": entry()}) == []
 
 
 PLANTED = {
@@ -138,34 +138,34 @@ def test_a_fault_that_is_written_otherwise_is_found_and_experts_are_accused_of_n
     what: str,
 ) -> None:
     changed, expected = ARTFUL[what]
-    found = speedrun.audit({"ada/130m": entry(**changed)})
+    found = speedrun_file.audit({"ada/130m": entry(**changed)})
     assert {(finding.kind, finding.rule) for finding in found} == expected
 
 
 def test_a_shape_with_what_is_left_to_its_default_is_counted() -> None:
-    assert speedrun.audit({"it": entry(model_config=SHAPE | {"head_dim": None})}) == []
+    assert speedrun_file.audit({"it": entry(model_config=SHAPE | {"head_dim": None})}) == []
 
 
 @pytest.mark.parametrize("what", PLANTED)
 def test_what_was_planted_is_found_and_nothing_else(what: str) -> None:
     changed, rules = PLANTED[what]
-    found = speedrun.audit({"ada/130m": entry(**changed)})
+    found = speedrun_file.audit({"ada/130m": entry(**changed)})
     assert {finding.rule for finding in found} == rules
     assert {finding.kind for finding in found} == {"impossible"}
-    assert rules <= speedrun.RULES.keys()
+    assert rules <= speedrun_file.RULES.keys()
 
 
 def test_every_rule_for_whole_files_has_a_planted_fault() -> None:
     planted = {rule for _, rules in PLANTED.values() for rule in rules}
-    assert planted | {"twice"} == speedrun.RULES.keys() - {"chips"}, "chips is for bare rows"
-    assert speedrun.FIELDS.keys() == speedrun.RULES.keys()
+    assert planted | {"twice"} == speedrun_file.RULES.keys() - {"chips"}, "chips is for bare rows"
+    assert speedrun_file.FIELDS.keys() == speedrun_file.RULES.keys()
 
 
 @pytest.mark.parametrize("size", ["130m", "300m", "520m", "1.2b"])
 @pytest.mark.parametrize("utilisation", [0.05, 0.5, 1.0])
 def test_clean_files_of_every_public_size_raise_nothing(size: str, utilisation: float) -> None:
     shape = ModelConfig.model_validate(
-        {"size": size, "seq_len": 4096, "vocab_size": speedrun.VOCABULARY}
+        {"size": size, "seq_len": 4096, "vocab_size": speedrun_file.VOCABULARY}
     )
     known = shape.model_dump()
     keys = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
@@ -182,21 +182,24 @@ def test_clean_files_of_every_public_size_raise_nothing(size: str, utilisation: 
         training_time=seconds * 1.000001,
         training_hardware_flops=seconds * 1.000001 * 16 * 4.59e14,
     )
-    assert speedrun.audit({"clean": clean}) == []
+    assert speedrun_file.audit({"clean": clean}) == []
 
 
 def test_a_wandb_run_is_entered_once_however_its_page_is_linked() -> None:
     again = entry(wandb_run_link="http://www.wandb.ai/team/project/runs/abc123/overview?x=1")
-    found = speedrun.audit({"ada/130m": entry(), "sam/130m": again, "eve/130m": entry()})
+    found = speedrun_file.audit({"ada/130m": entry(), "sam/130m": again, "eve/130m": entry()})
     assert [finding.rule for finding in found] == ["twice"] * 3
     assert found[0].words == "its W&B run is also that of sam/130m, eve/130m"
     other = entry(wandb_run_link="https://wandb.ai/team/project/runs/abc1234")
-    assert speedrun.audit({"ada/130m": entry(), "sam/130m": other}) == []
-    assert speedrun.audit({"a": entry(wandb_run_link=None), "b": entry(wandb_run_link=None)}) == []
+    assert speedrun_file.audit({"ada/130m": entry(), "sam/130m": other}) == []
+    assert (
+        speedrun_file.audit({"a": entry(wandb_run_link=None), "b": entry(wandb_run_link=None)})
+        == []
+    )
 
 
 def test_the_audit_of_the_public_rows() -> None:
-    found = speedrun.audit_rows(public_boards.rows())
+    found = speedrun_file.audit_rows(public_boards.rows())
     twice = [finding for finding in found if finding.rule == "twice"]
     assert len(twice) == 8, "four W&B runs stand on the board two times"
     assert all("attnsink/splash" in finding.entry for finding in twice)
@@ -207,14 +210,14 @@ def test_the_audit_of_the_public_rows() -> None:
 
 def test_the_public_rows_map_to_the_files_names_and_back_without_loss() -> None:
     rows = [dict(row) for row in public_boards.rows()]
-    named = [speedrun.from_public(row) for row in rows]
-    assert [speedrun.to_public(entry) for entry in named] == rows
+    named = [speedrun_file.from_public(row) for row in rows]
+    assert [speedrun_file.to_public(entry) for entry in named] == rows
     fields = {field.alias or name for name, field in RunInfo.model_fields.items()}
-    assert set(named[0]) <= fields | {speedrun.FOLDER, speedrun.SHORT}
+    assert set(named[0]) <= fields | {speedrun_file.FOLDER, speedrun_file.SHORT}
 
 
 def test_a_file_is_written_with_exactly_the_public_fields() -> None:
-    content = json.loads(speedrun.write([entry()]))
+    content = json.loads(speedrun_file.write([entry()]))
     assert set(content) == {"runs"}
     assert set(content["runs"][0]) == {"run_info"}
     assert set(content["runs"][0]["run_info"]) == set(CLEAN)
@@ -222,7 +225,7 @@ def test_a_file_is_written_with_exactly_the_public_fields() -> None:
 
 
 def test_keys_that_nobody_knows_survive_a_round_trip() -> None:
-    (back,) = speedrun.read(speedrun.write(speedrun.read(_file(CLEAN))))
+    (back,) = speedrun_file.read(speedrun_file.write(speedrun_file.read(_file(CLEAN))))
     assert back.model == CLEAN["model_config"]
     assert back.train == CLEAN["train_config"]
     assert back.resources == CLEAN["resources"]
@@ -249,4 +252,4 @@ def _file(*runs: Any) -> bytes:
 )
 def test_a_file_that_cannot_be_read_is_refused_with_the_place(content: bytes, words: str) -> None:
     with pytest.raises(BadFile, match=words):
-        speedrun.read(content)
+        speedrun_file.read(content)

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bot.sandbox.sandbox import Sandbox, make_sandbox
-from bot.sandbox.server import running
-from bot.sandbox.webhooks import sign
-from runner.launch import RayAddress
-from runner.local_ray import free_ports, local_ray
+from bot.fake_github.server import running
+from bot.fake_github.world.sandbox import Sandbox, make_sandbox
+from bot.fake_github.world.webhooks import sign
+from runner.execution.local_ray import free_ports, local_ray
+from runner.execution.ray_jobs import RayAddress
 from tests.bench.cpu import RESULTS, machine, wait_for_quiet
 from tests.scenarios.lab import EXPERIMENT, ROOT, SECRET, TEXT, TOKENS
 

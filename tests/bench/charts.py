@@ -1,13 +1,14 @@
 """The pictures of the benchmarks: losses of both sides together, since speed at another loss is no
-speed. Drawn like the lab's own (`runner.charts`), with its colours and its way to PNG and SVG."""
+speed. Drawn like the lab's own (`runner.publish.charts`), with its colours and its way to PNG and
+SVG."""
 
 from typing import Any
 
 import altair as alt
 
-from runner.charts import COLOURS, HAIRLINE, INK, QUIET, card
-from runner.charts import png as png
-from runner.charts import svg as svg
+from runner.publish.charts import COLOURS, HAIRLINE, INK, QUIET, card
+from runner.publish.charts import png as png
+from runner.publish.charts import svg as svg
 
 WIDTH, HEIGHT = 380, 250
 

@@ -4,8 +4,9 @@ the driver makes its environments and measures; `--smoke` tries the script on a 
 
 What the sides do is in `h100_sides.py`. They take turns in rounds, each turn in a fresh process;
 who runs out of memory works a step's batch through in twice the parts from then on. MFU is of
-989 TFLOP/s, dense bf16 on the SXM model, counted by `engine.flops`: attention as the full square,
-the output matrix too, embeddings' look-up not. "causal" counts half of the square, as many do."""
+989 TFLOP/s, dense bf16 on the SXM model, counted by `engine.config.flops`: attention as the full
+square, the output matrix too, embeddings' look-up not. "causal" counts half of the square, as many
+do."""
 
 import argparse
 import itertools

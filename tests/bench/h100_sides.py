@@ -2,7 +2,7 @@
 reads the last line that it prints. All train the same shape with AdamW on tokens of the same
 distribution: bf16 products and residual stream, float32 masters, moments and sums of gradients.
 
-- engine: `engine.train`, as everybody calls it, its data thread included
+- engine: `engine.training.train`, as everybody calls it, its data thread included
 - flash, cudnn: `torch_model.py` under `torch.compile` and autocast, with fused AdamW, and with
   FlashAttention or cuDNN's attention and no other
 - levanter: its Trainer and Llama without remat, with the attention that it takes by itself
@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from engine import flops
-from engine.config import ComputeConfig, ModelConfig, TrainConfig
+from engine.config import flops
+from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
 
 SHAPES: dict[str, dict[str, Any]] = {
     "130m": {"size": "130m"},
@@ -72,11 +72,11 @@ class Job:
 def engine(job: Job, facts: Facts) -> Run:
     import jax
 
-    from engine import attention
-    from engine.data import TokenStore
-    from engine.model import Decoder
-    from engine.sampling import Sampler
-    from engine.train import train
+    from engine.data.sampling import Sampler
+    from engine.data.token_store import TokenStore
+    from engine.model import attention
+    from engine.model.decoder import Decoder
+    from engine.training.train import train
 
     jax.config.update("jax_compilation_cache_dir", job.cache)
     few = job.model.num_layers <= MOST_UNROLLED

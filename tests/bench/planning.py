@@ -14,10 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner import makers, planning, provenance
-from runner.outputs import FileDigest
-from runner.record import Execution, PlannedStep, write
-from runner.store import Store
+from runner.history import provenance
+from runner.planning import planner
+from runner.schema.record import Execution, PlannedStep, write
+from runner.store import artifacts
+from runner.store.digests import FileDigest
+from runner.store.store import Store
 from tests.bench.cpu import RESULTS, machine, wait_for_quiet
 
 GOAL_COLD = 1.0  # seconds for ten thousand steps
@@ -65,7 +67,7 @@ GRAPHS = {"sweep": (sweep, 10_000), "training": (training, 9_900), "chain": (cha
 def turn(folder: Path, place: Path) -> dict[str, float]:
     """Seconds of a cold and of a warm plan of the experiment in `folder`."""
     began = time.perf_counter()
-    plan = planning.plan_folder(folder)
+    plan = planner.plan_folder(folder)
     cold = time.perf_counter() - began
     store = Store(place)
     if not store.list("steps"):
@@ -78,7 +80,7 @@ def turn(folder: Path, place: Path) -> dict[str, float]:
         )
     store = Store(place)  # as somebody who comes later
     began = time.perf_counter()
-    plan = planning.plan_folder(folder)
+    plan = planner.plan_folder(folder)
     before = provenance.latest(store, plan.experiment)
     stands = provenance.standing(store, plan.steps, before.plan.steps if before else {})
     warm = time.perf_counter() - began
@@ -88,7 +90,7 @@ def turn(folder: Path, place: Path) -> dict[str, float]:
 
 def leave(store: Store, step: PlannedStep) -> None:
     """A step's output and manifest, as its maker leaves them."""
-    turn = makers.Turn(
+    turn = artifacts.Turn(
         name=step.store,
         fingerprint=step.fingerprint,
         generation=1,
@@ -96,7 +98,7 @@ def leave(store: Store, step: PlannedStep) -> None:
         by="x0",
         host="here",
     )
-    manifest = makers.Manifest(
+    manifest = artifacts.Manifest(
         **turn.model_dump(),
         files={"n.txt": FileDigest(sha256=EMPTY, bytes=0)},
         parts=step.model_dump(mode="json", include={"do", "config", "inputs", "code"}),

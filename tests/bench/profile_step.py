@@ -114,11 +114,11 @@ def seconds(trace: Path, known: dict[str, Instruction]) -> Counter[Instruction]:
 
 def measure(workload: str, folder: Path) -> dict[str, Any]:
     """Runs in a process of its own that has the heap kept, like a worker."""
-    from engine import mesh as meshes
-    from engine import step
-    from engine.loss import cross_entropy
-    from engine.model import Decoder
-    from engine.train import Profile, train
+    from engine.model import mesh as meshes
+    from engine.model.decoder import Decoder
+    from engine.model.loss import cross_entropy
+    from engine.training import step
+    from engine.training.train import Profile, train
     from tests.bench.workloads import SEED, WORKLOADS, build_store, sampler
 
     model, config, compute = WORKLOADS[workload]
@@ -193,7 +193,7 @@ def main() -> None:
     found = []
     for workload in options.workloads:
         with tempfile.TemporaryDirectory() as folder:
-            start = "from engine.heap import keep_heap; keep_heap(); "
+            start = "from engine.training.heap import keep_heap; keep_heap(); "
             start += "from tests.bench.profile_step import main; main()"
             subprocess.run(
                 [sys.executable, "-c", start, workload, "--child", folder],

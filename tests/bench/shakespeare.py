@@ -6,8 +6,8 @@ TEXT is the million characters known as tinyshakespeare; REGATTA_TEST_SHAKESPEAR
 
 Seconds are those of training after the first step, which compiles. The parameters are kept every
 200 steps, the engine's as its checkpoints on disk, PyTorch's in memory, and scored afterwards by
-`engine.evaluate.score` on the whole last tenth of the text, in windows of 64 without context.
-Writes `results/shakespeare.json`, `shakespeare.md` and the curves."""
+`engine.training.evaluate.score` on the whole last tenth of the text, in windows of 64 without
+context. Writes `results/shakespeare.json`, `shakespeare.md` and the curves."""
 
 import argparse
 import json
@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.config import ModelConfig, TrainConfig
-from engine.heap import keep_heap
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.training.heap import keep_heap
 from tests.bench import charts
 from tests.bench.cpu import CORES, environment, machine
 from tests.bench.sides import SIDES, read_params, write_params
@@ -67,16 +67,16 @@ class Task:
         )
 
     def sampler(self) -> Any:
-        from engine.data import TokenStore
-        from engine.sampling import Sampler
+        from engine.data.sampling import Sampler
+        from engine.data.token_store import TokenStore
 
         store = TokenStore.of(self.train, vocab_size=self.model.vocab_size, bytes_per_token=1.0)
         return Sampler(store, SEED, CONFIG.train_batch_size, self.model.seq_len)
 
     def score(self, logits_of: Any) -> float:
         """Nats per character of the whole validation split, but for what fills no window."""
-        from engine.data import validation_windows
-        from engine.evaluate import score
+        from engine.data.token_store import validation_windows
+        from engine.training.evaluate import score
 
         targets = (len(self.validation) - 1) // self.model.seq_len * self.model.seq_len
         windows = validation_windows(self.validation, self.model.seq_len, targets)
@@ -90,7 +90,7 @@ def prepare(task: Task, folder: Path) -> None:
     """The parameters that all start from."""
     import jax
 
-    from engine.model import Decoder
+    from engine.model.decoder import Decoder
 
     params = jax.jit(Decoder(task.model).init)(jax.random.key(SEED))
     write_params(params, folder / "params.npz")
@@ -99,9 +99,9 @@ def prepare(task: Task, folder: Path) -> None:
 def engine(task: Task, folder: Path) -> dict[str, Any]:
     import jax
 
-    from engine.evaluate import load_params
-    from engine.model import Decoder
-    from engine.train import train
+    from engine.model.decoder import Decoder
+    from engine.training.evaluate import load_params
+    from engine.training.train import train
 
     jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
     decoder, start = Decoder(task.model), read_params(folder / "params.npz")
@@ -120,7 +120,7 @@ def engine(task: Task, folder: Path) -> dict[str, Any]:
 def pytorch(task: Task, folder: Path, compiled: bool) -> dict[str, Any]:
     import torch
 
-    from engine.sampling import ahead
+    from engine.data.sampling import ahead
     from tests.bench import torch_model
 
     torch.set_num_threads(CORES)

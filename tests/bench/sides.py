@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.heap import keep_heap
+from engine.training.heap import keep_heap
 
 WARM_UP = 3  # steps after the first, which compiles
 
@@ -68,8 +68,8 @@ def _engine(workload: str, folder: Path, _: Side) -> Iterator[float]:
     """The engine's own loop: prefetch, metrics of each step, checkpoints as the run declares."""
     import jax
 
-    from engine.model import Decoder
-    from engine.train import train
+    from engine.model.decoder import Decoder
+    from engine.training.train import train
     from tests.bench.workloads import SEED, WORKLOADS, sampler
 
     jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
@@ -83,7 +83,7 @@ def _torch(workload: str, folder: Path, side: Side) -> Iterator[float]:
     """PyTorch in a loop that does as much: prefetch and each step's loss."""
     import torch
 
-    from engine.sampling import ahead
+    from engine.data.sampling import ahead
     from tests.bench import torch_model
     from tests.bench.workloads import WORKLOADS, every_row, sampler
 
@@ -107,7 +107,7 @@ def prepare(workload: str, folder: Path) -> None:
     """Make what both sides share."""
     import jax
 
-    from engine.model import Decoder
+    from engine.model.decoder import Decoder
     from tests.bench.workloads import SEED, WORKLOADS, build_store
 
     build_store(WORKLOADS[workload], folder / "tokens")

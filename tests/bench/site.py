@@ -16,9 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bot.site.memory import Memory
-from bot.site.pages import build
-from runner.store import Store
+from bot.site.facts.memory import Memory
+from bot.site.pages.build import build
+from runner.store.store import Store
 from tests import synthetic
 from tests.bench.cpu import RESULTS, machine
 

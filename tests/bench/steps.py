@@ -17,9 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from runner import execute, graph, guard, makers, planning
-from runner.local_ray import local_ray
-from runner.store import Store
+from runner.execution.local_ray import local_ray
+from runner.lib import process_tree
+from runner.planning import planner
+from runner.schema import step_graph
+from runner.store import artifacts
+from runner.store.store import Store
+from runner.worker import executor
 from tests.bench.cpu import CORES, RESULTS, machine, wait_for_quiet
 
 GOAL = 5.0  # milliseconds a step over bare Ray tasks, for steps that do not wait for each other
@@ -66,12 +70,12 @@ def declare(folder: Path, steps: str) -> None:
 def by_the_lab(experiment: Path, place: Path) -> float:
     """Seconds in which the lab makes all steps in a new store."""
     store = Store(place)
-    plan = planning.plan_folder(experiment, store)
+    plan = planner.plan_folder(experiment, store)
     began = time.perf_counter()
-    execute.run(store, plan, planning.code_folder(plan), "x0", execute.OWN_MACHINE)
+    executor.run(store, plan, planner.code_folder(plan), "x0", executor.OWN_MACHINE)
     seconds = time.perf_counter() - began
     for step in plan.steps.values():
-        made = makers.find(store, step.store, step.fingerprint)
+        made = artifacts.find(store, step.store, step.fingerprint)
         assert made
         assert (made.folder / "n.txt").read_text() == str(step.config["n"])
     return seconds
@@ -82,7 +86,7 @@ def as_bare_tasks(experiment: Path, place: Path) -> float:
     import ray
 
     place.mkdir()
-    plan = planning.plan_folder(experiment)
+    plan = planner.plan_folder(experiment)
 
     def write(path: str, n: int, *_: None) -> None:
         Path(path).write_text(str(n))
@@ -90,7 +94,7 @@ def as_bare_tasks(experiment: Path, place: Path) -> float:
     began = time.perf_counter()
     ray.init(log_to_driver=False)
     task, tasks = ray.remote(write), {}
-    for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
+    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
         step = plan.steps[name]
         tasks[name] = task.options(num_cpus=CORES).remote(
             str(place / name.replace("/", "-")),
@@ -106,7 +110,7 @@ def as_bare_tasks(experiment: Path, place: Path) -> float:
 def by_snakemake(experiment: Path, place: Path) -> float:
     """Seconds of a whole `snakemake` on the same graph, with one job on all cores at a time."""
     place.mkdir()
-    plan = planning.plan_folder(experiment)
+    plan = planner.plan_folder(experiment)
     steps = {
         name.replace("/", "-").replace("=", "-"): [
             other.replace("/", "-").replace("=", "-") for other in step.needs
@@ -164,7 +168,7 @@ def cluster(folder: Path) -> Iterator[None]:
 
 def _address(keeper: int) -> str:
     """Where a Ray listens, as the guard that keeps it has told one of its processes."""
-    for process in guard.descendants(keeper):
+    for process in process_tree.descendants(keeper):
         for word in Path(f"/proc/{process}/cmdline").read_text().split("\0"):
             if word.startswith("--gcs-address="):
                 return word.partition("=")[2]

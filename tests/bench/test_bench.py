@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine import optim
-from engine.config import ModelConfig, TrainConfig
-from engine.model import Decoder
-from engine.sampling import Sampler
-from engine.train import train
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.data.sampling import Sampler
+from engine.model.decoder import Decoder
+from engine.training import optim
+from engine.training.train import train
 from tests.bench import charts, sides, torch_model
 
 MODEL = ModelConfig(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.tokenize import read_text, train_bpe
+from engine.data.tokenize import read_text, train_bpe
 from tests.bench.cpu import CORES, RESULTS, machine, wait_for_quiet
 
 GOAL = 1.5  # how much faster the engine is to be than `datasets`
@@ -62,9 +62,9 @@ def prepare(text: str, size: int, folder: Path) -> int:
 
 def by_the_engine(folder: Path, out: Path) -> float:
     """Seconds in which the engine builds a token store."""
-    from engine import documents as reading
-    from engine.data import TokenStore
-    from engine.tokenize import END, load_tokenizer
+    from engine.data import documents as reading
+    from engine.data.token_store import TokenStore
+    from engine.data.tokenize import END, load_tokenizer
 
     tokenizer = load_tokenizer(folder / "tokenizer.json", end_of_document=END)
     began = time.perf_counter()
@@ -99,7 +99,7 @@ def same_ids(store: Path, mapped: Path) -> int:
     import numpy as np
     import pyarrow as pa
 
-    from engine.data import TokenStore
+    from engine.data.token_store import TokenStore
 
     ours = TokenStore.open(store)
     tokens = np.concatenate(list(ours.tokens_in_parts()))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from engine.config import ModelConfig, TrainConfig, span_steps
+from engine.config.schema import ModelConfig, TrainConfig, span_steps
 
 INIT_STD = 0.02
 
@@ -99,8 +99,8 @@ def rotate(x_BNSh: torch.Tensor, cos_Si: torch.Tensor, sin_Si: torch.Tensor) -> 
 
 
 def load(decoder: Decoder, params: dict[str, Any]) -> None:
-    """Give `decoder` the engine's parameters: the tree of `engine.model.Decoder.init` as NumPy
-    arrays. The engine's matrices are (in, out) and PyTorch's (out, in)."""
+    """Give `decoder` the engine's parameters: the tree of `engine.model.decoder.Decoder.init` as
+    NumPy arrays. The engine's matrices are (in, out) and PyTorch's (out, in)."""
 
     def copy(into: torch.Tensor, *parts: np.ndarray) -> None:
         into.copy_(torch.from_numpy(np.concatenate(parts, axis=-1).T.copy()))
@@ -133,7 +133,7 @@ def adamw(decoder: Decoder, config: TrainConfig, fused: bool = True) -> torch.op
 
 def learning_rate(config: TrainConfig, step: int) -> float:
     """The rate of step 1 … num_train_steps, for the schedules that the benchmarks use: linear and
-    cosine, as `engine.optim.rates` has them."""
+    cosine, as `engine.training.optim.rates` has them."""
     rising = span_steps(config.warmup, config.num_train_steps)
     after = config.num_train_steps - rising
     if step <= rising:

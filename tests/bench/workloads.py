@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.config import ComputeConfig, ModelConfig, TrainConfig
-from engine.data import TokenStore
-from engine.sampling import Sampler
-from engine.tokenize import Tokenizer, byte_tokenizer, read_text, train_bpe
+from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
+from engine.data.sampling import Sampler
+from engine.data.token_store import TokenStore
+from engine.data.tokenize import Tokenizer, byte_tokenizer, read_text, train_bpe
 
 SEED = 3
 BPE_TEXT = 2**22  # characters that the vocabulary is made from

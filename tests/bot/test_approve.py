@@ -10,12 +10,25 @@ from typing import Any, Literal
 
 import pytest
 
-from bot import approve, conditions, policy
-from bot.facts import Message, Pull, Push, Question, Ran, Review, Said, Thread, ThreadId, Write
-from bot.labfile import Permitted, Policy
-from bot.policy import Act, Case
-from runner import lifecycle, record
-from runner.record import Approval, Person, PlanRecord
+from bot.model.policy_file import Permitted, Policy
+from bot.model.thread import (
+    Message,
+    Pull,
+    Push,
+    Question,
+    Ran,
+    Review,
+    Said,
+    Thread,
+    ThreadId,
+    Write,
+)
+from bot.rules import approval as rules_approval
+from bot.rules import approval_case, approval_checks
+from bot.rules.approval_case import Act, Case
+from runner.execution import lifecycle
+from runner.schema import record
+from runner.schema.record import Approval, Person, PlanRecord
 from tests import synthetic
 
 START = synthetic.START
@@ -101,7 +114,7 @@ def asked(
 ) -> Approval:
     """What becomes of a `/run`."""
     message = message or said_by()
-    (written,) = approve.run(of, message, message.key(0), argument, **options)
+    (written,) = rules_approval.run(of, message, message.key(0), argument, **options)
     assert isinstance(written, Write)
     assert isinstance(written.record, Approval)
     return written.record
@@ -116,8 +129,8 @@ def refused(of: Thread, argument: str = CODE, message: Message | None = None) ->
 
 def launched(of: Thread, *acts: Act, of_plan: PlanRecord | None = PLAN) -> tuple[str, str] | None:
     """Name and clause of what keeps an approved execution from its launch."""
-    case = Case(of, policy.Wanted("plan", "1"), of_plan, acts or (Act(GRACE, after(60)),))
-    return policy.failing(conditions.AT_LAUNCH, case)
+    case = Case(of, approval_case.Wanted("plan", "1"), of_plan, acts or (Act(GRACE, after(60)),))
+    return approval_case.failing(approval_checks.AT_LAUNCH, case)
 
 
 def void(of: Thread, *acts: Act, of_plan: PlanRecord | None = PLAN) -> str:
@@ -150,15 +163,15 @@ def test_a_run_approves_the_plan_that_it_names_and_says_what_that_rests_on(argum
 def test_every_condition_holds_of_a_plain_approval_and_has_a_name_of_its_own() -> None:
     assert refused(thread()) == ""
     assert launched(thread()) is None
-    for asked_of in (conditions.AT_APPROVAL, conditions.AT_LAUNCH):
+    for asked_of in (approval_checks.AT_APPROVAL, approval_checks.AT_LAUNCH):
         names = [condition.name for condition in asked_of]
         assert len(set(names)) == len(names)
-    assert conditions.AT_APPROVAL[-1].name == "enough_approvers"
+    assert approval_checks.AT_APPROVAL[-1].name == "enough_approvers"
 
 
 def test_each_condition_has_a_test_of_its_name() -> None:
     tests = set(globals())
-    for condition in (*conditions.AT_APPROVAL, *conditions.AT_LAUNCH):
+    for condition in (*approval_checks.AT_APPROVAL, *approval_checks.AT_LAUNCH):
         assert f"test_{condition.name}" in tests, condition.name
 
 
@@ -359,11 +372,11 @@ def test_an_execution_rests_on_both_approvals() -> None:
     first = waiting(HUGO)
     second = asked(thread(LARGE, approvals=first))
     done = thread(LARGE, approvals=first | {second.command: second})
-    (written,) = [action for action in approve.follow(done) if isinstance(action, Write)]
+    (written,) = [action for action in rules_approval.follow(done) if isinstance(action, Write)]
     assert isinstance(written.record, record.Execution)
     assert written.record.approvals == ("7/40-0", "7/50-0")
     assert written.record.limit_seconds == 7200
-    assert [act.by for act in approve.acts(done, written.record)] == [HUGO, GRACE]
+    assert [act.by for act in rules_approval.acts(done, written.record)] == [HUGO, GRACE]
 
 
 def test_not_author_or_committer() -> None:
@@ -420,7 +433,7 @@ def test_narrow_only() -> None:
 
 def execution_of(of: Thread, approval: Approval) -> record.Execution:
     done = replace(of, approvals={**of.approvals, approval.command: approval})
-    (written,) = [action for action in approve.follow(done) if isinstance(action, Write)]
+    (written,) = [action for action in rules_approval.follow(done) if isinstance(action, Write)]
     assert isinstance(written.record, record.Execution)
     return written.record
 
@@ -467,13 +480,13 @@ def test_two_people_are_needed_for_the_size_of_what_remains() -> None:
     assert asked(of, CODE).waits
     approval = asked(of, f"{CODE} seeds=0")  # it may take an hour, the whole two
     assert approval.approved
-    case = Case(of, policy.Wanted("plan", "1"), PLAN, (Act(GRACE, after(60)),), left=part)
-    assert policy.failing(conditions.AT_LAUNCH, case) is None
-    assert policy.failing(conditions.AT_LAUNCH, replace(case, left=None)) is not None
+    case = Case(of, approval_case.Wanted("plan", "1"), PLAN, (Act(GRACE, after(60)),), left=part)
+    assert approval_case.failing(approval_checks.AT_LAUNCH, case) is None
+    assert approval_case.failing(approval_checks.AT_LAUNCH, replace(case, left=None)) is not None
     execution = execution_of(of, approval)
     ran = Ran(lifecycle.Facts(execution, (), None, None, None), None)
     held = replace(of, approvals={approval.command: approval}, executions=(ran,))
-    assert approve.left_of(held, execution) == part
+    assert rules_approval.left_of(held, execution) == part
 
 
 def test_what_remains_is_held_against_the_budget() -> None:
@@ -659,18 +672,20 @@ def test_isolation() -> None:
     plan = PLAN.model_copy(update={"plan": own})
     bare = thread(plans=(plan,))
     assert "It is declared by code of its own" in refused(bare)
-    case = Case(bare, policy.Wanted("plan", "1"), plan, (Act(GRACE, after(60)),))
-    assert (policy.failing(conditions.AT_LAUNCH, case) or [""])[0] == "isolation"
+    case = Case(bare, approval_case.Wanted("plan", "1"), plan, (Act(GRACE, after(60)),))
+    assert (approval_case.failing(approval_checks.AT_LAUNCH, case) or [""])[0] == "isolation"
     isolated = thread(plans=(plan,), isolation="bubblewrap")
     assert "runs not at all, and now it would run under bubblewrap" in refused(isolated)
     read = plan.model_copy(update={"isolation": "bubblewrap"})
     isolated = replace(isolated, plans=(read,))
     assert refused(isolated) == ""
     case = replace(case, plan=read, thread=isolated)
-    assert policy.failing(conditions.AT_LAUNCH, case) is None
+    assert approval_case.failing(approval_checks.AT_LAUNCH, case) is None
     trusted = replace(isolated, isolation="trusted")
     assert "now it would run without isolation" in refused(trusted)
-    assert (policy.failing(conditions.AT_LAUNCH, replace(case, thread=trusted)) or [""])[0]
+    assert (
+        approval_case.failing(approval_checks.AT_LAUNCH, replace(case, thread=trusted)) or [""]
+    )[0]
 
 
 def test_not_running() -> None:

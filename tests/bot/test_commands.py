@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.commands import KNOWN, MOST, MOST_READ, Command, Reading, read
+from bot.model.commands import KNOWN, MOST, MOST_READ, Command, Reading, read
 
 
 def commands(body: str) -> list[tuple[str, str]]:

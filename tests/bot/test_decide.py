@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bot.decide import POLL_EVERY, decide
-from bot.facts import (
+from bot.model.policy_file import Policy
+from bot.model.thread import (
     Action,
     Check,
     Drive,
@@ -30,9 +30,10 @@ from bot.facts import (
     ThreadId,
     Write,
 )
-from bot.follow import EDIT_EVERY
-from bot.labfile import Policy
-from runner import lifecycle, record
+from bot.rules.decide import POLL_EVERY, decide
+from bot.rules.execution import EDIT_EVERY
+from runner.execution import lifecycle
+from runner.schema import record
 from tests import synthetic
 from tests.scenarios.lab import form_body
 
@@ -147,14 +148,21 @@ def of_kind(kind: type[Any], thread: Thread, *recorded: str) -> list[Any]:
 
 
 def test_the_rules_import_nothing_that_has_effects() -> None:
-    code = "import sys, bot.decide; print(*sys.modules)"
+    code = "import sys, bot.rules.decide; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert {"bot.decide", "bot.approve", "bot.follow", "bot.preregister", "bot.propose"} <= loaded
+    assert {
+        "bot.rules.decide",
+        "bot.rules.approval",
+        "bot.rules.execution",
+        "bot.rules.preregistration",
+        "bot.rules.plan",
+    } <= loaded
     effects = {
         "github", "requests", "httpx", "fastapi", "ray", "jax",
-        "bot.github", "bot.observe", "bot.act", "bot.reconcile", "bot.webhook",
-        "runner.drive", "runner.launch",
+        "bot.github", "bot.controller.observer", "bot.controller.effects",
+        "bot.controller.reconciler", "bot.inbox.webhook",
+        "runner.execution.effects", "runner.execution.ray_jobs",
     }  # fmt: skip
     assert not effects & loaded
 

@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bot import deployment, logs
-from bot.cli import app
-from bot.deployment import SECRET, Unset
+from bot.cli.main import app
 from bot.github import Later
-from runner import isolate
+from bot.setup import settings
+from bot.setup.settings import SECRET, Unset
+from bot.telemetry import logs
+from runner.isolation import bubblewrap
 
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (SECRET, deployment.OLD_SECRET, deployment.TOKEN, deployment.RAY_TOKEN):
+    for name in (SECRET, settings.OLD_SECRET, settings.TOKEN, settings.RAY_TOKEN):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)
 
@@ -24,9 +25,9 @@ def test_a_secret_comes_from_the_environment_or_a_file_without_its_line_end(
 ) -> None:
     (tmp_path / "secret").write_text("of the file\n")
     monkeypatch.setenv(f"{SECRET}_FILE", str(tmp_path / "secret"))
-    assert deployment.secret(SECRET) == "of the file"
+    assert settings.secret(SECRET) == "of the file"
     monkeypatch.setenv(SECRET, "of the environment")
-    assert deployment.secret(SECRET) == "of the environment"
+    assert settings.secret(SECRET) == "of the environment"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe"])
@@ -37,30 +38,30 @@ def test_a_secret_that_is_not_there_is_said_in_words(
         (tmp_path / "secret").write_bytes(content)
     monkeypatch.setenv(f"{SECRET}_FILE", str(tmp_path / "secret"))
     with pytest.raises(Unset, match=f"{SECRET}_FILE names"):
-        deployment.secret(SECRET)
+        settings.secret(SECRET)
 
 
 def test_without_a_secret_it_is_said_how_to_say_one() -> None:
     with pytest.raises(Unset, match=f"Set it, or let {SECRET}_FILE name a file"):
-        deployment.secret(SECRET)
+        settings.secret(SECRET)
 
 
 def test_rays_token_out_of_the_environment_lies_in_a_file_of_ours_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(deployment.RAY_TOKEN, "a-token")
-    file = deployment.ray_token_file(None)
+    monkeypatch.setenv(settings.RAY_TOKEN, "a-token")
+    file = settings.ray_token_file(None)
     assert file.read_text() == "a-token"
     assert file.stat().st_mode & 0o077 == 0
     assert file.parent.stat().st_mode & 0o077 == 0
 
 
 def test_an_empty_variable_of_actions_names_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(deployment.RAY_TOKEN, "a-token")
-    assert deployment.ray_token_file(Path()).read_text() == "a-token"
-    monkeypatch.delenv(deployment.RAY_TOKEN)
+    monkeypatch.setenv(settings.RAY_TOKEN, "a-token")
+    assert settings.ray_token_file(Path()).read_text() == "a-token"
+    monkeypatch.delenv(settings.RAY_TOKEN)
     with pytest.raises(Unset, match="REGATTA_RAY_TOKEN_FILE"):
-        deployment.ray_token_file(Path())
+        settings.ray_token_file(Path())
 
 
 @pytest.mark.parametrize(
@@ -78,14 +79,14 @@ def test_an_empty_variable_of_actions_names_no_file(monkeypatch: pytest.MonkeyPa
 def test_own_code_is_isolated_as_the_operator_says_else_as_works_here(
     monkeypatch: pytest.MonkeyPatch, said: str | None, trust: bool, works: bool, is_in: str
 ) -> None:
-    monkeypatch.setattr(isolate, "probe", lambda: "" if works else "It is not there.")
-    assert deployment.isolation(said, trust) == is_in
+    monkeypatch.setattr(bubblewrap, "probe", lambda: "" if works else "It is not there.")
+    assert settings.isolation(said, trust) == is_in
 
 
 @pytest.mark.parametrize("said", ["bubblewrap", "none"])
 def test_an_operator_who_says_two_things_is_asked_for_one(said: str) -> None:
     with pytest.raises(Unset, match="contradict"):
-        deployment.isolation(said, True)
+        settings.isolation(said, True)
 
 
 def test_a_server_says_in_words_that_github_is_away(
@@ -93,8 +94,8 @@ def test_a_server_says_in_words_that_github_is_away(
 ) -> None:
     monkeypatch.setattr(logs, "set_up", lambda *_, **__: None)
     monkeypatch.setenv(SECRET, "s" * 40)
-    monkeypatch.setenv(deployment.TOKEN, "a-token")
-    monkeypatch.setenv(deployment.RAY_TOKEN, "another-token")
+    monkeypatch.setenv(settings.TOKEN, "a-token")
+    monkeypatch.setenv(settings.RAY_TOKEN, "another-token")
     away = "http://127.0.0.1:9"
     options = ["--repository", "a/b", "--store", str(tmp_path / "store"), "--isolation", "none"]
     for bot in ([], ["--bot", "lab[bot]"]):

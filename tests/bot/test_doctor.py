@@ -24,10 +24,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from typer.testing import CliRunner
 
-from bot import app_manifest, deployment, doctor, init
-from bot.cli import app
-from runner import isolate, record, redact
-from runner.store import Store
+from bot.cli.main import app
+from bot.github import app_manifest
+from bot.setup import doctor, settings
+from bot.setup import init as setup_init
+from runner.isolation import bubblewrap
+from runner.lib import redact
+from runner.schema import record
+from runner.store.store import Store
 
 RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.example.org"
 TOKEN = "r" * 32
@@ -43,7 +47,7 @@ class World:
         self.checkout = root / "checkout"
         self.checkout.mkdir()
         self.init()
-        self.labels = set(init.labels())
+        self.labels = set(setup_init.labels())
         self.permissions = {k: level for k, (level, _) in app_manifest.PERMISSIONS.items()}
         self.suspended: str | None = None
         self.events = set(app_manifest.EVENTS)
@@ -221,7 +225,10 @@ class World:
         yield r"`timedatectl set-ntp true`", lambda _: setattr(self, "skew", timedelta(0))
         yield r"`apt-get install --yes bubblewrap`", lambda _: setattr(self, "bubblewrap", "")
         yield r"Generate a private key", lambda _: self.new_key()
-        yield r"`regatta init --repository lab/lab`", lambda _: self.labels.update(init.labels())
+        yield (
+            r"`regatta init --repository lab/lab`",
+            lambda _: self.labels.update(setup_init.labels()),
+        )
         yield r"`regatta init`", lambda _: self.init()
         yield r"REGATTA_STORE name a folder", lambda _: self.change(store=self.private_folder())
         yield r"Start `regatta serve`", lambda _: setattr(self, "serves", True)
@@ -343,14 +350,14 @@ def test_a_planted_fault_is_found_and_the_advice_mends_it(world: World, fault: s
 def test_what_lies_where_own_code_can_read_it_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolate, "_code", lambda: [world.root])
+    monkeypatch.setattr(bubblewrap, "_code", lambda: [world.root])
     assert set(world.failing()) == {"secret files", "store"}
-    assert isolate.shows(Path("/usr/src/app/store"))
-    assert not isolate.shows(Path("/srv/store"))
+    assert bubblewrap.shows(Path("/usr/src/app/store"))
+    assert not bubblewrap.shows(Path("/srv/store"))
 
 
 def test_no_finding_holds_a_secret(world: World) -> None:
-    held = [*deployment.all_secrets(), TOKEN, "ghs_of-the-installation"]
+    held = [*settings.all_secrets(), TOKEN, "ghs_of-the-installation"]
     assert len(held) == 4
     for plant, _ in FAULTS.values():
         plant(world)

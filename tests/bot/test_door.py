@@ -17,10 +17,12 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 
-from bot import door, serve, webhook
-from bot.facts import ThreadId
-from runner.launch import RayAddress
-from runner.store import Store
+from bot.inbox import webhook
+from bot.model.thread import ThreadId
+from bot.service import connections
+from bot.service import server as service_server
+from runner.execution.ray_jobs import RayAddress
+from runner.store.store import Store
 
 SECRET = "a-secret-of-the-tests"
 LIMIT = 0.4  # seconds, in the place of the door's own
@@ -99,7 +101,7 @@ def ends_within(connection: socket.socket, seconds: float) -> bool:
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setattr(webhook, "MAY_TAKE", LIMIT)
     for limit in ("HEADERS_MAY_TAKE", "BODY_MAY_TAKE", "ANSWER_MAY_TAKE"):
-        monkeypatch.setattr(door, limit, LIMIT * (2 if limit == "BODY_MAY_TAKE" else 1))
+        monkeypatch.setattr(connections, limit, LIMIT * (2 if limit == "BODY_MAY_TAKE" else 1))
     app = FastAPI()
     woken: list[ThreadId] = []
     app.include_router(webhook.routes(webhook.Gate(Store(tmp_path / "s"), SECRET, 7, woken.append)))
@@ -113,7 +115,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         return PlainTextResponse("x")
 
     bound = socket.create_server(("127.0.0.1", 0), backlog=512)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", **door.TOLD))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", **connections.TOLD))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not server.started:
@@ -183,7 +185,7 @@ def test_few_large_bodies_are_read_at_once_however_they_say_their_length(
 ) -> None:
     monkeypatch.setattr(webhook, "LARGE", 1_000)
     monkeypatch.setattr(webhook, "MAY_TAKE", 2.0)
-    monkeypatch.setattr(door, "BODY_MAY_TAKE", 4.0)
+    monkeypatch.setattr(connections, "BODY_MAY_TAKE", 4.0)
     for head in (CHUNKED, b"Content-Length: 2000\r\n"):
         slow = [lab.connect(sends=POST + CHUNKED + b"\r\n" + chunks(b"x" * 1500)) for _ in (1, 2)]
         time.sleep(0.2)
@@ -298,24 +300,24 @@ def test_connections_that_wait_for_one_client_keep_nobody_out(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, how: str, client: str
 ) -> None:
     for limit in ("HEADERS_MAY_TAKE", "BODY_MAY_TAKE", "ANSWER_MAY_TAKE"):
-        monkeypatch.setattr(door, limit, 60.0)
+        monkeypatch.setattr(connections, limit, 60.0)
     monkeypatch.setattr(webhook, "MAY_TAKE", 60.0)
-    for _ in range(4 * door.MOST_WAITING):
+    for _ in range(4 * connections.MOST_WAITING):
         with contextlib.suppress(OSError):
             lab.connect(ONE, sends=IN_THE_WAY[how], room=4096)
     began = time.monotonic()
     assert lab.ask(HONEST, client) == 202
     assert time.monotonic() - began < 20
-    assert len(lab.server.server_state.connections) <= door.MOST_WAITING + 2
+    assert len(lab.server.server_state.connections) <= connections.MOST_WAITING + 2
 
 
 def test_of_those_who_wait_whoever_has_most_gives_way(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "HEADERS_MAY_TAKE", 60.0)
+    monkeypatch.setattr(connections, "HEADERS_MAY_TAKE", 60.0)
     patient = lab.connect(ANOTHER, sends=HONEST[:50])
     time.sleep(0.1)
-    for _ in range(3 * door.MOST_WAITING):
+    for _ in range(3 * connections.MOST_WAITING):
         lab.connect(ONE, sends=POST)
     patient.sendall(HONEST[50:])
     assert status(patient) == 202
@@ -323,10 +325,12 @@ def test_of_those_who_wait_whoever_has_most_gives_way(
 
 def test_the_bot_is_served_behind_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, object] = {}
-    monkeypatch.setattr(serve, "create_app", lambda _: None)
-    monkeypatch.setattr(serve.logs, "set_up", lambda *_, **__: None)
+    monkeypatch.setattr(service_server, "create_app", lambda _: None)
+    monkeypatch.setattr(service_server.logs, "set_up", lambda *_, **__: None)
     monkeypatch.setattr(uvicorn, "run", lambda _, **options: told.update(options))
-    serve.serve(
-        serve.Settings("store", "o/n", SECRET, lambda: "", RayAddress("http://127.0.0.1:9", ""))
+    service_server.serve(
+        service_server.Settings(
+            "store", "o/n", SECRET, lambda: "", RayAddress("http://127.0.0.1:9", "")
+        )
     )
-    assert {name: told[name] for name in door.TOLD} == door.TOLD
+    assert {name: told[name] for name in connections.TOLD} == connections.TOLD

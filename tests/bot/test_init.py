@@ -8,11 +8,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bot import init
-from bot.cli import app
-from bot.labfile import PATH
-from bot.sandbox.sandbox import make_sandbox
-from bot.sandbox.server import running
+from bot.cli.main import app
+from bot.fake_github.server import running
+from bot.fake_github.world.sandbox import make_sandbox
+from bot.model.policy_file import PATH
+from bot.setup import init
 
 ROOT = Path(__file__).parents[2]
 run = CliRunner().invoke

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot import heard, intake
-from bot.facts import Push, Said, ThreadId
-from bot.intake import Delivery
-from runner.record import Person
-from runner.store import Store
+from bot.inbox import deliveries, payloads
+from bot.inbox.payloads import Delivery
+from bot.model.thread import Push, Said, ThreadId
+from runner.schema.record import Person
+from runner.store.store import Store
 
 REPOSITORY = 7
 GRACE = {"login": "grace", "id": 3, "type": "User"}
@@ -77,7 +77,7 @@ PAYLOADS = {
 
 
 def test_a_comment_is_read_with_its_author_and_githubs_time() -> None:
-    said = intake.read("issue_comment", comment())
+    said = payloads.read("issue_comment", comment())
     assert said
     assert said.message
     assert said.thread == ThreadId(REPOSITORY, 5)
@@ -89,21 +89,21 @@ def test_a_comment_is_read_with_its_author_and_githubs_time() -> None:
 
 
 def test_a_review_is_bound_to_the_commit_that_it_is_of() -> None:
-    said = intake.read("pull_request_review", review())
+    said = payloads.read("pull_request_review", review())
     assert said
     assert said.message
     assert (said.message.via, said.message.commit, said.message.key(0)) == ("review", A, "r12-0")
 
 
 def test_a_dismissed_review_wakes_the_thread_and_commands_nothing() -> None:
-    said = intake.read("pull_request_review", review("dismissed"))
+    said = payloads.read("pull_request_review", review("dismissed"))
     assert said
     assert said.thread
     assert said.message is None
 
 
 def test_a_button_is_a_command_about_the_execution_that_its_check_run_names() -> None:
-    said = intake.read("check_run", button())
+    said = payloads.read("check_run", button())
     assert said
     assert said.message
     assert (said.message.body, said.message.via) == ("/cancel x1", "button")
@@ -116,45 +116,47 @@ def test_a_button_is_a_command_about_the_execution_that_its_check_run_names() ->
 def test_of_what_was_pressed_before_records_were_lost_only_cancel_counts() -> None:
     ours = {"check.x1": Said(kind="check", id=13, at=None)}
     for identifier in ("cancel", "retry", "replan"):
-        said = intake.read("check_run", button(identifier))
+        said = payloads.read("check_run", button(identifier))
         assert said
         assert said.at
-        found = heard.messages([heard.Unheard("d-1", said)], ours, restored=said.at)
+        found = deliveries.messages([deliveries.Unheard("d-1", said)], ours, restored=said.at)
         assert bool(found) == (identifier == "cancel")
-        assert heard.messages([heard.Unheard("d-1", said)], ours, said.at - timedelta(seconds=1))
+        assert deliveries.messages(
+            [deliveries.Unheard("d-1", said)], ours, said.at - timedelta(seconds=1)
+        )
 
 
 def test_two_people_who_press_one_button_are_both_heard() -> None:
     ours = {"check.x1": Said(kind="check", id=13, at=None)}
     both = [
-        heard.Unheard(f"d-{who['id']}", intake.read("check_run", button() | {"sender": who}))
+        deliveries.Unheard(f"d-{who['id']}", payloads.read("check_run", button() | {"sender": who}))
         for who in (GRACE, GRACE | {"login": "hugo", "id": 13}, GRACE)
     ]
-    assert [message.author.id for message in heard.messages(both, ours)] == [GRACE["id"], 13]
+    assert [message.author.id for message in deliveries.messages(both, ours)] == [GRACE["id"], 13]
 
 
 @pytest.mark.parametrize("identifier", ["lgtm|26764", "", None, "run", "CANCEL"])
 def test_a_button_that_is_not_the_labs_is_left_alone(identifier: Any) -> None:
-    assert intake.read("check_run", button(identifier)) is None
+    assert payloads.read("check_run", button(identifier)) is None
 
 
 @pytest.mark.parametrize("external", ["", "x", "5", "0.check.x1", "5.../../x", "5.check.X 1", None])
 def test_a_check_run_that_names_no_thread_is_left_alone(external: Any) -> None:
-    assert intake.read("check_run", button(external_id=external)) is None
+    assert payloads.read("check_run", button(external_id=external)) is None
 
 
 def test_a_button_counts_only_on_a_check_run_that_is_on_record() -> None:
-    said = intake.read("check_run", button())
-    pressed = [heard.Unheard("d-1", said)]
+    said = payloads.read("check_run", button())
+    pressed = [deliveries.Unheard("d-1", said)]
     ours = Said(kind="check", id=13, at=None)
-    assert heard.messages(pressed, {"check.x1": ours})
-    assert not heard.messages(pressed, {"check.x1": Said(kind="check", id=14, at=None)})
-    assert not heard.messages(pressed, {})
+    assert deliveries.messages(pressed, {"check.x1": ours})
+    assert not deliveries.messages(pressed, {"check.x1": Said(kind="check", id=14, at=None)})
+    assert not deliveries.messages(pressed, {})
 
 
 @pytest.mark.parametrize("kind", ["User", "Bot"])
 def test_a_push_is_seen_whoever_pushed(kind: str) -> None:
-    said = intake.read("pull_request", synchronize(sender=GRACE | {"type": kind}))
+    said = payloads.read("pull_request", synchronize(sender=GRACE | {"type": kind}))
     assert said
     assert said.push
     assert (said.push.before, said.push.after) == (A, B)
@@ -182,7 +184,7 @@ def test_a_push_is_seen_whoever_pushed(kind: str) -> None:
     ],
 )
 def test_what_nobody_can_be_named_for_commands_nothing(changes: dict[str, Any]) -> None:
-    said = intake.read("issue_comment", comment(**changes))
+    said = payloads.read("issue_comment", comment(**changes))
     assert said
     assert said.thread
     assert said.message is None
@@ -202,11 +204,11 @@ def test_what_nobody_can_be_named_for_commands_nothing(changes: dict[str, Any]) 
     ],
 )
 def test_what_is_not_for_the_lab_is_nothing(payload: Any) -> None:
-    assert intake.read("issue_comment", payload) is None
+    assert payloads.read("issue_comment", payload) is None
 
 
 def test_odd_characters_become_something_that_a_file_can_hold() -> None:
-    said = intake.read("issue_comment", json.loads(json.dumps(comment(body="/run \ud800\0"))))
+    said = payloads.read("issue_comment", json.loads(json.dumps(comment(body="/run \ud800\0"))))
     assert said
     assert said.message
     assert said.message.body == "/run ?\0"
@@ -214,10 +216,10 @@ def test_odd_characters_become_something_that_a_file_can_hold() -> None:
 
 
 def test_a_text_longer_than_github_takes_is_cut() -> None:
-    said = intake.read("issue_comment", comment(body="x" * 10**6))
+    said = payloads.read("issue_comment", comment(body="x" * 10**6))
     assert said
     assert said.message
-    assert len(said.message.body) == intake.MOST_TEXT
+    assert len(said.message.body) == payloads.MOST_TEXT
 
 
 JSON = st.recursive(
@@ -246,7 +248,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, Any]:
 @given(mutated())
 def test_no_payload_is_an_error_and_what_is_read_can_be_kept(given: tuple[str, Any]) -> None:
     event, payload = given
-    said = intake.read(event, payload)
+    said = payloads.read(event, payload)
     if said is not None:
         assert Delivery.model_validate_json(said.canonical()) == said
 
@@ -255,20 +257,20 @@ def test_no_payload_is_an_error_and_what_is_read_can_be_kept(given: tuple[str, A
 
 
 def kept(store: Store, name: str, event: str, payload: Any) -> bool:
-    said = intake.read(event, payload)
+    said = payloads.read(event, payload)
     assert said
     assert said.thread
-    return heard.keep(store, said.thread, name, said)
+    return deliveries.keep(store, said.thread, name, said)
 
 
 def test_what_is_dealt_with_leaves_the_inbox_and_does_not_come_back(tmp_path: Path) -> None:
     store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
     assert kept(store, "d-1", "issue_comment", comment())
-    (only,) = heard.unhandled(store, id)
-    heard.handle(store, id, only)
-    assert heard.unhandled(store, id) == []
+    (only,) = deliveries.unhandled(store, id)
+    deliveries.handle(store, id, only)
+    assert deliveries.unhandled(store, id) == []
     assert not kept(store, "d-1", "issue_comment", comment())
-    assert heard.unhandled(store, id) == []
+    assert deliveries.unhandled(store, id) == []
     name = f"records/handled/{REPOSITORY}/5/d-1.json"
     assert Delivery.model_validate_json(store.require(name)) == only.said
 
@@ -277,19 +279,19 @@ def test_a_death_between_the_record_and_the_removal_changes_nothing(tmp_path: Pa
     store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
     kept(store, "d-1", "issue_comment", comment())
     store.create(f"records/handled/{REPOSITORY}/5/d-1.json", b"{}\n")
-    assert heard.unhandled(store, id) == []
+    assert deliveries.unhandled(store, id) == []
 
 
 def test_pushes_are_known_also_after_their_deliveries_are_dealt_with(tmp_path: Path) -> None:
     store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
     kept(store, "d-1", "pull_request", synchronize())
-    new = heard.unhandled(store, id)
-    (push,) = heard.pushes(store, id, new)
+    new = deliveries.unhandled(store, id)
+    (push,) = deliveries.pushes(store, id, new)
     assert isinstance(push, Push)
     assert (push.before, push.after) == (A, B)
-    heard.handle(store, id, new[0])
+    deliveries.handle(store, id, new[0])
     kept(store, "d-2", "pull_request", synchronize())
-    assert heard.pushes(store, id, heard.unhandled(store, id)) == (push,)
+    assert deliveries.pushes(store, id, deliveries.unhandled(store, id)) == (push,)
 
 
 def test_messages_come_in_the_order_of_githubs_clock(tmp_path: Path) -> None:
@@ -298,7 +300,7 @@ def test_messages_come_in_the_order_of_githubs_clock(tmp_path: Path) -> None:
     kept(store, "b", "pull_request_review", review(id=90, submitted_at="2026-01-02T03:04:06Z"))
     kept(store, "c", "issue_comment", comment(id=10))
     kept(store, "d", "issue_comment", comment(id=10))
-    found = heard.messages(heard.unhandled(store, id), {})
+    found = deliveries.messages(deliveries.unhandled(store, id), {})
     assert [message.id for message in found] == [10, 90, 20]
 
 
@@ -306,8 +308,8 @@ def test_what_cannot_be_read_in_the_inbox_says_nothing_and_is_dealt_with(tmp_pat
     store, id = Store(tmp_path), ThreadId(REPOSITORY, 5)
     store.create(f"records/inbox/{REPOSITORY}/5/d-2.json", b'{"event": 5, "payload": []}')
     store.create(f"records/inbox/{REPOSITORY}/5/d-3.json", b"not json")
-    found = heard.unhandled(store, id)
-    assert heard.messages(found, {}) == ()
+    found = deliveries.unhandled(store, id)
+    assert deliveries.messages(found, {}) == ()
     for one in found:
-        heard.handle(store, id, one)
-    assert heard.unhandled(store, id) == []
+        deliveries.handle(store, id, one)
+    assert deliveries.unhandled(store, id) == []

@@ -5,19 +5,19 @@ from typing import get_args
 
 import pytest
 
-from bot import labfile
-from bot.labfile import Policy
+from bot.model import policy_file
+from bot.model.policy_file import Policy
 
 SHA = "f" * 40
 ROOT = Path(__file__).parents[2]
 
 
 def parse(text: str | None) -> Policy:
-    return labfile.parse(None if text is None else text.encode(), SHA)
+    return policy_file.parse(None if text is None else text.encode(), SHA)
 
 
 def test_the_file_of_this_repository_is_one() -> None:
-    policy = labfile.parse((ROOT / labfile.PATH).read_bytes(), SHA)
+    policy = policy_file.parse((ROOT / policy_file.PATH).read_bytes(), SHA)
     assert policy.problems == ()
     assert policy.sha == SHA
     assert policy.permits("run", "grace", "maintain")
@@ -80,10 +80,10 @@ def test_a_file_that_is_missing_or_wrong_permits_nothing_but_to_stop_and_says_wh
 ) -> None:
     policy = parse(text)
     assert problem in policy.problems[0]
-    for command in get_args(labfile.Command):
+    for command in get_args(policy_file.Command):
         assert policy.permits(command, "grace", "admin") == (command == "cancel")
     assert not policy.permits("cancel", "ada", "write")
 
 
 def test_a_file_that_is_no_text_permits_nobody_anything() -> None:
-    assert "it is not UTF-8 text" in labfile.parse(b"\xff\xfe", SHA).problems[0]
+    assert "it is not UTF-8 text" in policy_file.parse(b"\xff\xfe", SHA).problems[0]

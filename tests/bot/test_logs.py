@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot import logs
-from bot.logs import JsonLines, TextLines
+from bot.telemetry import logs
+from bot.telemetry.logs import JsonLines, TextLines
 from tests.scenarios.lab import a_lab
 
 EVIL = "a title\n2026-11-21 ERROR regatta: forged\r\x1b[2J\u202eevil\u2028\x7f\x00 ``` @grace"

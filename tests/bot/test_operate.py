@@ -9,11 +9,12 @@ from fastapi.testclient import TestClient
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bot import metrics, operate
-from bot.operate import Loop
-from runner.files import StoreFault
-from runner.local_ray import free_ports
-from runner.store import Store
+from bot.service import health
+from bot.service.health import Loop
+from bot.telemetry import metrics
+from runner.execution.local_ray import free_ports
+from runner.store.backends import StoreFault
+from runner.store.store import Store
 
 
 class Clock:
@@ -25,7 +26,7 @@ class Clock:
 
 def served(store: Store, loop: Loop) -> TestClient:
     app = FastAPI()
-    app.include_router(operate.routes(store, loop))
+    app.include_router(health.routes(store, loop))
     return TestClient(app)
 
 
@@ -46,7 +47,7 @@ def test_a_loop_that_ended_is_not(tmp_path: Path) -> None:
 def test_a_loop_that_stands_still_for_long_is_not(tmp_path: Path) -> None:
     clock = Clock()
     client = served(Store(tmp_path), a_loop(clock))
-    clock.now += operate.STANDS_STILL
+    clock.now += health.STANDS_STILL
     assert client.get("/healthz").status_code == 200
     clock.now += 1
     assert client.get("/healthz").status_code == 503
@@ -74,9 +75,9 @@ def test_a_bot_whose_disk_is_full_is_not_ready_until_it_is_not(
     with monkeypatch.context() as full:
         full.setattr(store, "create", _no_space)
         assert client.get("/readyz").status_code == 200  # asked again at once, it tries nothing
-        clock.now += operate.TRY_EVERY
+        clock.now += health.TRY_EVERY
         assert client.get("/readyz").status_code == 503
-    clock.now += operate.TRY_EVERY
+    clock.now += health.TRY_EVERY
     assert client.get("/readyz").status_code == 200
     assert store.list("ready") == []
 
@@ -91,7 +92,7 @@ def test_figures_are_served_on_a_port_of_their_own(tmp_path: Path) -> None:
     clock.now += 5
     metrics.answered("issues", 202, 0.004)
     port = free_ports(1)[0]
-    end = operate.serve_metrics("127.0.0.1", port)
+    end = health.serve_metrics("127.0.0.1", port)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from bot import commands, intake, orders, propose
-from bot.decide import decide
-from bot.facts import (
+from bot.inbox import payloads
+from bot.model import commands
+from bot.model.policy_file import Permitted, Policy
+from bot.model.thread import (
     Button,
     Check,
     Finding,
@@ -21,8 +22,9 @@ from bot.facts import (
     Thread,
     Write,
 )
-from bot.labfile import Permitted, Policy
-from runner import record
+from bot.rules import plan, slash_commands
+from bot.rules.decide import decide
+from runner.schema import record
 from tests import synthetic
 from tests.bot.test_decide import (
     BASE,
@@ -213,9 +215,12 @@ def test_a_comment_and_a_review_of_one_number_do_not_share_their_answers() -> No
 
 
 def test_a_button_does_what_its_command_does() -> None:
-    ours = {button.identifier: button for button in (orders.CANCEL, orders.RETRY, orders.REPLAN)}
-    assert ours.keys() == intake.BUTTONS.keys()
-    for identifier, words in intake.BUTTONS.items():
+    ours = {
+        button.identifier: button
+        for button in (slash_commands.CANCEL, slash_commands.RETRY, slash_commands.REPLAN)
+    }
+    assert ours.keys() == payloads.BUTTONS.keys()
+    for identifier, words in payloads.BUTTONS.items():
         (command,) = commands.read(words.format(execution=EXECUTION)).commands
         assert command.name == identifier.removeprefix("re" if identifier == "replan" else "")
         assert command.argument == ("" if identifier == "replan" else EXECUTION)
@@ -232,14 +237,16 @@ def buttons(thread: Thread, key: str) -> tuple[Button, ...]:
 
 def test_a_check_run_has_the_buttons_that_mean_something_now() -> None:
     check = f"check.{EXECUTION}"
-    assert buttons(running(), check) == (orders.CANCEL,)
-    assert buttons(over("failed"), check) == (orders.RETRY, orders.REPLAN)
-    assert buttons(over("done"), check) == (orders.REPLAN,)
-    assert buttons(pull(said={}), "check.plan.1") == (orders.REPLAN,)
+    assert buttons(running(), check) == (slash_commands.CANCEL,)
+    assert buttons(over("failed"), check) == (slash_commands.RETRY, slash_commands.REPLAN)
+    assert buttons(over("done"), check) == (slash_commands.REPLAN,)
+    assert buttons(pull(said={}), "check.plan.1") == (slash_commands.REPLAN,)
     cancelled = record.Cancelled(at=NOW, by="grace")
     assert buttons(pull(executions=(ran(started=True, cancelled=cancelled),)), check) == ()
     shown = of_kind(Show, replace(over("failed"), said={**pull().said, check: SAID}))
-    assert [show.buttons for show in shown if show.of == check] == [(orders.RETRY, orders.REPLAN)]
+    assert [show.buttons for show in shown if show.of == check] == [
+        (slash_commands.RETRY, slash_commands.REPLAN)
+    ]
 
 
 # ── /retry, /reproduce ───────────────────────────────────────────────────────────────────────
@@ -389,7 +396,7 @@ def test_older_plans_are_folded_once() -> None:
 
 
 def propose_shows(thread: Thread) -> list[Show]:
-    return [action for action in propose.rules(thread) if isinstance(action, Show)]
+    return [action for action in plan.rules(thread) if isinstance(action, Show)]
 
 
 # ── Words that came late ─────────────────────────────────────────────────────────────────────

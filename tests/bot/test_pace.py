@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot import decide as rules
-from bot import reconcile
-from bot.facts import (
+from bot.controller import reconciler
+from bot.controller.write_budget import (
+    ANSWER,
+    FIGURES,
+    GROWS_AFTER,
+    LIMITS,
+    PICTURE_WRITES,
+    STATE,
+    Pace,
+    importance,
+)
+from bot.model.thread import (
     Action,
     Check,
     Drive,
@@ -31,11 +40,12 @@ from bot.facts import (
     ThreadId,
     Write,
 )
-from bot.pace import ANSWER, FIGURES, GROWS_AFTER, LIMITS, PICTURE_WRITES, STATE, Pace, importance
-from runner import lifecycle, record
-from runner.leases import LeaseState
-from runner.progress import Progress, RunProgress
-from runner.store import Store
+from bot.rules import decide as rules
+from runner.execution import lifecycle
+from runner.execution.progress import Progress, RunProgress
+from runner.schema import record
+from runner.store.leases import LeaseState
+from runner.store.store import Store
 from tests import synthetic
 from tests.bot.test_decide import HEAD, KNOWN, PLANNED, SAID, issue, pull, ran
 
@@ -290,10 +300,10 @@ def a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Iterable[float]
     """Play executions whose `/run` is written at these seconds until all has been said."""
     slow = timedelta(seconds=15)  # a look every two seconds would show the same
     monkeypatch.setattr(rules, "POLL_EVERY", slow)
-    monkeypatch.setattr(reconcile, "POLL_EVERY", slow)
+    monkeypatch.setattr(reconciler, "POLL_EVERY", slow)
     day = Day()
     day.threads[ThreadId(7, 1)] = issue()
-    bot = reconcile.Reconciler(
+    bot = reconciler.Reconciler(
         Store(tmp_path),
         day,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]

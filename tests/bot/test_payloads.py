@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from bot.reconcile import Reconciler
-from bot.serve import Settings, create_app
-from runner.launch import RayAddress
+from bot.controller.reconciler import Reconciler
+from bot.service.server import Settings, create_app
+from runner.execution.ray_jobs import RayAddress
 from tests.payloads import NotHere, Payload, payloads
 from tests.scenarios.lab import SECRET, Lab, a_lab
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bot import words
-from bot.facts import Form, Issue, Thread, ThreadId
-from bot.preregister import NotReadable, read
-from runner.record import Edit, Person, Prediction, Preregistration
-from runner.store import to_json
+from bot.messages import render
+from bot.model.thread import Form, Issue, Thread, ThreadId
+from bot.rules.preregistration import NotReadable, read
+from runner.lib.canonical_json import to_json
+from runner.schema.record import Edit, Person, Prediction, Preregistration
 from tests.scenarios.lab import HYPOTHESIS, PREDICTIONS, form_body
 
 FORM = Form({"hypothesis": "Hypothesis", "predictions": "Predictions", "notes": "Notes"})
@@ -175,7 +175,7 @@ def test_the_other_forms_are_sealed_as_they_are_written() -> None:
 
 
 def test_the_examples_that_are_shown_are_sealed_as_they_stand() -> None:
-    _, _, shown = words.not_sealed(("line 1",)).partition("```yaml\n")
+    _, _, shown = render.not_sealed(("line 1",)).partition("```yaml\n")
     found = sealed(form_body(predictions=shown.removesuffix("\n```"))).predictions
     assert [bool(one.order) + 2 * bool(one.exponent) + 4 * bool(one.smaller) for one in found] == [
         0, 1, 2, 4,

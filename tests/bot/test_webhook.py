@@ -14,12 +14,12 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-from bot import heard, webhook
-from bot.facts import ThreadId
-from bot.intake import HEARD
-from bot.webhook import Gate
-from runner import files
-from runner.store import Store, StoreError
+from bot.inbox import deliveries, webhook
+from bot.inbox.payloads import HEARD
+from bot.inbox.webhook import Gate
+from bot.model.thread import ThreadId
+from runner.store import backends
+from runner.store.store import Store, StoreError
 
 SECRET = "a-secret-of-the-tests"
 REPOSITORY = 7
@@ -362,18 +362,18 @@ def test_few_large_bodies_are_held_at_once(hall: Hall, monkeypatch: pytest.Monke
 def test_the_inbox_keeps_no_folders_of_threads_that_were_dealt_with(hall: Hall) -> None:
     hall.receive(payload())
     id = ThreadId(REPOSITORY, 5)
-    (one,) = heard.unhandled(hall.gate.store, id)
-    heard.handle(hall.gate.store, id, one)
+    (one,) = deliveries.unhandled(hall.gate.store, id)
+    deliveries.handle(hall.gate.store, id, one)
     assert not (hall.root / "records" / "inbox" / str(REPOSITORY) / "5").exists()
     (hall.root / "records" / "inbox" / str(REPOSITORY) / "6").mkdir()
-    heard.tidy(hall.gate.store, REPOSITORY)
+    deliveries.tidy(hall.gate.store, REPOSITORY)
     assert list((hall.root / "records").glob("inbox/*/*")) == []
 
 
 def test_a_delivery_is_kept_whose_folder_is_removed_at_that_moment(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, removed = files.make_folder, []
+    real, removed = backends.make_folder, []
 
     def make(folder: Path) -> None:
         real(folder)
@@ -381,7 +381,7 @@ def test_a_delivery_is_kept_whose_folder_is_removed_at_that_moment(
             removed.append(folder)
             folder.rmdir()
 
-    monkeypatch.setattr(files, "make_folder", make)
+    monkeypatch.setattr(backends, "make_folder", make)
     assert hall.receive(payload())[0] == 202
     assert removed
     assert hall.kept() == [f"{REPOSITORY}/5/d-1.json"]

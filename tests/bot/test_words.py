@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot import escape, words
-from bot.commands import Reading
-from bot.facts import Message, Ran, Said, Thread, ThreadId
-from engine.config import ModelConfig, TrainConfig
-from runner import figures, lifecycle, record
+from bot.messages import render
+from bot.model import escape
+from bot.model.commands import Reading
+from bot.model.thread import Message, Ran, Said, Thread, ThreadId
+from engine.config.schema import ModelConfig, TrainConfig
 from runner.analysis import verdicts
-from runner.progress import Progress, RunProgress
+from runner.execution import lifecycle
+from runner.execution.progress import Progress, RunProgress
+from runner.lib import format
+from runner.schema import record
 from tests import synthetic
 from tests.rendered import live, unescaped
 
@@ -141,23 +144,23 @@ def everything(word: str) -> dict[str, str]:
     edit = record.Edit(at=synthetic.START, text_sha256="0" * 64, text=f"now\n{word}")
     spread = record.Spread(deviation=0.1, arms=3, freedom=6)
     return {
-        "sealed": words.sealed(sealed),
-        "not sealed": words.not_sealed((f"line 1: {word}", f"`{word}` is no key")),
-        "edited": words.edited(sealed, edit, before=f"then\n{word} {word}"),
-        "plan": words.plan(planned),
-        "plan with a spread": words.plan(planned.model_copy(update={"spread": spread})),
-        "problems": words.plan(bad),
-        "refused": words.refused(approval),
-        "cannot": words.cannot(word, "/cancel", f"There is no `{escape.code(word)}`. {word}"),
-        "status": words.status(ran),
-        "status of": words.status_of(thread),
-        "result": words.result(thread, ran),
-        "verdict": words.verdict(thread, ran),
+        "sealed": render.sealed(sealed),
+        "not sealed": render.not_sealed((f"line 1: {word}", f"`{word}` is no key")),
+        "edited": render.edited(sealed, edit, before=f"then\n{word} {word}"),
+        "plan": render.plan(planned),
+        "plan with a spread": render.plan(planned.model_copy(update={"spread": spread})),
+        "problems": render.plan(bad),
+        "refused": render.refused(approval),
+        "cannot": render.cannot(word, "/cancel", f"There is no `{escape.code(word)}`. {word}"),
+        "status": render.status(ran),
+        "status of": render.status_of(thread),
+        "result": render.result(thread, ran),
+        "verdict": render.verdict(thread, ran),
         "verdict with deviations": deviating(thread, word, person),
-        "folded": words.folded(planned, 2),
-        "type again": words.type_again(Message(1, person, synthetic.START, "/run")),
+        "folded": render.folded(planned, 2),
+        "type again": render.type_again(Message(1, person, synthetic.START, "/run")),
         "once more": once_more(thread, word, person),
-        "pushed to": words.status(ran, head="b" * 40),
+        "pushed to": render.status(ran, head="b" * 40),
     }
 
 
@@ -176,7 +179,7 @@ def deviating(thread: Thread, word: str, person: record.Person) -> str:
     changed["plan"] = second.execution.plan.model_copy(update={"fingerprint": "1" * 64})
     execution = second.execution.model_copy(update=changed)
     again = Ran(replace(second.life, execution=execution), second.progress, second.runs)
-    return words.verdict(
+    return render.verdict(
         replace(thread, seal=seal, edits=(edit,), executions=(first, again)), again
     )
 
@@ -190,7 +193,7 @@ def once_more(thread: Thread, word: str, person: record.Person) -> str:
     result = record.Result(at=synthetic.START, state="done")
     life = replace(second.life, execution=execution, result=result)
     again = Ran(life, second.progress, second.runs)
-    return words.result(replace(thread, executions=(first, again)), again)
+    return render.result(replace(thread, executions=(first, again)), again)
 
 
 def ran_of(plan: record.Plan, word: str, person: record.Person, *, failed: bool = True) -> Ran:
@@ -465,14 +468,14 @@ def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bo
         plans=(planned,),
         executions=(ran,),
     )
-    for body in (words.plan(planned), words.status(ran), words.result(thread, ran)):
+    for body in (render.plan(planned), render.status(ran), render.result(thread, ran)):
         assert len(body) < LONGEST
         assert body.count("<details>") == body.count("</details>")
         assert body.count("```") % 2 == 0
-    body = words.plan(planned)
+    body = render.plan(planned)
     assert "… and " in body
     assert body.endswith("A push to this branch makes a new plan to approve.")
-    assert re.search(r"… and \d+ more", words.result(thread, ran))
+    assert re.search(r"… and \d+ more", render.result(thread, ran))
 
 
 def test_what_is_cut_is_linked_to_where_all_of_it_is() -> None:
@@ -491,13 +494,13 @@ def test_what_is_cut_is_linked_to_where_all_of_it_is() -> None:
         executions=(ran,),
     )
     page = re.escape("https://lab.example/executions/x0123456789abcdef/")
-    assert re.search(rf"… and \[\d+ more\]\({page}\) \|\n", words.result(thread, ran))
+    assert re.search(rf"… and \[\d+ more\]\({page}\) \|\n", render.result(thread, ran))
     assert ran.progress
     many = replace(ran, progress=replace(ran.progress, runs=ran.progress.runs * 10))
-    assert re.search(rf"… and \[\d+ more\]\({page}\)", words.status(many, site=thread.site))
+    assert re.search(rf"… and \[\d+ more\]\({page}\)", render.status(many, site=thread.site))
     tree = re.escape(f"https://github.com/r/l/tree/{'a' * 40}/experiments/warm-rate")
-    assert re.search(rf"… and \[\d+ more\]\({tree}\)", words.plan(planned, thread.url))
-    folded = words.folded(planned, 2, thread.url)
+    assert re.search(rf"… and \[\d+ more\]\({tree}\)", render.plan(planned, thread.url))
+    folded = render.folded(planned, 2, thread.url)
     assert len(folded) < LONGEST
     assert folded.count("<details>") == folded.count("</details>")
     assert folded.count("```") % 2 == 0
@@ -517,7 +520,7 @@ def plan_with(phases: list[dict[str, object]]) -> str:
     train = TrainConfig.model_validate(one.train.model_dump() | {"phases": phases})
     phased = {f"late{n}": one.model_copy(update={"train": train}) for n in range(4)}
     plan = synthetic.plan(arms={"flat": one, **phased})
-    return words.plan(
+    return render.plan(
         record.PlanRecord(repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan)
     )
 
@@ -550,13 +553,13 @@ def test_256_seeds_fit_too() -> None:
         is_pull=True,
         executions=(ran,) * 300,
     )
-    for body in (words.status(ran), words.result(thread, ran), words.status_of(thread)):
+    for body in (render.status(ran), render.result(thread, ran), render.status_of(thread)):
         assert len(body) < LONGEST
 
 
 def test_a_thousand_problems_are_said_as_far_as_they_fit() -> None:
     problems = tuple(f"file, line {n}: {'words ' * 90}" for n in range(1000))
-    body = words.not_sealed(problems)
+    body = render.not_sealed(problems)
     assert len(body) < LONGEST
     assert "… and 900 more" in body or "… and 950 more" in body
     assert body.endswith("```")
@@ -584,7 +587,7 @@ def test_a_thousand_problems_are_said_as_far_as_they_fit() -> None:
     ],
 )
 def test_durations_for_people(seconds: float, said: str) -> None:
-    assert figures.duration(seconds) == said
+    assert format.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -592,11 +595,11 @@ def test_durations_for_people(seconds: float, said: str) -> None:
     [(2.6e12, "2.60e12"), (1, "1.00e0"), (9.87e9, "9.87e9"), (1e100, "1.00e100")],
 )
 def test_flops_as_the_field_writes_them(value: float, said: str) -> None:
-    assert figures.flops(value) == said
+    assert format.flops(value) == said
 
 
 def test_a_hint_names_each_near_miss_and_what_was_meant() -> None:
-    said = words.hint(Reading(near_misses=(("cancle", "cancel"),), swallowed=True))
+    said = render.hint(Reading(near_misses=(("cancle", "cancel"),), swallowed=True))
     assert "`/cancle` is no command here; did you mean `/cancel`?" in said
     assert "Leave an empty line before the command" in said
     assert "Nothing was done." in said
@@ -611,7 +614,7 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
     assert ran.result
     done = ran.result.model_copy(update={"verdicts": judged, "state": "done", "why": ""})
     life = lifecycle.Facts(ran.execution, ran.life.attempts, None, None, done)
-    body = words.result(
+    body = render.result(
         Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True),
         Ran(life, ran.progress, ran.runs),
     )
@@ -629,7 +632,7 @@ def foretelling(**changes: object) -> record.PlanRecord:
 
 
 def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
-    body = words.plan(
+    body = render.plan(
         foretelling(
             forecasts={"a": FORETOLD},
             no_forecast=dict.fromkeys("bcde", "they are too few"),
@@ -642,10 +645,10 @@ def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
 
 
 def test_where_no_arm_is_foretold_one_line_says_why() -> None:
-    body = words.plan(foretelling(no_forecast=dict.fromkeys("abcde", "they are too few")))
+    body = render.plan(foretelling(no_forecast=dict.fromkeys("abcde", "they are too few")))
     assert "No forecast: they are too few." in body
     assert body.count("forecast") == 1
-    assert "forecast" not in words.plan(foretelling()), "a plan of before there were any"
+    assert "forecast" not in render.plan(foretelling()), "a plan of before there were any"
 
 
 def test_a_result_says_how_the_labs_forecast_came_out() -> None:
@@ -656,4 +659,4 @@ def test_a_result_says_how_the_labs_forecast_came_out() -> None:
 
 def test_how_sure_somebody_is_stands_on_one_line() -> None:
     planned = synthetic.plan(predictions=[synthetic.prediction()], preregistration=1)
-    assert "**< -0.05** — 80\u00a0%\u00a0sure" in words.plan(foretelling(plan=planned))
+    assert "**< -0.05** — 80\u00a0%\u00a0sure" in render.plan(foretelling(plan=planned))

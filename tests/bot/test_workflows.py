@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bot import init, intake
+from bot.inbox import payloads
+from bot.setup import init
 
 HOSTED = "regatta @ git+https://example.org/regatta@0123456789012345678901234567890123456789"
 CHOICES = {
@@ -110,7 +111,7 @@ def test_a_workflow_has_no_permission_and_its_job_only_what_is_needed(choice: st
 
 
 def test_actions_hears_the_events_that_a_server_hears() -> None:
-    heard = {event: set(actions) for event, actions in intake.HEARD.items()}
+    heard = {event: set(actions) for event, actions in payloads.HEARD.items()}
     listened = parsed("self-hosted")["on"]
     for event, name in (
         ("issues", "issues"),

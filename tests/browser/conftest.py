@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from bot.site.pages import build
-from runner.store import Store
+from bot.site.pages.build import build
+from runner.store.store import Store
 from tests import synthetic
 from tests.analysis.test_speedrun import CLEAN
 from tests.site.test_entered import merge

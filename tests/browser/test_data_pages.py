@@ -7,9 +7,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from bot.site.pages import build
-from engine.data import TokenStore
-from runner.store import Store
+from bot.site.pages.build import build
+from engine.data.token_store import TokenStore
+from runner.store.store import Store
 from tests import synthetic
 from tests.browser.conftest import DESKTOP, PHONE, visiting
 from tests.site.test_data import PAGE, execute, lines, made

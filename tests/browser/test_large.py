@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from bot.site.curves import MOST_POINTS
-from bot.site.pages import build
-from runner.store import Store
+from bot.site.charts.curves import MOST_POINTS
+from bot.site.pages.build import build
+from runner.store.store import Store
 from tests import synthetic
 from tests.browser.conftest import DESKTOP, visiting
 

@@ -225,7 +225,8 @@ class Cheap(Honest):
     """Says that it costs nothing."""
 
     def __init__(self, config):
-        from engine import flops, traced_flops
+        from engine.config import flops
+        from engine.model import traced_flops
 
         super().__init__(config)
         traced_flops.count = lambda *_: 0

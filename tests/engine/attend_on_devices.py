@@ -11,11 +11,11 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 import jax
 import jax.numpy as jnp
 
-from engine import mesh
-from engine.attention import attend, reference
-from engine.config import MeshConfig, ModelConfig
-from engine.loss import cross_entropy
-from engine.model import Decoder
+from engine.config.schema import MeshConfig, ModelConfig
+from engine.model import mesh
+from engine.model.attention import attend, reference
+from engine.model.decoder import Decoder
+from engine.model.loss import cross_entropy
 
 
 def furthest(config: MeshConfig) -> float:

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from engine.config import ModelConfig, TrainConfig
-from engine.model import Decoder, Params
-from engine.tokenize import Text
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.data.tokenize import Text
+from engine.model.decoder import Decoder, Params
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.config.schema import ModelConfig
 
 
 def losses(model: ModelConfig, params: Any, windows: np.ndarray) -> np.ndarray:

@@ -16,12 +16,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from engine import checkpoint, mesh, step
-from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
-from engine.loss import cross_entropy
-from engine.model import Decoder
-from engine.sampling import Sampler
-from engine.train import Metrics, train
+from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+from engine.data.sampling import Sampler
+from engine.model import mesh
+from engine.model.decoder import Decoder
+from engine.model.loss import cross_entropy
+from engine.training import checkpoint, step
+from engine.training.train import Metrics, train
 
 # 16 query and 8 key/value heads, so that `tensor` can be 8 and queries are grouped.
 MODEL = ModelConfig(

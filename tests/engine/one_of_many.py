@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import on_devices
 
-from engine import mesh, processes
-from engine.config import ComputeConfig
-from engine.data import Batch
-from engine.model import Decoder
-from engine.processes import Place
-from engine.train import train
+from engine.config.schema import ComputeConfig
+from engine.data.token_store import Batch
+from engine.model import mesh, processes
+from engine.model.decoder import Decoder
+from engine.model.processes import Place
+from engine.training.train import train
 
 FLAGS = "--xla_backend_optimization_level=0"  # of LLVM: it compiles in half the time
 DEATHS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.config import ModelConfig, TrainConfig
-from engine.data import TokenStore
-from engine.model import Decoder
-from engine.sampling import Sampler
-from engine.train import train
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.data.sampling import Sampler
+from engine.data.token_store import TokenStore
+from engine.model.decoder import Decoder
+from engine.training.train import train
 
 
 def sampler_of(tokens: np.ndarray, config: TrainConfig, seq_len: int) -> Sampler:

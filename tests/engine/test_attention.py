@@ -15,8 +15,8 @@ import numpy_decoder
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo as cudnn_internals
 
-from engine import attention, kernels
-from engine.attention import attend, fast_path, reference
+from engine.model import attention, kernels
+from engine.model.attention import attend, fast_path, reference
 
 ODD = 150  # two blocks of 64 on a CPU, and a part of one
 Arrays = tuple[jax.Array, ...]

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from engine import checkpoint
-from engine.checkpoint import BadCheckpoint, latest, restore, tree_sha256
+from engine.training import checkpoint
+from engine.training.checkpoint import BadCheckpoint, latest, restore, tree_sha256
 
 PARAMS = {"b": {"c": np.arange(6, dtype=np.float32).reshape(2, 3)}, "a": np.ones(2, np.float32)}
 REST = {"count": np.array(7, np.int32)}

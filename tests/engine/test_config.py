@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from engine.config import (
+from engine.config.flops import parameters
+from engine.config.schema import (
     SHAPE,
     ComputeConfig,
     DataConfig,
@@ -13,7 +14,6 @@ from engine.config import (
     TrainConfig,
     span_steps,
 )
-from engine.flops import parameters
 
 MODEL = {
     "hidden_dim": 128,

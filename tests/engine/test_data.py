@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
-from engine import arrays, data
-from engine.data import Manifest, TokenStore, WrongTokens, validation_windows
-from engine.sampling import Sampler
-from engine.tokenize import Text, byte_tokenizer, train_bpe
+from engine.data import arrays, token_store
+from engine.data.sampling import Sampler
+from engine.data.token_store import Manifest, TokenStore, WrongTokens, validation_windows
+from engine.data.tokenize import Text, byte_tokenizer, train_bpe
 
 DOCUMENTS = ["row, row, row your boat\n", "", "gently down the stream 🚣\n", "merrily\n"] * 8
 BPE = train_bpe(DOCUMENTS, 290)
@@ -23,8 +23,8 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays of many files, each of several pieces, and more than one call of the tokenizer."""
     monkeypatch.setattr(arrays, "FILE", 64)
     monkeypatch.setattr(arrays, "PIECE", 16)
-    monkeypatch.setattr(data, "FILE", 48)
-    monkeypatch.setattr(data, "TOGETHER", 60)
+    monkeypatch.setattr(token_store, "FILE", 48)
+    monkeypatch.setattr(token_store, "TOGETHER", 60)
 
 
 # ── Building and reading ─────────────────────────────────────────────────────────────────────
@@ -90,7 +90,7 @@ def test_an_unfinished_store_is_none_and_is_built_anew(tmp_path: Path) -> None:
 
 def test_the_type_is_the_smallest_that_holds_the_vocabulary() -> None:
     sizes = [1, 256, 257, 2**16, 2**16 + 1, 2**31]
-    assert [data.smallest_dtype(size) for size in sizes] == [
+    assert [token_store.smallest_dtype(size) for size in sizes] == [
         *["uint8"] * 2,
         *["uint16"] * 2,
         *["uint32"] * 2,
@@ -229,7 +229,7 @@ def test_going_through_it_finds_what_checksums_cannot(built: Path, tmp_path: Pat
 def test_documents_that_do_not_follow_each_other_are_refused(
     offsets: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "FILE", 2)  # so that some go back from one part to the next
+    monkeypatch.setattr(token_store, "FILE", 2)  # so that some go back from one part to the next
     with pytest.raises(WrongTokens, match="the documents of a store in memory"):
         TokenStore.of(np.zeros(9, np.uint8), offsets=np.array(offsets))
 
@@ -255,7 +255,7 @@ def sparse(place: Path) -> TokenStore:
         array = folder.create(name, dtype)._array
         array.resize(exclusive_max=[length], resize_metadata_only=True).result()
     manifest = Manifest(
-        version=data.VERSION,
+        version=token_store.VERSION,
         tokens=HUGE,
         documents=10**8,
         bytes=4 * HUGE,

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from engine.documents import documents
-from engine.tokenize import BadText
+from engine.data.documents import documents
+from engine.data.tokenize import BadText
 
 TEXTS = ["one\ntwo\r\n", "", "Ärger \u2028 日本 🚣", "x" * 300_000]
 LINES = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)).encode()

@@ -8,14 +8,14 @@ import numpy as np
 import numpy_decoder
 import pytest
 
-from engine import checkpoint, evaluate
-from engine.checkpoint import BadCheckpoint
-from engine.config import ModelConfig
-from engine.data import TokenStore, WrongTokens, validation_windows
-from engine.evaluate import CannotScore, bits_per_byte, load_params, score
-from engine.export import export
-from engine.model import Decoder, Params
-from engine.tokenize import Text, train_bpe
+from engine.config.schema import ModelConfig
+from engine.data.token_store import TokenStore, WrongTokens, validation_windows
+from engine.data.tokenize import Text, train_bpe
+from engine.model.decoder import Decoder, Params
+from engine.training import checkpoint, evaluate
+from engine.training.checkpoint import BadCheckpoint
+from engine.training.evaluate import CannotScore, bits_per_byte, load_params, score
+from engine.training.export import export
 
 WINDOWS = np.random.default_rng(4).integers(0, 40, (5, 9))
 ALL = np.ones((5, 8), bool)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from engine.config import ComputeConfig, ModelConfig
-from engine.export import CannotExchange, export
-from engine.model import Decoder, Params, SwiGLU
-from engine.pretrained import read
-from engine.tokenize import Tokenizer, byte_tokenizer, train_bpe
+from engine.config.schema import ComputeConfig, ModelConfig
+from engine.data.tokenize import Tokenizer, byte_tokenizer, train_bpe
+from engine.model.decoder import Decoder, Params, SwiGLU
+from engine.training.export import CannotExchange, export
+from engine.training.pretrained import read
 
 TOKENS = np.random.default_rng(1).integers(0, 40, (2, 12)).astype(np.int32)
 

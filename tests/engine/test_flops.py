@@ -1,9 +1,9 @@
 import jax
 import pytest
 
-from engine.config import ModelConfig
-from engine.flops import forward_flops_per_token, model_flops, parameters
-from engine.model import Decoder
+from engine.config.flops import forward_flops_per_token, model_flops, parameters
+from engine.config.schema import ModelConfig
+from engine.model.decoder import Decoder
 
 # The public worked example of Marin's speedrun.
 MARIN = ModelConfig(

@@ -6,7 +6,7 @@ import pytest
 
 FAULTS = """
 import ctypes, resource
-from engine.heap import keep_heap
+from engine.training.heap import keep_heap
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.free.argtypes = [ctypes.c_void_p]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from engine import loss
-from engine.loss import Losses, cross_entropy
+from engine.model import loss
+from engine.model.loss import Losses, cross_entropy
 
 B, S, D, V = 3, 10, 8, 32
 

@@ -9,11 +9,13 @@ from typing import Any
 import jax
 import pytest
 
-from engine import flops, memory, mesh, step
-from engine.config import GUARD_WINDOW, ComputeConfig, MeshConfig, ModelConfig, TrainConfig
-from engine.loss import cross_entropy
-from engine.memory import footprint, misfits, size, what_fits
-from engine.model import Decoder
+from engine.config import flops, memory
+from engine.config.memory import footprint, misfits, size, what_fits
+from engine.config.schema import GUARD_WINDOW, ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+from engine.model import mesh as model_mesh
+from engine.model.decoder import Decoder
+from engine.model.loss import cross_entropy
+from engine.training import step
 
 MODEL = ModelConfig(
     hidden_dim=64,
@@ -50,7 +52,9 @@ def changed(config: Any, **changes: object) -> Any:
 def compiled(model: ModelConfig, train: TrainConfig, compute: ComputeConfig) -> Any:
     """XLA's word on one step on one CPU device."""
     recipe = step.recipe(Decoder(model, compute), train, cross_entropy)
-    lowered = step.lower(recipe, mesh.make(compute.mesh), train.train_batch_size, model.seq_len)
+    lowered = step.lower(
+        recipe, model_mesh.make(compute.mesh), train.train_batch_size, model.seq_len
+    )
     return lowered.compile().memory_analysis()
 
 
@@ -101,7 +105,7 @@ def test_parameters_and_moments_are_counted_to_the_byte(
     model = changed(MODEL, qk_norm=qk_norm, tie_word_embeddings=tied, head_dim=8)
     train = changed(TRAIN, optimizer=optimizer, ema_decay=0.9 if tied else None)
     recipe = step.recipe(Decoder(model), train, cross_entropy)
-    state = step.abstract_state(recipe, mesh.make(MeshConfig()))
+    state = step.abstract_state(recipe, model_mesh.make(MeshConfig()))
     counted = footprint(model, train, COMPUTE, "cpu")
 
     assert counted.parameters == nbytes(state.params) == 4 * flops.parameters(model)
@@ -279,7 +283,7 @@ def test_sizes_are_written_for_people() -> None:
 
 
 def test_counting_needs_no_jax() -> None:
-    code = "import sys; import engine.memory; print('jax' in sys.modules)"
+    code = "import sys; import engine.config.memory; print('jax' in sys.modules)"
     said = subprocess.check_output([sys.executable, "-c", code], text=True, env=os.environ)
     assert said.strip() == "False"
 

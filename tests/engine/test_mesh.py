@@ -12,17 +12,12 @@ import pytest
 from jax.sharding import PartitionSpec as P
 from on_devices import CONFIG, MODEL, ask
 
-from engine import memory, mesh
-from engine.config import (
-    GUARD_WINDOW,
-    ComputeConfig,
-    MeshConfig,
-    ModelConfig,
-    TrainConfig,
-)
-from engine.data import Batch
-from engine.model import Decoder
-from engine.train import train
+from engine.config import memory
+from engine.config.schema import GUARD_WINDOW, ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+from engine.data.token_store import Batch
+from engine.model import mesh
+from engine.model.decoder import Decoder
+from engine.training.train import train
 
 # Sizes of data, fsdp and tensor.
 EVERYDAY = ((8, 1, 1), (1, 8, 1), (2, 2, 2))

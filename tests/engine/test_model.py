@@ -12,9 +12,9 @@ import numpy_decoder
 import pytest
 from flax import nnx
 
-from engine.config import ComputeConfig, ModelConfig
-from engine.loss import cross_entropy
-from engine.model import Block, Decoder, Params, Role, Sequences
+from engine.config.schema import ComputeConfig, ModelConfig
+from engine.model.decoder import Block, Decoder, Params, Role, Sequences
+from engine.model.loss import cross_entropy
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8]])
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 0, 0], [1, 2, 2, 2, 2, 2, 2, 3]])

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from optax.contrib import muon
 
-from engine import checkpoint
-from engine.config import TrainConfig
-from engine.optim import Optimizer, Rates, optimizer, rates, transform
+from engine.config.schema import TrainConfig
+from engine.training import checkpoint
+from engine.training.optim import Optimizer, Rates, optimizer, rates, transform
 
 NAMES = ("adamw", "muon", "adamh", "muonh")
 

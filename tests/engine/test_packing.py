@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import arrays, packing
-from engine.data import TokenStore, WrongTokens
-from engine.packing import PackedRows, best_fit, build
-from engine.sampling import Sampler
+from engine.data import arrays, packing
+from engine.data.packing import PackedRows, best_fit, build
+from engine.data.sampling import Sampler
+from engine.data.token_store import TokenStore, WrongTokens
 
 Document = list[int]
 SEQ_LEN = 16

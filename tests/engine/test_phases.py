@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from engine.config import TrainConfig
-from engine.data import TokenStore, WrongTokens
-from engine.optim import rates
-from engine.phases import SCHEDULE
-from engine.sampling import Sampler
+from engine.config.phases import SCHEDULE
+from engine.config.schema import TrainConfig
+from engine.data.sampling import Sampler
+from engine.data.token_store import TokenStore, WrongTokens
+from engine.training.optim import rates
 
 BASE: dict[str, Any] = {"train_batch_size": 2, "num_train_steps": 30, "learning_rate": 0.1}
 

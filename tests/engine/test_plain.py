@@ -11,14 +11,14 @@ import numpy as np
 import optax
 import pytest
 
-from engine import evaluate
-from engine.config import ModelConfig, TrainConfig
-from engine.loss import cross_entropy
-from engine.model import Decoder, Params
-from engine.optim import Rates
-from engine.plain import PlainConfig, PlainModel, loss_of_logits
-from engine.sampling import Sampler
-from engine.train import train
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.data.sampling import Sampler
+from engine.model.decoder import Decoder, Params
+from engine.model.loss import cross_entropy
+from engine.model.plain import PlainConfig, PlainModel, loss_of_logits
+from engine.training import evaluate
+from engine.training.optim import Rates
+from engine.training.train import train
 
 
 @pytest.fixture(scope="module")

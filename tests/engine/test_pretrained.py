@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from engine.export import CannotExchange, export
-from engine.model import Decoder, Params
-from engine.pretrained import read
+from engine.model.decoder import Decoder, Params
+from engine.training.export import CannotExchange, export
+from engine.training.pretrained import read
 
 TOKENS = np.random.default_rng(1).integers(0, 40, (2, 12)).astype(np.int32)
 

@@ -12,8 +12,9 @@ import pytest
 from one_of_many import Noted, ask
 from test_mesh import FIFTIETH, FIRST
 
-from engine import checkpoint, mesh
-from engine.processes import Agreement, Place, as_first
+from engine.model import mesh
+from engine.model.processes import Agreement, Place, as_first
+from engine.training import checkpoint
 
 BATCH = on_devices.CONFIG.train_batch_size
 LAST = 9  # step that the processes do together

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data import Batch, TokenStore, WrongTokens
-from engine.sampling import Sampler, ahead, apportion, permute
-from engine.tokenize import train_bpe
+from engine.data.sampling import Sampler, ahead, apportion, permute
+from engine.data.token_store import Batch, TokenStore, WrongTokens
+from engine.data.tokenize import train_bpe
 
 
 def counting(length: int, first: int = 0) -> TokenStore:

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from engine import optim, step
-from engine.config import GUARD_WINDOW, ModelConfig, TrainConfig
-from engine.data import Batch
-from engine.loss import Losses, cross_entropy
-from engine.model import Decoder, Params
+from engine.config.schema import GUARD_WINDOW, ModelConfig, TrainConfig
+from engine.data.token_store import Batch
+from engine.model.decoder import Decoder, Params
+from engine.model.loss import Losses, cross_entropy
+from engine.training import optim, step
 
 RATES = optim.Rates(np.float32(0.01), np.float32(0.01))
 

@@ -11,8 +11,8 @@ import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine import tokenize
-from engine.tokenize import (
+from engine.data import tokenize
+from engine.data.tokenize import (
     END,
     BadText,
     BadTokenizer,
@@ -123,7 +123,7 @@ def test_lengths_are_checked_to_the_token() -> None:
 
 def test_importing_it_is_light() -> None:
     code = (
-        "import sys, engine.tokenize, engine.documents\n"
+        "import sys, engine.data.tokenize, engine.data.documents\n"
         "heavy = {'jax', 'tensorstore', 'tokenizers', 'pyarrow', 'zstandard'}\n"
         "sys.exit(', '.join(heavy & sys.modules.keys()) or 0)"
     )
@@ -203,7 +203,7 @@ def test_a_trained_bpe_merges_what_is_frequent_and_saves_what_it_is(tmp_path: Pa
 
 def test_a_bpe_is_the_same_for_any_number_of_threads() -> None:
     code = (
-        "from engine.tokenize import train_bpe\n"
+        "from engine.data.tokenize import train_bpe\n"
         "from pathlib import Path\n"
         f"text = Path({tokenize.__file__!r}).read_text()\n"
         "lines = text.splitlines(keepends=True)\n"

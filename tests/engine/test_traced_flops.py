@@ -8,11 +8,12 @@ import pytest
 from jax.experimental import io_callback, sparse
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from engine import flops, traced_flops
-from engine.config import ComputeConfig, ModelConfig
-from engine.model import Decoder
-from engine.plain import PlainConfig, PlainModel
-from engine.traced_flops import Uncountable
+from engine.config import flops
+from engine.config.schema import ComputeConfig, ModelConfig
+from engine.model import traced_flops
+from engine.model.decoder import Decoder
+from engine.model.plain import PlainConfig, PlainModel
+from engine.model.traced_flops import Uncountable
 
 SMALL = {
     "hidden_dim": 32,

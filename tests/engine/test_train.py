@@ -15,14 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from engine import checkpoint, flops
-from engine.checkpoint import BadCheckpoint, latest, tree_sha256
-from engine.config import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
-from engine.data import WrongTokens
-from engine.mesh import BadMesh
-from engine.model import Decoder, Params
-from engine.sampling import Sampler
-from engine.train import Diverged, Metrics, Profile, train
+from engine.config import flops
+from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+from engine.data.sampling import Sampler
+from engine.data.token_store import WrongTokens
+from engine.model.decoder import Decoder, Params
+from engine.model.mesh import BadMesh
+from engine.training import checkpoint
+from engine.training.checkpoint import BadCheckpoint, latest, tree_sha256
+from engine.training.train import Diverged, Metrics, Profile, train
 from tests.engine.one_run import sampler_of
 
 Run = Callable[..., Iterator[Metrics]]
@@ -388,10 +389,10 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
 import numpy as np
 from pathlib import Path
-from engine.config import ModelConfig, TrainConfig
-from engine.model import Decoder
-from engine.sampling import Sampler
-from engine.train import OutOfMemory, train
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.model.decoder import Decoder
+from engine.data.sampling import Sampler
+from engine.training.train import OutOfMemory, train
 model = ModelConfig(hidden_dim=64, intermediate_dim=64, num_layers=1, num_heads=1, seq_len=64)
 config = TrainConfig(train_batch_size=2**17, num_train_steps=1, learning_rate=0.1)
 sampler = Sampler(np.zeros(10_000, np.uint8), 0, 2**17, 64)

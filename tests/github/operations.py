@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bot.facts import Button
 from bot.github import GitHub, Refused
+from bot.model.thread import Button
 
 Step = tuple[str, Callable[[], Any]]
 PNG = base64.b64decode(

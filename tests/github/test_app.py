@@ -11,11 +11,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from bot import deployment
-from bot.facts import Button
+from bot.fake_github.server import Clock, Sandbox, make_sandbox, running
+from bot.fake_github.world.faults import Fault
 from bot.github import AppAuth, GitHub, Gone, Later, Refused
-from bot.sandbox.faults import Fault
-from bot.sandbox.server import Clock, Sandbox, make_sandbox, running
+from bot.model.thread import Button
+from bot.setup import settings
 from tests.sandbox.conftest import BOT_TOKEN, FILES, NAME, SECRET, TOKENS
 from tests.sandbox.openapi import Recorder
 
@@ -94,18 +94,18 @@ def test_a_clock_ten_minutes_off_still_gets_in(app: App) -> None:
 
 def test_the_login_is_what_github_calls_the_app(app: App) -> None:
     api = f"{app.url}/api/v3"
-    assert deployment.login("", app.auth, api) == "regatta-lab[bot]"
-    assert deployment.login("regatta-lab[bot]", app.auth, api) == "regatta-lab[bot]"
-    with pytest.raises(deployment.Unset, match="the App speaks as regatta-lab"):
-        deployment.login("my-lab[bot]", app.auth, api)
+    assert settings.login("", app.auth, api) == "regatta-lab[bot]"
+    assert settings.login("regatta-lab[bot]", app.auth, api) == "regatta-lab[bot]"
+    with pytest.raises(settings.Unset, match="the App speaks as regatta-lab"):
+        settings.login("my-lab[bot]", app.auth, api)
 
 
 def test_the_login_of_a_token_is_asked_for(app: App) -> None:
     api = f"{app.url}/api/v3"
-    assert deployment.login("", lambda: TOKENS["ada"], api) == "ada"
-    assert deployment.login("said", lambda: "not asked", api) == "said"
-    with pytest.raises(deployment.Unset, match="REGATTA_BOT"):
-        deployment.login("", lambda: "unknown", api)
+    assert settings.login("", lambda: TOKENS["ada"], api) == "ada"
+    assert settings.login("said", lambda: "not asked", api) == "said"
+    with pytest.raises(settings.Unset, match="REGATTA_BOT"):
+        settings.login("", lambda: "unknown", api)
 
 
 def test_a_token_is_kept_and_renewed_before_it_ends(app: App) -> None:

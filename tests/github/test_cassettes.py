@@ -10,8 +10,8 @@ import pytest
 import yaml
 from vcr.errors import CannotOverwriteExistingCassetteException
 
+from bot.fake_github.server import Sandbox, running
 from bot.github import AppAuth
-from bot.sandbox.server import Sandbox, running
 from tests.github.build import private_key
 from tests.github.operations import TAPES, Subject
 from tests.github.tapes import (

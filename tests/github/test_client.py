@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bot.fake_github.server import Sandbox
 from bot.github import GitHub, Refused
-from bot.labfile import PATH
-from bot.sandbox.server import Sandbox
+from bot.model.policy_file import PATH
 
 DECLARATION = "experiments/warm/experiment.yaml"
 

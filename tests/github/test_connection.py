@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from bot.fake_github.server import Sandbox, running
+from bot.fake_github.world.faults import Fault
 from bot.github import GitHub, Gone, Later
-from bot.sandbox.faults import Fault
-from bot.sandbox.server import Sandbox, running
 from tests.sandbox.conftest import BOT_TOKEN, NAME
 
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from engine import kernels
-from engine.attention import attend, reference
-from engine.config import ComputeConfig, ModelConfig
-from engine.loss import cross_entropy
-from engine.model import Decoder
+from engine.config.schema import ComputeConfig, ModelConfig
+from engine.model import kernels
+from engine.model.attention import attend, reference
+from engine.model.decoder import Decoder
+from engine.model.loss import cross_entropy
 
 pytestmark = pytest.mark.skipif(
     jax.default_backend() != "gpu",

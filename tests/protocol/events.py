@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from bot.facts import Message
+from bot.model.thread import Message
 from tests.protocol import invariants
 from tests.protocol.world import PEOPLE, A, B, Job, World, Written, fact, moment
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bot import commands, words
+from bot.messages import render
+from bot.model import commands
 from tests.protocol import invariants
 from tests.protocol.events import events, unheard
 from tests.protocol.process import die, is_open, is_quiet, look, work
@@ -33,9 +34,9 @@ class Found:
 def wordless() -> Iterator[None]:
     """Nothing is said in words: they are no part of the protocol, and take longer than rules."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, function in inspect.getmembers(words, inspect.isfunction):
-            if function.__module__ == words.__name__ and not name.startswith("_"):
-                patch.setattr(words, name, lambda *_, **__: "")
+        for name, function in inspect.getmembers(render, inspect.isfunction):
+            if function.__module__ == render.__name__ and not name.startswith("_"):
+                patch.setattr(render, name, lambda *_, **__: "")
         patch.setattr(commands, "read", functools.cache(commands.read))
         yield
 

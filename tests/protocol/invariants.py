@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from bot import commands
-from bot.facts import Message
-from runner import record
+from bot.model import commands
+from bot.model.thread import Message
+from runner.schema import record
 from tests.protocol.world import OWN, PLANS, THREAD, World, moment
 
 SETTLE = 30

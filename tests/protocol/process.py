@@ -4,21 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from bot import follow
-from bot.act import WATCH
-from bot.decide import decide
-from bot.facts import (
-    Action,
-    Check,
-    Drive,
-    React,
-    Say,
-    Show,
-    Thread,
-    Write,
-)
-from bot.reconcile import MOST_AT_ONCE
-from runner import lifecycle, record
+from bot.controller.effects import WATCH
+from bot.controller.reconciler import MOST_AT_ONCE
+from bot.model.thread import Action, Check, Drive, React, Say, Show, Thread, Write
+from bot.rules import execution as rules_execution
+from bot.rules.decide import decide
+from runner.execution import lifecycle
+from runner.schema import record
 from tests import synthetic
 from tests.protocol.invariants import may_launch
 from tests.protocol.sight import Answers, known, thread
@@ -44,7 +36,7 @@ def look(world: World) -> Look:
     asked: set[str] = set()
     if not effects:
         seen = thread(world, {})
-        for drive in follow.ongoing(seen):
+        for drive in rules_execution.ongoing(seen):
             effects += _effects(world, seen, drive)
     if not effects:
         answers = Answers(world)

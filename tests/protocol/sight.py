@@ -4,19 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from bot.facts import (
-    Finding,
-    Pull,
-    Push,
-    Question,
-    Ran,
-    Review,
-    Said,
-    Shown,
-    Thread,
-)
-from runner import lifecycle, record
-from runner.leases import LeaseState
+from bot.model.thread import Finding, Pull, Push, Question, Ran, Review, Said, Shown, Thread
+from runner.execution import lifecycle
+from runner.schema import record
+from runner.store.leases import LeaseState
 from tests import synthetic
 from tests.protocol.world import (
     BASE,
@@ -135,7 +126,7 @@ def _executions(
         if not approval.approved or f"{folder}/execution" not in by_path:
             continue
         attempts = []
-        for number in range(1, lifecycle.MOST_ATTEMPTS + 1):  # no job of this world gets further
+        for number in range(1, record.MOST_ATTEMPTS + 1):  # no job of this world gets further
             name = f"t{number}"
             if (claimed := by_path.get(f"{folder}/{name}.claimed")) is None:
                 continue
@@ -166,7 +157,7 @@ def _executions(
 
 
 def thread(world: World, answers: Mapping[Question, Any]) -> Thread:
-    """The thread as `bot.observe` would put it together."""
+    """The thread as `bot.controller.observer` would put it together."""
     records = known(world.records)
     executions = _executions(world.records, world.jobs, world.withdrawn)
     comments = {made.key: (1000 + n, made.at) for n, made in enumerate(world.made)}

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from runner import faults
+from runner.lib import fault_points
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab
 from tests.stub_trainer import StubRay
 
@@ -59,7 +59,7 @@ class Protocol(RuleBasedStateMachine):
         self.broken: list[str] = []
         self.ray = Ray(self.judged)
         self.fuse = 0  # effects until the bot dies; 0: it does not
-        self.open.enter_context(faults.hooked(self.effect))
+        self.open.enter_context(fault_points.hooked(self.effect))
         root = Path(self.open.enter_context(tempfile.TemporaryDirectory()))
         self.lab: Lab = self.open.enter_context(a_lab(root, self.ray))
         self.meant: dict[int, str] = {}  # the commit that a comment can have meant
@@ -152,7 +152,7 @@ class Protocol(RuleBasedStateMachine):
                 self.lab.start()
             elif self.lab.bot.work() is not None:
                 self.lab.sleep(1)
-        except faults.Ended:
+        except fault_points.Ended:
             self.lab.die()
 
     @rule()
@@ -163,7 +163,7 @@ class Protocol(RuleBasedStateMachine):
         if self.fuse:
             self.fuse -= 1
             if not self.fuse:
-                raise faults.Ended(point)
+                raise fault_points.Ended(point)
 
     # ── What is true ──
 

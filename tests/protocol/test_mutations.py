@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bot import conditions
-from runner import lifecycle
+from bot.rules import approval_checks
+from runner.execution import lifecycle
 from tests.bot import test_approve
 from tests.protocol.explore import explore
 from tests.protocol.test_exhaustive import plain, wide
@@ -21,15 +21,15 @@ from tests.protocol.world import FORK, World
 CONDITIONS = [
     (rules, condition.name)
     for rules in ("AT_APPROVAL", "AT_LAUNCH")
-    for condition in getattr(conditions, rules)
+    for condition in getattr(approval_checks, rules)
 ]
 
 
 def without(patch: pytest.MonkeyPatch, rules: str, name: str) -> None:
     """The rules without one of their conditions."""
-    left = tuple(one for one in getattr(conditions, rules) if one.name != name)
-    assert len(left) == len(getattr(conditions, rules)) - 1
-    patch.setattr(conditions, rules, left)
+    left = tuple(one for one in getattr(approval_checks, rules) if one.name != name)
+    assert len(left) == len(getattr(approval_checks, rules)) - 1
+    patch.setattr(approval_checks, rules, left)
 
 
 def calls(test: Callable[..., None]) -> Iterator[Callable[[], None]]:

@@ -1,4 +1,5 @@
-"""A model of GitHub, of the records and of the bot's process around the real `bot.decide.decide`.
+"""A model of GitHub, of the records and of the bot's process around the real
+`bot.rules.decide.decide`.
 
 No store, no network, no clock: a `World` is a frozen value, and every step makes a new one, so that
 `explore` can try all orders of steps. What the rules see is made of the same dataclasses as in
@@ -14,12 +15,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from bot.facts import (
-    Message,
-    ThreadId,
-)
-from bot.labfile import Permitted, Policy
-from runner import lifecycle, record
+from bot.model.policy_file import Permitted, Policy
+from bot.model.thread import Message, ThreadId
+from runner.execution import lifecycle
+from runner.lib import base_record
+from runner.schema import record
 from tests import synthetic
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -72,7 +72,7 @@ def fact(of: Any, timed: bool | None = None) -> Fact:
         timed = isinstance(of, Message | record.PlanRecord)
     text = (
         of.model_dump_json(exclude={"plan": True} if isinstance(of, _WITH_PLAN) else None)
-        if isinstance(of, record.Record)
+        if isinstance(of, base_record.Record)
         else repr(of)
     )
     text = f"{type(of).__name__} {timed} {text}"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import gcs
-from runner.store import Store
+from runner.store import gcs
+from runner.store.store import Store
 from tests import fake_gcs
 
 

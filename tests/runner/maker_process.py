@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.makers import Made, MakingFailed, make
-from runner.store import Store
+from runner.store.artifacts import Made, MakingFailed, make
+from runner.store.store import Store
 
 NAME, FINGERPRINT = "tokens", "0123456789abcdef" * 4
 KILL, END = "is killed", "goes on to its end"

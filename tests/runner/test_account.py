@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner import account_view, makers, record
-from runner.hardware import KINDS
-from runner.record import Execution, PlannedStep, Resources, Result, Source, StepEnd
-from runner.store import Store, to_json
-from runner.usage import of_attempts, of_steps
+from runner.cli import execution_view
+from runner.execution.device_usage import of_attempts, of_steps
+from runner.lib.canonical_json import to_json
+from runner.schema import record
+from runner.schema.devices import KINDS
+from runner.schema.record import Execution, PlannedStep, Resources, Result, Source, StepEnd
+from runner.store import artifacts
+from runner.store.store import Store
 from tests import synthetic
 from tests.pretended import DECLARED, RECEIPT, declare, pretend
 from tests.runner.test_cli import LocalStub, ask
@@ -105,9 +108,9 @@ def test_of_an_empty_store_show_says_so(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_any_name_stays_on_its_line() -> None:
-    line = account_view.Line("x1", "2026-01-01T00:00", "done", "", False, "a/\x1b[2J\n[b]b")
+    line = execution_view.Line("x1", "2026-01-01T00:00", "done", "", False, "a/\x1b[2J\n[b]b")
     console = Console(width=90, record=True, file=io.StringIO())
-    console.print(account_view.listing([line]))
+    console.print(execution_view.listing([line]))
     said = console.export_text().splitlines()
     assert [row.split()[-1] for row in said] == ["experiment", "\\x1b[2J\\n[b]b"]
 
@@ -205,7 +208,7 @@ def test_what_became_of_the_files_of_an_output_is_said(two: tuple[Path, str, str
     for folder in (place["prepare"], place["tokens"], *place["compare"].glob("1-*")):
         shutil.rmtree(folder)
     step = steps["prepare"]
-    makers.make(Store(store), step.store, step.fingerprint, lambda _: None, {})
+    artifacts.make(Store(store), step.store, step.fingerprint, lambda _: None, {})
     said = words("show", second, "--store", store)
     of = {name: said.rpartition(f" {name} {step.do} ")[2] for name, step in steps.items()}
     for name, files in (
@@ -228,12 +231,12 @@ def test_what_became_of_the_files_of_an_output_is_said(two: tuple[Path, str, str
 def test_a_receipt_says_no_more_of_a_device_than_it_knows(
     receipt: dict[str, str], words: str
 ) -> None:
-    assert account_view._device(receipt) == words
+    assert execution_view._device(receipt) == words
 
 
 def test_a_processor_is_named_once_where_some_steps_used_a_device_of_it() -> None:
     receipts = [{"cpu": "A"}, {"device": "1 × cpu", "cpu": "A"}, {"cpu": "B"}]
-    assert account_view._devices(receipts) == ["1 × cpu, A", "B"]
+    assert execution_view._devices(receipts) == ["1 × cpu, A", "B"]
 
 
 def test_an_execution_of_arms_is_shown_with_its_runs(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner import aliases, lock, planning, spec
-from runner.complaints import BadExperiment
-from runner.store import Store
+from runner.execution import aliases
+from runner.lib.problems import BadExperiment
+from runner.planning import lockfile, planner
+from runner.spec import declaration
+from runner.store.store import Store
 from tests.pretended import DECLARED, declare, pretend
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
@@ -26,7 +28,7 @@ def meanings(store: Path, folder: Path) -> list[str]:
 
 
 def fingerprint(folder: Path) -> str:
-    return planning.plan_folder(folder).steps["prepare"].fingerprint
+    return planner.plan_folder(folder).steps["prepare"].fingerprint
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_a_difference_is_told_from_its_cause_on_and_under_the_steps_present_name
         "do: tokenize", "do: tokenize, as: tokens-1"
     )
     store, folder = Store(tmp_path / "store"), declare(tmp_path / "which", declared)
-    plan = planning.plan_folder(folder)
+    plan = planner.plan_folder(folder)
     aliases.settle(store, plan, "x1", START)
     aliases.settle(store, plan, "x2", START)
     known = aliases.known(store, plan)
@@ -116,9 +118,9 @@ def test_a_difference_is_told_from_its_cause_on_and_under_the_steps_present_name
     renamed = declared.replace("tokens: {do", "words: {do").replace(
         "tokens: tokens", "tokens: words"
     )
-    assert aliases.drifted(known, planning.plan_folder(declare(folder, renamed)).steps) == []
+    assert aliases.drifted(known, planner.plan_folder(declare(folder, renamed)).steps) == []
     declare(folder, renamed.replace("documents: 40", "documents: 41"))
-    [drift] = aliases.drifted(known, planning.plan_folder(folder).steps)
+    [drift] = aliases.drifted(known, planner.plan_folder(folder).steps)
     assert drift.step == "words"
     assert drift.why == (
         ("prepare", "documents 40 → 41"),
@@ -128,8 +130,8 @@ def test_a_difference_is_told_from_its_cause_on_and_under_the_steps_present_name
 
 def test_an_alias_is_in_no_fingerprint(tmp_path: Path) -> None:
     folder = declare(tmp_path / "which")
-    named = planning.plan_folder(folder)
-    plain = planning.plan_folder(declare(folder, DECLARED.replace("as: small-2026-11, ", "")))
+    named = planner.plan_folder(folder)
+    plain = planner.plan_folder(declare(folder, DECLARED.replace("as: small-2026-11, ", "")))
     assert named.steps["prepare"].alias == "small-2026-11"
     assert named.fingerprint == plain.fingerprint
     assert named.steps["prepare"].fingerprint == plain.steps["prepare"].fingerprint
@@ -137,7 +139,7 @@ def test_an_alias_is_in_no_fingerprint(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_declaration_in_python_has_its_aliases(tmp_path: Path) -> None:
     folder = declare(tmp_path / "which")
-    theirs = planning.plan_folder(folder)
+    theirs = planner.plan_folder(folder)
     (folder / "experiment.yaml").unlink()
     (folder / "experiment.py").write_text(
         "from runner.api import Declaration, Step\n"
@@ -147,10 +149,10 @@ def test_the_lock_of_a_declaration_in_python_has_its_aliases(tmp_path: Path) -> 
         "steps = {name: Step(**step) for name, step in declared.pop('steps').items()}\n"
         "experiment = Declaration(**declared, steps=steps)\n"
     )
-    text = lock.compiled(folder)
+    text = lockfile.compiled(folder)
     assert yaml.safe_load(text)["steps"]["prepare"]["as"] == "small-2026-11"
-    (folder / spec.LOCK_NAME).write_text(text)
-    assert planning.plan_folder(folder).steps == theirs.steps
+    (folder / declaration.LOCK_NAME).write_text(text)
+    assert planner.plan_folder(folder).steps == theirs.steps
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_a_name_that_cannot_be_is_said_with_its_line(
     steps: str, line: int, field: str, words: str
 ) -> None:
     with pytest.raises(BadExperiment) as it:
-        spec.parse(f"title: T\nresources: {{kind: cpu}}\nsteps:\n{steps}", "experiment.yaml")
+        declaration.parse(f"title: T\nresources: {{kind: cpu}}\nsteps:\n{steps}", "experiment.yaml")
     [problem] = it.value.problems
     assert (problem.line, problem.field) == (line, field)
     assert words in problem.message
@@ -179,4 +181,4 @@ def test_a_name_that_cannot_be_is_said_with_its_line(
 
 def test_a_sweep_of_one_point_may_have_an_alias() -> None:
     text = "title: T\nresources: {kind: cpu}\nsteps: {a: {do: m:f, as: x, sweep: {seed: [0]}}}"
-    assert spec.parse(text, "experiment.yaml").nodes["a/seed=0"].alias == "x"
+    assert declaration.parse(text, "experiment.yaml").nodes["a/seed=0"].alias == "x"

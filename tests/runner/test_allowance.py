@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from runner import allowance, record
-from runner.allowance import Spending
-from runner.ledger import Ledger
-from runner.record import (
+from runner.planning import limits
+from runner.planning.limits import Spending
+from runner.scheduler.budget_ledger import Ledger
+from runner.schema import record
+from runner.schema.record import (
     Approval,
     Claimed,
     Narrowing,
@@ -21,7 +22,7 @@ from runner.record import (
     Result,
     Used,
 )
-from runner.store import Store
+from runner.store.store import Store
 from tests import synthetic
 
 NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
@@ -35,20 +36,20 @@ def taking(hours: float, **changes: object) -> Spending:
 
 def test_the_limit_is_generous_and_an_hour_at_least() -> None:
     plan = synthetic.plan()
-    assert allowance.limit_seconds(plan, 4.0) == 3600
+    assert limits.limit_seconds(plan, 4.0) == 3600
     slow = plan.cost.model_copy(update={"seconds": (4000.0, 10_000.0)})
-    assert allowance.limit_seconds(plan.model_copy(update={"cost": slow}), 4.0) == 40_000
+    assert limits.limit_seconds(plan.model_copy(update={"cost": slow}), 4.0) == 40_000
 
 
 def test_what_nobody_can_estimate_has_the_limit_of_the_policy_on_top() -> None:
     plan = synthetic.plan()
     unknown = plan.cost.model_copy(update={"uncounted": 1})
-    assert allowance.limit_seconds(plan.model_copy(update={"cost": unknown}), 4.0) == 5 * 3600
+    assert limits.limit_seconds(plan.model_copy(update={"cost": unknown}), 4.0) == 5 * 3600
 
 
 def test_device_hours_count_every_device_that_is_held() -> None:
     plan = synthetic.plan().model_copy(update={"resources": Resources(kind="h100", count=8)})
-    assert allowance.device_hours(plan, 1800) == 4
+    assert limits.device_hours(plan, 1800) == 4
 
 
 def made_of(kinds: dict[str, str], needs: dict[str, list[str]]) -> Plan:
@@ -96,17 +97,17 @@ def test_steps_hold_what_may_be_made_side_by_side(
     kinds: dict[str, str], needs: dict[str, list[str]], held: dict[str, int]
 ) -> None:
     plan = made_of(kinds, needs)
-    assert allowance.at_once(plan) == held
-    hours = {one.kind: one.device_hours for one in allowance.set_aside(GRACE, plan, 5 * 3600)}
+    assert limits.at_once(plan) == held
+    hours = {one.kind: one.device_hours for one in limits.set_aside(GRACE, plan, 5 * 3600)}
     assert hours == {kind: 5 * count for kind, count in held.items()}
-    assert allowance.device_hours(plan, 3600) == sum(held.values())
+    assert limits.device_hours(plan, 3600) == sum(held.values())
 
 
 def test_a_budget_of_one_kind_counts_that_kind_alone() -> None:
     wanted = [taking(2), taking(3, kind="h100")]
-    assert allowance.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) == ""
-    assert "sets aside 5 device-hours, and" in allowance.over_budget(wanted, [], {"*": 4}, NOW)
-    assert "3 device-hours of `h100`" in allowance.over_budget(wanted, [], {"h100": 2}, NOW)
+    assert limits.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) == ""
+    assert "sets aside 5 device-hours, and" in limits.over_budget(wanted, [], {"*": 4}, NOW)
+    assert "3 device-hours of `h100`" in limits.over_budget(wanted, [], {"h100": 2}, NOW)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_steps_that_ended_are_charged_what_they_used_or_where_nobody_knows_what_
     record.write(store, "executions/x0/execution", execution)
     assert execution.origin
     who = execution.origin.approved_by.id
-    assert list(Ledger(store).spendings()) == allowance.set_aside(who, plan, 3600)
+    assert list(Ledger(store).spendings()) == limits.set_aside(who, plan, 3600)
     claimed = Claimed(at=NOW, nonce="0" * 16, spec_sha256="0" * 64)
     record.write(store, "executions/x0/t1.claimed", claimed)
     used = (
@@ -155,7 +156,7 @@ def test_steps_that_ended_are_charged_what_they_used_or_where_nobody_knows_what_
 def test_a_budget_counts_what_a_person_has_set_aside_or_used_this_month(
     others: list[Spending], budgets: dict[str, float], why: str
 ) -> None:
-    found = allowance.over_budget([taking(2)], others, budgets, NOW)
+    found = limits.over_budget([taking(2)], others, budgets, NOW)
     assert why in found
     assert bool(found) == bool(why)
 

@@ -16,29 +16,31 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from engine import flops
-from engine.config import ComputeConfig, ModelConfig
-from engine.data import TokenStore
-from engine.evaluate import CannotScore, Evaluation, bits_per_byte
-from engine.model import Decoder, Model
-from engine.tokenize import read_text
-from runner import isolate, planning
-from runner.asking import Asker
-from runner.builtin import apart, programs
-from runner.builtin.apart import Examined, Place
-from runner.builtin.blame import BadOwnCode
-from runner.builtin.own_model import own_model
-from runner.builtin.trained import Planned, path_of
-from runner.record import Resources
+from engine.config import flops
+from engine.config.schema import ComputeConfig, ModelConfig
+from engine.data.token_store import TokenStore
+from engine.data.tokenize import read_text
+from engine.model.decoder import Decoder, Model
+from engine.training.evaluate import CannotScore, Evaluation, bits_per_byte
+from runner.isolation import bubblewrap
+from runner.planning import planner
+from runner.schema.record import Resources
+from runner.worker.builtin import look_ahead_probe, programs
+from runner.worker.builtin.look_ahead_probe import Examined, Place
+from runner.worker.builtin.own_code_errors import BadOwnCode
+from runner.worker.builtin.plugin_model import own_model
+from runner.worker.builtin.trained import Planned, path_of
+from runner.worker.model_client import Asker
 from tests.cheats import model as cheats
 
 T = TypeVar("T")
 CHEATS = Path(cheats.__file__).parent
-EXPERIMENTS = Path(planning.__file__).parents[1] / "experiments"
+EXPERIMENTS = Path(planner.__file__).parents[2] / "experiments"
 CONFIG = {"seq_len": 32, "vocab_size": 256}
 TARGETS = 2048
 isolated = pytest.mark.skipif(
-    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+    bool(bubblewrap.probe()),
+    reason=f"nothing was isolated, and so not tested: {bubblewrap.probe()}",
 )
 
 
@@ -66,7 +68,7 @@ def planned(name: str, config: dict[str, Any] = CONFIG) -> Planned:
 
 def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> Asker:
     (tmp_path / "scratch").mkdir()
-    limits = isolate.Limits(memory=4 << 30, tasks=400, file=64 << 20, seconds=120)
+    limits = bubblewrap.Limits(memory=4 << 30, tasks=400, file=64 << 20, seconds=120)
     own = (f"model:{name}",)
     return Asker({}, own, code, tmp_path / "scratch", Resources(kind="cpu"), limits)
 
@@ -80,11 +82,11 @@ class Here:
         self.made, self.params = model, params
         self.logits_of: Callable[[np.ndarray], Any]
 
-    def export(self, _: Planned, rows: int) -> apart.Program:
+    def export(self, _: Planned, rows: int) -> look_ahead_probe.Program:
         try:
-            return apart.Program(programs.exported(self.made, rows), "", 1, "")
+            return look_ahead_probe.Program(programs.exported(self.made, rows), "", 1, "")
         except programs.NotExported as error:
-            return apart.Program(b"", str(error), None, "")
+            return look_ahead_probe.Program(b"", str(error), None, "")
 
     def talk(
         self, model: Planned, _: Path, rows: int, program: bytes, about: Callable[[Any], T]
@@ -109,9 +111,9 @@ def here(name: str) -> Here:
 
 
 def scored(
-    ask: apart.Ask, model: Planned, folder: Path, text: TokenStore
+    ask: look_ahead_probe.Ask, model: Planned, folder: Path, text: TokenStore
 ) -> tuple[Evaluation, Examined]:
-    found, examined = apart.scored(ask, model, folder, {"": (text, TARGETS)})
+    found, examined = look_ahead_probe.scored(ask, model, folder, {"": (text, TARGETS)})
     return found[""], examined
 
 
@@ -271,8 +273,8 @@ def test_isolated_what_it_says_of_its_flops_is_its_own_word(
 
 
 def test_what_is_isolated_sees_nothing_of_the_shipped_text() -> None:
-    hidden = [isolate.LAB / name for name in ("texts", "bot", "tests", "docs", "README.md")]
-    seen = [*isolate._code(), *(Path("/", name) for name in isolate.SYSTEM)]
+    hidden = [bubblewrap.LAB / name for name in ("texts", "bot", "tests", "docs", "README.md")]
+    seen = [*bubblewrap._code(), *(Path("/", name) for name in bubblewrap.SYSTEM)]
     assert not [x for x in hidden if any(x.is_relative_to(path) for path in seen)]
 
 
@@ -283,12 +285,12 @@ def test_a_prefix_is_the_window_as_far_as_its_place_and_random_after_it() -> Non
     whole = np.arange(3000, dtype=np.int32) + 300  # every token tells its place
     windows = {"": np.stack([whole[n : n + 33] for n in range(0, 2048, 32)])}
     rng = np.random.default_rng(5)
-    places = apart.drawn(rng, {"": np.ones((64, 32), bool)})
-    batches = apart.batched(places, 16)
+    places = look_ahead_probe.drawn(rng, {"": np.ones((64, 32), bool)})
+    batches = look_ahead_probe.batched(places, 16)
     assert sorted(place for some in batches for place in some) == sorted(places)
     assert len(batches) < 1.5 * len(places) / 16
     for batch in batches:
-        tokens, positions = apart.prefixes(rng, batch, windows, 16, 256)
+        tokens, positions = look_ahead_probe.prefixes(rng, batch, windows, 16, 256)
         for row, place in enumerate(batch):
             assert positions[row] == place.position
             known = place.position + 1
@@ -301,8 +303,8 @@ def test_a_prefix_is_the_window_as_far_as_its_place_and_random_after_it() -> Non
 def test_positions_are_others_each_time_and_only_scored_ones() -> None:
     mask = np.zeros((100, 64), bool)
     mask[:90] = True
-    once, again = (apart.drawn(np.random.default_rng(n), {"": mask}) for n in (1, 2))
-    assert len(once) == len(set(once)) == apart.PROBES
+    once, again = (look_ahead_probe.drawn(np.random.default_rng(n), {"": mask}) for n in (1, 2))
+    assert len(once) == len(set(once)) == look_ahead_probe.PROBES
     assert once != again
     assert max(place.window for place in once) < 90
     assert Place("", 3, 7).position == 7
@@ -310,5 +312,5 @@ def test_positions_are_others_each_time_and_only_scored_ones() -> None:
 
 def test_a_logit_that_is_no_number_differs_without_end() -> None:
     one, two = np.array([0.0, -np.inf]), np.array([0.5, -np.inf])
-    assert apart.difference_of(one, two) == (0, 0.5)
-    assert apart.difference_of(one, np.array([np.nan, 0.0]))[1] == np.inf
+    assert look_ahead_probe.difference_of(one, two) == (0, 0.5)
+    assert look_ahead_probe.difference_of(one, np.array([np.nan, 0.0]))[1] == np.inf

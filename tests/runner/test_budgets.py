@@ -2,9 +2,9 @@
 
 import pytest
 
-from runner.admission import Refused, admit
-from runner.queues import HOUR, Queue
-from runner.schedule import schedule
+from runner.scheduler.admission import Refused, admit
+from runner.scheduler.queue import HOUR, Queue
+from runner.scheduler.schedule import schedule
 from tests.runner.test_schedule import ADAS_TEN, FOUR, go, queue_of, request, started
 
 

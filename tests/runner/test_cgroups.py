@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import cgroups
+from runner.isolation import cgroups
 
 LIMITS = {"pids": 100, "memory": 1 << 20}
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from runner import charts
+from runner.publish import charts
 from tests import synthetic
 
 TITLE = "Does a warmer learning rate pay off in 16 steps?"

@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.tokenize import read_text
-from runner import execute, graph, isolate, measured, planning, provenance, record, tracks
-from runner.analysis import entered, ranking
+from engine.data.tokenize import read_text
+from runner.analysis import ranking, speedrun_rows
 from runner.analysis.ranking import Ranked
-from runner.isolate import Limits
-from runner.makers import MakingFailed
-from runner.store import Store
-from runner.tracks import Track
+from runner.history import measurements, provenance
+from runner.isolation import bubblewrap
+from runner.isolation.bubblewrap import Limits
+from runner.planning import planner
+from runner.schema import record, step_graph, tracks
+from runner.schema.tracks import Track
+from runner.store.artifacts import MakingFailed
+from runner.store.store import Store
+from runner.worker import executor
 from tests import synthetic
 from tests.cheats import model as cheats
 
@@ -35,7 +39,8 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(
-        bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+        bool(bubblewrap.probe()),
+        reason=f"nothing was isolated, and so not tested: {bubblewrap.probe()}",
     ),
 ]
 
@@ -66,17 +71,17 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
     (folder / "experiment.yaml").write_text(DECLARED.format(arms="\n".join(arms)))
     (folder / "model.py").write_bytes(Path(cheats.__file__).read_bytes())
     store = Store(tmp_path / "store")
-    plan = planning.plan_folder(folder, store)
+    plan = planner.plan_folder(folder, store)
     execution = synthetic.execution(plan)
-    terms = execute.Terms("bubblewrap", Limits(memory=4 << 30, seconds=200))
-    code = store.path(planning.code_folder(plan))
-    for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
-        execute.make(store, name, plan.steps, code, execution.id, terms=terms)
+    terms = executor.Terms("bubblewrap", Limits(memory=4 << 30, seconds=200))
+    code = store.path(planner.code_folder(plan))
+    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
+        executor.make(store, name, plan.steps, code, execution.id, terms=terms)
     ends = provenance.step_ends(store, execution)
     result = record.Result(
-        at=execution.at, state="done", entered=measured.runs(store, execution, ends, 0.0)
+        at=execution.at, state="done", entered=measurements.runs(store, execution, ends, 0.0)
     )
-    ranked = ranking.rank(track, entered.rows(execution, result))
+    ranked = ranking.rank(track, speedrun_rows.rows(execution, result))
     return {one.row.title.rpartition(": ")[2]: one for one in ranked}
 
 

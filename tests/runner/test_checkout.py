@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import checkout
+from runner.execution import git_source
 
 
 def git(folder: Path, *words: str) -> str:
@@ -31,31 +31,31 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folders_tree_is_the_one_that_git_names(folder: Path) -> None:
-    found = checkout.source(folder)
+    found = git_source.source(folder)
     assert found.tree == git(folder, "rev-parse", "HEAD:experiments/one")
     assert found.commit == git(folder, "rev-parse", "HEAD")
     assert not found.changed
 
 
 def test_a_change_that_is_not_committed_is_said(folder: Path) -> None:
-    before = checkout.source(folder)
+    before = git_source.source(folder)
     (folder / "parts" / "b.py").write_text("4")
-    after = checkout.source(folder)
+    after = git_source.source(folder)
     assert (after.commit, after.changed) == (before.commit, True)
     assert after.tree != before.tree
 
 
 def test_caches_and_stores_are_no_part_of_a_folder(folder: Path) -> None:
-    before = checkout.source(folder)
+    before = git_source.source(folder)
     for inner in ("__pycache__", ".idea", "store"):
         (folder / inner).mkdir()
         (folder / inner / "store.json").write_text("{}")
-    assert checkout.source(folder) == before
+    assert git_source.source(folder) == before
 
 
 def test_a_folder_in_no_checkout_has_a_tree_and_no_commit(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("1")
-    found = checkout.source(tmp_path)
+    found = git_source.source(tmp_path)
     assert (found.commit, found.changed, len(found.tree)) == ("", False, 40)
 
 
@@ -67,15 +67,15 @@ def test_the_labs_code_and_lock_have_digests_and_its_commit_is_its_own(tmp_path:
         (lab / room / "__init__.py").write_text("")
     (lab / "requirements.lock").write_text("jax==1\n")
     git(tmp_path, "commit", "--allow-empty", "-qm", "Somebody's own, in which the lab is installed")
-    installed = checkout.lab(lab)
+    installed = git_source.lab(lab)
     assert (installed.commit, installed.changed) == ("", False)
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "Two")
-    here = checkout.lab(lab)
+    here = git_source.lab(lab)
     assert (here.commit, here.changed) == (git(tmp_path, "rev-parse", "HEAD"), False)
     (lab / "engine" / "loss.py").write_text("x = 1\n")
     (lab / "requirements.lock").write_text("jax==2\n")
-    edited = checkout.lab(lab)
+    edited = git_source.lab(lab)
     assert edited.changed
     assert edited.code_sha256 != here.code_sha256
     assert edited.lock_sha256 != here.lock_sha256

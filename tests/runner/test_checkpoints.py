@@ -12,17 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import engine.train
-from engine.data import TokenStore
-from runner import (
-    checkpoints,
-    outputs,
-    record,
-    reports,
-    worker,
-)
-from runner.checkpoints import Copies, brought
-from runner.store import Remote, Store, StoreError
+import engine.training.train
+from engine.data.token_store import TokenStore
+from runner.schema import job_reports, record
+from runner.store import checkpoint_sync, digests
+from runner.store.checkpoint_sync import Copies, brought
+from runner.store.store import Remote, Store, StoreError
+from runner.worker import main
 from tests import fake_gcs, synthetic
 from tests.runner.bucket import ENDLESS, machine
 from tests.runner.test_worker import TINY, Life, Processes, declare
@@ -48,7 +44,7 @@ def test_what_is_saved_is_copied_and_the_next_machine_goes_on_from_the_newest(
     for where, steps in ((first, (4, 8)), (second, (9, 12))):
         curve = where.local().with_name("curve")
         curve.mkdir(parents=True)
-        with checkpoints.copied(where, curve):
+        with checkpoint_sync.copied(where, curve):
             (curve / "losses.jsonl").write_text(f"to {steps[-1]}")
             for step in steps:
                 save(where, step)
@@ -90,7 +86,7 @@ def test_a_checkpoint_counts_once_all_of_it_is_there_and_goes_when_it_goes_here(
     shutil.rmtree(where.local() / "5")
     copies.look()
     assert bucket.list(where.key) == ["10"]
-    assert reports.has_checkpoint(where / "10")
+    assert job_reports.has_checkpoint(where / "10")
     assert not list(where.local().parent.glob(".*")), "no drafts are left"
 
 
@@ -123,7 +119,7 @@ def test_links_in_a_checkpoint_take_nothing_else_to_the_bucket(
     curve.mkdir()
     laid = curve / "losses" if where_it_lies == "beside" else where.local() / "5" / where_it_lies
     laid.symlink_to(secrets if where_it_lies == "all" else secrets / "key.pem")
-    with contextlib.suppress(StoreError, outputs.BadOutput):
+    with contextlib.suppress(StoreError, digests.BadOutput):
         Copies(where, curve).look()
     assert not [x for x in fake.buckets["jobs"].values() if b"a-held-secret" in x.data]
     counts = ["5"] if where_it_lies == "all" else []  # a link to a folder is left out
@@ -139,16 +135,16 @@ def test_reports_in_a_bucket_are_believed_as_little_as_on_disk(
     out = bucket.at("work/x.t1-aa/out")
     assert isinstance(out, Remote)
 
-    def read(name: str) -> reports.AttemptReport | None:
-        return reports.read_report(out / name, reports.AttemptReport, "aa")
+    def read(name: str) -> job_reports.AttemptReport | None:
+        return job_reports.read_report(out / name, job_reports.AttemptReport, "aa")
 
     assert read("finished.json") is None
     (out / "finished.json").create(b'{"nonce": "aa"}')
-    assert read("finished.json") == reports.AttemptReport(nonce="aa")
+    assert read("finished.json") == job_reports.AttemptReport(nonce="aa")
     (out / "forged.json").create(b'{"nonce": "bb"}')
-    (out / "large.json").create(b" " * (reports.MOST_BYTES + 1))
+    (out / "large.json").create(b" " * (job_reports.MOST_BYTES + 1))
     for name, words in (("forged.json", "wrong nonce"), ("large.json", "larger than")):
-        with pytest.raises(reports.Refused, match=words):
+        with pytest.raises(job_reports.Refused, match=words):
             read(name)
     with pytest.raises(StoreError, match="somebody else wrote it"):
         (out / "finished.json").create(b"{}")
@@ -157,22 +153,22 @@ def test_reports_in_a_bucket_are_believed_as_little_as_on_disk(
     (out / "metrics" / "000000.jsonl").create(line % 1 + line % 2)
     (out / "metrics" / "000001.jsonl").create(line % 3 + b"no JSON\n" + line % 4)
     refused: list[str] = []
-    steps = [line.step for line in reports.read_metrics(out / "metrics", 9, refused)]
+    steps = [line.step for line in job_reports.read_metrics(out / "metrics", 9, refused)]
     assert steps == [1, 2, 3]
     assert len(refused) == 1
     assert refused[0].startswith("x.t1-aa/out/metrics/000001.jsonl, line 2: Invalid JSON")
 
     step = out / "checkpoints" / "5"
-    with pytest.raises(reports.Refused, match="there is no checkpoint"):
-        reports.checkpoint_sha256(step, 100)
+    with pytest.raises(job_reports.Refused, match="there is no checkpoint"):
+        job_reports.checkpoint_sha256(step, 100)
     (step / "params" / "array").create(b"1" * 100)
-    reports.checkpoint_sha256(step, 100)
-    with pytest.raises(reports.Refused, match="larger than 99 bytes"):
-        reports.checkpoint_sha256(step, 99)
+    job_reports.checkpoint_sha256(step, 100)
+    with pytest.raises(job_reports.Refused, match="larger than 99 bytes"):
+        job_reports.checkpoint_sha256(step, 99)
     name = f"lab/{step.key}/params/../../escape"
     fake.buckets["jobs"][name] = fake_gcs.Stored(name, b"1", 1, {})
-    with pytest.raises(reports.Refused, match="not a name inside the store"):
-        reports.checkpoint_sha256(step, 1000)
+    with pytest.raises(job_reports.Refused, match="not a name inside the store"):
+        job_reports.checkpoint_sha256(step, 1000)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -182,18 +178,18 @@ def test_a_bucket_that_cannot_be_asked_says_nothing_of_a_report(
     out = bucket.at("work/x.t1-aa/out")
     fake.trouble("download", "refused", status=403, message="ada may not read", times=ENDLESS)
     with pytest.raises(StoreError, match="ada may not read"):
-        reports.read_report(out / "finished.json", reports.AttemptReport, "aa")
+        job_reports.read_report(out / "finished.json", job_reports.AttemptReport, "aa")
     fake.peace()
     del fake.buckets["jobs"]
     with pytest.raises(StoreError, match="no such bucket"):
-        reports.read_metrics(out / "metrics", 9, []).__next__()
+        job_reports.read_metrics(out / "metrics", 9, []).__next__()
 
 
 # ── Arms ─────────────────────────────────────────────────────────────────────────────────────
 
 KILLED = """
 import os, signal, sys, time
-from runner import worker
+from runner.worker import main as worker
 
 real = worker.MetricsChunks.add
 
@@ -227,7 +223,7 @@ class Machines(Processes):
     ) -> None:
         home = self._home / folder
         home.mkdir(parents=True)
-        begin = ["-m", "runner.worker"] if self.jobs else ["-c", KILLED]
+        begin = ["-m", "runner.worker.main"] if self.jobs else ["-c", KILLED]
         own = {"STORAGE_EMULATOR_HOST": self._server, "REGATTA_CACHE": str(home)}
         with (home / "job.log").open("wb") as log:
             self.jobs[folder] = subprocess.Popen(
@@ -246,25 +242,30 @@ def test_a_run_leaves_its_curve_and_then_its_checkpoints_in_the_bucket(
     assert isinstance(out, Remote)
     saved, arm = out / "checkpoints" / "fast.s0", synthetic.planned_arm(steps=2)
 
-    def train(*given: object, **_: object) -> Iterator[engine.train.Metrics]:
+    def train(*given: object, **_: object) -> Iterator[engine.training.train.Metrics]:
         assert given[4] == saved.local()
         for step in (1, 2):
-            yield engine.train.Metrics(step, 1.0, 1.0, 1.0, 1.0, 0.1, step, False, saving=True)
+            yield engine.training.train.Metrics(
+                step, 1.0, 1.0, 1.0, 1.0, 0.1, step, False, saving=True
+            )
             assert f"{step - 1:06d}.jsonl" in bucket.list((out / "metrics" / "fast.s0").key)
             save(saved, step)
 
-    monkeypatch.setattr(engine.train, "train", train)
+    monkeypatch.setattr(engine.training.train, "train", train)
     plan = synthetic.plan(arms={"fast": arm}, seeds=[0])
-    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    spec = job_reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
     tokens = TokenStore.of(np.zeros(10_000, np.uint8))
-    report = worker._run(spec, arm, 0, "fast.s0", tokens, out, [], lambda: False)
-    worker.write_report(out / "runs" / "fast.s0.json", report)
-    said = reports.read_report(out / "runs" / "fast.s0.json", reports.RunReport, "aa")
-    assert said == reports.RunReport(nonce="aa", state="finished", step=2)
-    assert [line.step for line in reports.read_metrics(out / "metrics/fast.s0", 2, [])] == [1, 2]
-    most = reports.most_checkpoint(arm.parameters)
-    digest = reports.checkpoint_sha256(saved / "2", most)
-    assert digest == reports.checkpoint_sha256(saved.local() / "2", most), "as on disk"
+    report = main._run(spec, arm, 0, "fast.s0", tokens, out, [], lambda: False)
+    main.write_report(out / "runs" / "fast.s0.json", report)
+    said = job_reports.read_report(out / "runs" / "fast.s0.json", job_reports.RunReport, "aa")
+    assert said == job_reports.RunReport(nonce="aa", state="finished", step=2)
+    assert [line.step for line in job_reports.read_metrics(out / "metrics/fast.s0", 2, [])] == [
+        1,
+        2,
+    ]
+    most = job_reports.most_checkpoint(arm.parameters)
+    digest = job_reports.checkpoint_sha256(saved / "2", most)
+    assert digest == job_reports.checkpoint_sha256(saved.local() / "2", most), "as on disk"
 
 
 @pytest.mark.slow
@@ -297,7 +298,7 @@ def test_a_killed_worker_goes_on_elsewhere_from_the_bucket_and_ends_as_one_on_di
 
 VANISHING = """
 import sys
-from runner import gcs, machine, worker
+from runner.store import gcs; from runner.worker import environment as machine, main as worker
 
 def settle(*_):
     print("ready", flush=True)

@@ -15,12 +15,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from engine import memory
-from engine.config import ComputeConfig
-from runner import cli, local_ray, local_run, record
+from engine.config import memory
+from engine.config.schema import ComputeConfig
 from runner.analysis import power
-from runner.launch import RayAddress, RayError
-from runner.store import Store
+from runner.cli import local_run, main
+from runner.execution import local_ray
+from runner.execution.ray_jobs import RayAddress, RayError
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 from tests.runner.test_worker import TINY, declare
 from tests.stub_trainer import StubRay, steady_bpb
@@ -43,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ask(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
+    return CliRunner().invoke(main.app, [str(word) for word in words])
 
 
 class LocalStub:
@@ -81,7 +83,7 @@ def local(monkeypatch: pytest.MonkeyPatch) -> LocalStub:
 def test_plan_counts_as_the_field_does_and_imports_no_jax(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text(BIG)
     code = (
-        "import sys; from typer.testing import CliRunner; from runner import cli\n"
+        "import sys; from typer.testing import CliRunner; from runner.cli import main as cli\n"
         f"answer = CliRunner().invoke(cli.app, ['plan', {str(tmp_path)!r}])\n"
         "print(answer.output, *{'jax', 'ray', 'tensorstore', 'flax'} & sys.modules.keys())\n"
     )

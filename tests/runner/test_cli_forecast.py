@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from runner import planning, record
-from runner.analysis.sealed import Outcome, Seal
-from runner.cli import app
-from runner.record import Evaluated, Execution, Run
-from runner.store import Store
+from runner.analysis.sealed_forecast import Outcome, Seal
+from runner.cli.main import app
+from runner.planning import planner
+from runner.schema import record
+from runner.schema.record import Evaluated, Execution, Run
+from runner.store.store import Store
 
 WIDTHS = (8, 10, 12, 14, 16, 20)
 HEAD = """
@@ -56,7 +57,7 @@ def store(tmp_path: Path, folder: Path) -> Store:
 
 
 def execute(store: Store, folder: Path, widths: tuple[int, ...]) -> None:
-    plan = planning.plan_folder(folder)
+    plan = planner.plan_folder(folder)
     name = record.execution_id(str(widths))
     at = f"2026-01-0{len(store.list('records/executions')) + 1}T00:00:00Z"
     execution = Execution.model_validate({"id": name, "at": at, "plan": plan, "origin": None})
@@ -88,7 +89,7 @@ def test_an_arm_is_forecast_from_the_stores_smaller_runs(folder: Path, store: St
     said = regatta("forecast", folder, "--arm", "w40", "--store", store.root, "--json")
     assert said.exit_code == 0, said.output
     told = json.loads(said.stdout)["w40"]
-    there = planning.plan_folder(folder).arms["w40"].model_flops
+    there = planner.plan_folder(folder).arms["w40"].model_flops
     assert told["at"] == there
     assert told["loss"] == pytest.approx(loss(there), rel=1e-3)
     assert told["rungs"] == len(WIDTHS)

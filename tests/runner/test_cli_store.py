@@ -10,9 +10,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from runner import cli, gc, record
-from runner.reports import checkpoint_sha256
-from runner.store import Entry, Store, to_json
+from runner.cli import main
+from runner.lib.canonical_json import to_json
+from runner.schema import record
+from runner.schema.job_reports import checkpoint_sha256
+from runner.store import gc
+from runner.store.store import Entry, Store
 from tests import fake_gcs
 from tests.runner.test_cli import local as local  # a fixture
 from tests.runner.test_gc import CHECKPOINT, DONE, HERE, OPEN, STEP, X, Y, going
@@ -36,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def ask(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], env={"COLUMNS": "150"})
+    return CliRunner().invoke(main.app, [str(word) for word in words], env={"COLUMNS": "150"})
 
 
 def _fill(store: Store) -> set[str]:

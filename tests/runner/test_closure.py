@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.closure import BadCode, defined, of_lab, reach
+from runner.planning.code_digest import BadCode, defined, of_lab, reach
 
 
 @pytest.fixture
@@ -24,9 +24,15 @@ def names(folder: Path, text: str, others: dict[str, str] | None = None) -> list
 
 
 def test_imports_are_followed_in_the_folder_and_no_further(folder: Path) -> None:
-    text = "import json\nimport other.secret\nfrom engine import model\nfrom runner import graph\n"
+    text = (
+        "import json\nimport other.secret\nfrom engine.model import decoder as model\n"
+        "from runner.schema import step_graph as graph\n"
+    )
     assert names(folder, text) == ["main.py"]
-    assert of_lab(["main.py"], folder, folder) == {"engine.model", "runner.graph"}
+    assert of_lab(["main.py"], folder, folder) == {
+        "engine.model.decoder",
+        "runner.schema.step_graph",
+    }
 
 
 def test_relative_imports_stay_in_their_package(folder: Path) -> None:

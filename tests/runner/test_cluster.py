@@ -12,10 +12,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from runner import cli, cluster, planning, simulate
-from runner.cluster import BadCluster
-from runner.queues import HOUR
-from runner.schedule import Policy, Pool
+from runner.cli import main
+from runner.planning import planner
+from runner.scheduler import cluster, simulate
+from runner.scheduler.cluster import BadCluster
+from runner.scheduler.queue import HOUR
+from runner.scheduler.schedule import Policy, Pool
 from tests.runner.test_own_declared import SHORT, STEPS
 from tests.runner.test_own_declared import planned as declared
 
@@ -139,7 +141,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_durations_come_from_the_plan(folder: Path) -> None:
-    plan = planning.plan_folder(folder)
+    plan = planner.plan_folder(folder)
     (submission,) = [cluster.planned(plan, "warm", "ada", 50, seed=0)]
     assert [each.request.name for each in submission.jobs] == [
         f"warm.{arm}.s{seed}" for arm in ("long", "short") for seed in (0, 1, 2)
@@ -175,7 +177,7 @@ TWO = "pools:\n  desks: {kind: cpu, count: 2, price: 0.1}\n"
 
 
 def ask(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, ["simulate", *map(str, words)], env={"COLUMNS": "110"})
+    return CliRunner().invoke(main.app, ["simulate", *map(str, words)], env={"COLUMNS": "110"})
 
 
 @pytest.fixture
@@ -274,7 +276,7 @@ def test_bad_input_ends_in_words(two: Path, folder: Path, tmp_path: Path) -> Non
 
 def test_the_example_plays_and_imports_no_jax() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from runner import cli\n"
+        "import sys; from typer.testing import CliRunner; from runner.cli import main as cli\n"
         f"answer = CliRunner().invoke(cli.app, ['simulate', {str(EXAMPLE)!r}])\n"
         "print(answer.output, *{'jax', 'ray', 'tensorstore', 'flax', 'altair'} & {*sys.modules})\n"
     )

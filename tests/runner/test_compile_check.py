@@ -11,12 +11,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from engine import memory
-from engine.config import GUARD_WINDOW, ComputeConfig, MeshConfig
-from runner import cli, compile_check
-from runner.compile_check import Check, DoesNotCompile, check, llama_8b
-from runner.compile_child import collectives
-from runner.hardware import Slice
+from engine.config import memory
+from engine.config.schema import GUARD_WINDOW, ComputeConfig, MeshConfig
+from runner.cli import main
+from runner.planning import compile_check
+from runner.planning.compile_check import Check, DoesNotCompile, check, llama_8b
+from runner.schema.devices import Slice
+from runner.worker.compile_child import collectives
 
 SMALL = """
 title: A model that 64 devices can share
@@ -48,7 +49,7 @@ GUARD = 4 * (2 * GUARD_WINDOW + 2)  # bytes of what a state remembers to tell ba
 
 
 def ask(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, ["compile-check", *map(str, words)])
+    return CliRunner().invoke(main.app, ["compile-check", *map(str, words)])
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, **done: object) -> None:
@@ -66,7 +67,7 @@ def test_a_step_is_compiled_for_64_devices_and_measured(folder: Path) -> None:
     assert answer.exit_code == 0, answer.output
     found = Check(**json.loads(answer.stdout))
     assert found.simulated
-    arm = cli.planning.plan_folder(folder).arms["adam"]
+    arm = main.planner.plan_folder(folder).arms["adam"]
     compute = ComputeConfig(mesh=MeshConfig(data=2, fsdp=8, tensor=4), remat="block")
     held = memory.footprint(arm.model, arm.train, compute, "gpu")
     batch, count, rates = 2 * 4 * 2 * 64, 4, 2 * 4  # two rows of 64 tokens and of targets

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner import costs, terminal
-from runner.record import Plan, Standing
+from runner.cli import terminal
+from runner.planning import cost
+from runner.schema.record import Plan, Standing
 from tests.runner.test_aliases import ran as ran  # a fixture
 from tests.runner.test_cli import ask
 from tests.runner.test_cli import local as local  # a fixture
@@ -34,8 +35,8 @@ def said(plan: Plan, cached: set[str]) -> str:
 
 
 def test_the_parts_of_a_cost_add_up(plan: Plan) -> None:
-    assert costs.left(plan, stands(plan, {"tokens"})) == plan.cost
-    parts = [costs.left(plan, stands(plan, {*plan.steps} - {name})) for name in plan.steps]
+    assert cost.left(plan, stands(plan, {"tokens"})) == plan.cost
+    parts = [cost.left(plan, stands(plan, {*plan.steps} - {name})) for name in plan.steps]
     for what in ("runs", "uncounted", "tokens", "model_flops"):
         assert sum(getattr(part, what) for part in parts) == getattr(plan.cost, what)
     assert sum(part.seconds[1] for part in parts) == pytest.approx(plan.cost.seconds[1])
@@ -47,7 +48,7 @@ def test_a_plan_costs_what_is_still_to_be_made(plan: Plan) -> None:
     one = trained - {"train/harder,seed=1"}
     words = said(plan, one)
     assert words.startswith("8 steps, 5 cached and 3 to be made, of which 1 trains, 128 tokens, ")
-    assert f"{costs.left(plan, stands(plan, one)).model_flops:.2e}"[:4] in words
+    assert f"{cost.left(plan, stands(plan, one)).model_flops:.2e}"[:4] in words
     assert "with models" not in words
     own = trained - {"train/mine,seed=0"}
     assert "of which 1 trains with models of the experiment's own" in said(plan, own)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from runner import drive, lifecycle, record
-from runner.leases import LeaseWatch
-from runner.lifecycle import Facts
-from runner.store import Store
+from runner.execution import effects, lifecycle
+from runner.execution.lifecycle import Facts
+from runner.schema import record
+from runner.store.leases import LeaseWatch
+from runner.store.store import Store
 from tests import stub_trainer, synthetic
 from tests.stub_trainer import StubJob, StubRay, steady_bpb
 
@@ -35,7 +36,7 @@ class Life:
         arms = {"slow": arm(steps=4, rate=3e-4), "fast": arm(steps=4)}
         plan = synthetic.plan(arms=arms, seeds=seeds, predictions=EFFECT)
         self.execution = synthetic.execution(plan).model_copy(update={"limit_seconds": limit})
-        drive.begin(self.store, self.execution)
+        effects.begin(self.store, self.execution)
         self.now = synthetic.START
         self.monotonic = 0.0
         self.restart()
@@ -48,9 +49,9 @@ class Life:
     def turn(self) -> Facts:
         self.now += timedelta(seconds=1)
         self.monotonic += 1
-        facts = drive.observe(self.store, self.ray.look, self.leases, self.execution.id, self.now)
+        facts = effects.observe(self.store, self.ray.look, self.leases, self.execution.id, self.now)
         if action := lifecycle.decide(facts):
-            drive.act(self.store, self.ray, facts, action, self.now)
+            effects.act(self.store, self.ray, facts, action, self.now)
         return facts
 
     def until(self, reached: Callable[[Facts], object], turns: int = 200) -> Facts:
@@ -163,12 +164,12 @@ def test_two_processes_that_turn_the_same_execution_have_one_effect(tmp_path: Pa
     for _ in range(100):
         # Both look before either acts.
         look = [
-            drive.observe(Store(life.store.root), life.ray.look, leases, life.execution.id)
+            effects.observe(Store(life.store.root), life.ray.look, leases, life.execution.id)
             for leases in (life.leases, other_leases)
         ]
         for facts in look:
             if action := lifecycle.decide(facts):
-                drive.act(Store(life.store.root), life.ray, facts, action, life.now)
+                effects.act(Store(life.store.root), life.ray, facts, action, life.now)
     assert "result" in life.events()
     assert life.figures() == HONEST
     assert [name.partition(".")[2][:2] for name in life.ray.submissions] == ["t1", "e1"]
@@ -482,5 +483,5 @@ def test_a_spec_that_was_changed_is_not_submitted(tmp_path: Path) -> None:
     spec = next(life.store.path("work").glob("*.t1-*/spec.json"))
     spec.write_bytes(spec.read_bytes().replace(b'"train"', b'"evaluate"', 1))
     life.restart()
-    with pytest.raises(drive.StoreError, match="it was changed"):
+    with pytest.raises(effects.StoreError, match="it was changed"):
         life.until(lambda facts: facts.result, turns=3)

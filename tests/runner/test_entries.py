@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner import entries
+from runner.history import results_entries
 from tests.analysis.test_speedrun import CLEAN
 
 ODD: dict[str, Any] = {
@@ -28,8 +28,8 @@ ODD: dict[str, Any] = {
 @pytest.mark.parametrize("what", ODD)
 def test_no_file_stops_the_lab_and_an_odd_one_does_not_stand(what: str) -> None:
     content = json.dumps({"runs": [{"run_info": ODD[what]}]}).encode()
-    file = entries.examined("speedrun_results.json", content, {})
-    again = entries.EnteredFile.model_validate_json(file.canonical())
+    file = results_entries.examined("speedrun_results.json", content, {})
+    again = results_entries.EnteredFile.model_validate_json(file.canonical())
     assert again == file
     if what not in ("deep", "a name of half a character"):
         assert file.problem or file.impossible, what
@@ -37,27 +37,27 @@ def test_no_file_stops_the_lab_and_an_odd_one_does_not_stand(what: str) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"null", b"[" * 100_000, b'{"runs": 3}'])
 def test_bytes_that_are_no_file_have_a_reason(content: bytes) -> None:
-    file = entries.examined("speedrun_results.json", content, {})
+    file = results_entries.examined("speedrun_results.json", content, {})
     assert file.problem
     assert file.runs == []
 
 
 def test_a_wandb_run_in_two_files_of_one_head_is_entered_twice() -> None:
     content = json.dumps({"runs": [{"run_info": CLEAN}]}).encode()
-    files = [entries.examined(path, content, {}) for path in ("a.json", "b.json")]
+    files = [results_entries.examined(path, content, {}) for path in ("a.json", "b.json")]
     assert all(file.found == () for file in files)
-    words = [one.words for file in entries.once(files) for one in file.found]
+    words = [one.words for file in results_entries.once(files) for one in file.found]
     assert words == ["its W&B run is also that of b.json", "its W&B run is also that of a.json"]
 
 
 def test_a_wandb_run_of_the_public_board_is_on_the_board() -> None:
-    known = entries.standing([])
+    known = results_entries.standing([])
     assert len(known) == 92, "of 96 public rows four are there two times"
     link = f"https://wandb.ai/{next(iter(known))}"
     project, _, run = link.rpartition("/")
     content = json.dumps(
         {"runs": [{"run_info": CLEAN | {"wandb_run_link": f"{project}/runs/{run}"}}]}
     ).encode()
-    (found,) = entries.examined("speedrun_results.json", content, known).found
+    (found,) = results_entries.examined("speedrun_results.json", content, known).found
     assert found.rule == "twice"
     assert "on the board already" in found.words

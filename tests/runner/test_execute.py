@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from runner import execute, graph, isolate, makers, planning, provenance
-from runner.record import Plan
-from runner.store import Store
+from runner.history import provenance
+from runner.isolation import bubblewrap
+from runner.planning import planner
+from runner.schema import step_graph
+from runner.schema.record import Plan
+from runner.store import artifacts
+from runner.store.store import Store
+from runner.worker import executor
 from tests import synthetic
 
 DECLARED = """\
@@ -58,16 +63,16 @@ def planned(
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(declared.replace("STEPS", str(steps)))
     (folder / "own.py").write_text(own)
-    return planning.plan_folder(folder, store)
+    return planner.plan_folder(folder, store)
 
 
 def made(
-    store: Store, plan: Plan, execution: str = "x1", terms: execute.Terms = execute.OWN_MACHINE
-) -> Mapping[str, makers.Made]:
-    code = store.path(planning.code_folder(plan))
-    names = graph.order({name: step.needs for name, step in plan.steps.items()})
+    store: Store, plan: Plan, execution: str = "x1", terms: executor.Terms = executor.OWN_MACHINE
+) -> Mapping[str, artifacts.Made]:
+    code = store.path(planner.code_folder(plan))
+    names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     return {
-        name: execute.make(store, name, plan.steps, code, execution, terms=terms) for name in names
+        name: executor.make(store, name, plan.steps, code, execution, terms=terms) for name in names
     }
 
 
@@ -111,10 +116,10 @@ def test_a_graph_is_made_and_the_next_execution_finds_all_of_it(tmp_path: Path) 
 
 
 @pytest.mark.long
-@pytest.mark.skipif(bool(isolate.probe()), reason=f"nothing was isolated: {isolate.probe()}")
+@pytest.mark.skipif(bool(bubblewrap.probe()), reason=f"nothing was isolated: {bubblewrap.probe()}")
 def test_of_what_own_code_made_the_lab_trains_and_scores_in_isolation(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    found = made(store, planned(tmp_path, store, steps=4), terms=execute.Terms("bubblewrap"))
+    found = made(store, planned(tmp_path, store, steps=4), terms=executor.Terms("bubblewrap"))
     for name, one in found.items():
         assert one.manifest.receipt["isolation"].startswith("bubblewrap "), name
     assert (found["best"].folder / "best.txt").read_text() in ("fast", "slow")
@@ -123,10 +128,10 @@ def test_of_what_own_code_made_the_lab_trains_and_scores_in_isolation(tmp_path: 
 def test_own_code_that_fails_is_said_and_leaves_no_output(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store, f"{HEAD}steps: {{a: {{do: own:broken}}}}")
-    with pytest.raises(makers.MakingFailed, match="ValueError: no such word"):
+    with pytest.raises(artifacts.MakingFailed, match="ValueError: no such word"):
         made(store, plan)
     step = plan.steps["a"]
-    assert makers.find(store, step.store, step.fingerprint) is None
+    assert artifacts.find(store, step.store, step.fingerprint) is None
     stands = provenance.standing(store, plan.steps, {})["a"]
     assert stands.state == "failed before"
     assert "no such word" in stands.why
@@ -145,7 +150,7 @@ def test_what_a_failing_step_printed_is_found_and_its_words_control_no_screen(
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store, f"{HEAD}steps: {{a: {{do: own:fails}}}}", own=LOUD)
     execution = synthetic.execution(plan)
-    with pytest.raises(makers.MakingFailed) as failed:
+    with pytest.raises(artifacts.MakingFailed) as failed:
         made(store, plan, execution.id)
     assert r"shapes [batch] and \x1b[31m differ" in str(failed.value)
     (log,) = provenance.logs(store, execution).values()
@@ -164,6 +169,6 @@ def test_a_step_is_not_made_where_its_code_is_not_the_planned_one(tmp_path: Path
     store = Store(tmp_path / "store")
     declared = f"{HEAD}steps: {{a: {{do: own:prepare, config: {{documents: 2}}}}}}"
     plan = planned(tmp_path, store, declared)
-    (store.path(planning.code_folder(plan)) / "own.py").write_text(OWN + "x = 1\n")
-    with pytest.raises(makers.MakingFailed, match=r"not the planned one \(own\.py changed\)"):
+    (store.path(planner.code_folder(plan)) / "own.py").write_text(OWN + "x = 1\n")
+    with pytest.raises(artifacts.MakingFailed, match=r"not the planned one \(own\.py changed\)"):
         made(store, plan)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runner import planning
-from runner.complaints import BadExperiment
+from runner.lib import paths
+from runner.lib.problems import BadExperiment
+from runner.planning import planner
 
-HERE = Path(planning.LAB)
+HERE = Path(paths.LAB)
 EXAMPLE = HERE / "experiments" / "wide-or-deep"
 ALL = {"prepare", "tokenize", "train/deep", "train/wide", "evaluate", "compare"}
 FROM_TOKENS = ALL - {"prepare"}
@@ -56,11 +57,12 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
         there("compare.py", "best first", "the best one first"), {"compare"}),
     "layout of own code": (
         there("compare.py", "assert not config", "assert (not config)"), {"compare"}),
-    "a comment in the engine": (lab("engine/loss.py", "import math", "# m\nimport math"), set()),
+    "a comment in the engine": (lab("engine/model/loss.py", "import math", "# m\nimport math"),
+        set()),
     "how often training saves": (
         there(YAML, "warmup: 0.1", "warmup: 0.1, checkpoint_every: 7"), set()),
     "a line of the lab's that no step reaches": (
-        lab("runner/simulate.py", "import", "import sys\nimport"), set()),
+        lab("runner/scheduler/simulate.py", "import", "import sys\nimport"), set()),
     "a file that nothing imports": (
         lambda folder, _: (folder / "notes.py").write_text("x = 1") and None, set()),
     "a learning rate": (
@@ -73,12 +75,14 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
     "a line of the first step": (there("prepare.py", "HELD_OUT = 10", "HELD_OUT = 9"), ALL),
     "a line of the last step": (there("compare.py", ":.4f", ":.5f"), {"compare"}),
     "what no definition uses": (
-        lab("engine/loss.py", "def cross_entropy", "X = 1\n\n\ndef cross_entropy"), set()),
-    "the loss": (lab("engine/loss.py", "targets_BS >= 0", "targets_BS > 0"),
+        lab("engine/model/loss.py", "def cross_entropy", "X = 1\n\n\ndef cross_entropy"), set()),
+    "the loss": (lab("engine/model/loss.py", "targets_BS >= 0", "targets_BS > 0"),
                  {"train/deep", "train/wide", "evaluate", "compare"}),
-    "the tokenizers": (lab("engine/tokenize.py", "END = ", "END = 1 + "), FROM_TOKENS),
-    "the optimizer": (lab("engine/optim.py", "TINY = 1e-10", "TINY = 1e-9"), FROM_TRAINING),
-    "the evaluator": (lab("engine/evaluate.py", "MOST_LOGITS = 2**26", "MOST_LOGITS = 2**25"),
+    "the tokenizers": (lab("engine/data/tokenize.py", "END = ", "END = 1 + "), FROM_TOKENS),
+    "the optimizer": (lab("engine/training/optim.py", "TINY = 1e-10", "TINY = 1e-9"),
+        FROM_TRAINING),
+    "the evaluator": (lab("engine/training/evaluate.py", "MOST_LOGITS = 2**26", "MOST_LOGITS = "
+                                                                                "2**25"),
                       {"evaluate", "compare"}),
 }  # fmt: skip
 
@@ -95,7 +99,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fingerprints(root: Path) -> dict[str, str]:
-    steps = planning.plan_folder(root / "wide-or-deep", lab=root).steps
+    steps = planner.plan_folder(root / "wide-or-deep", lab=root).steps
     return {name: step.fingerprint for name, step in steps.items()}
 
 
@@ -129,7 +133,7 @@ def test_the_folders_name_and_place_change_nothing(
     copies: Path, before: dict[str, str], tmp_path: Path
 ) -> None:
     shutil.copytree(copies / "wide-or-deep", tmp_path / "elsewhere")
-    steps = planning.plan_folder(tmp_path / "elsewhere", lab=copies).steps
+    steps = planner.plan_folder(tmp_path / "elsewhere", lab=copies).steps
     assert {name: step.fingerprint for name, step in steps.items()} == before
     assert steps["prepare"].store == "elsewhere.prepare.documents", "own code's outputs are its own"
     assert steps["tokenize"].store == "elsewhere.tokenize", "and what is made of them"
@@ -139,7 +143,7 @@ def test_a_function_that_is_not_there_is_said_with_its_line(copies: Path, tmp_pa
     shutil.copytree(copies / "wide-or-deep", tmp_path / "x")
     replace(tmp_path / "x" / YAML, "prepare:documents", "prepare:document")
     with pytest.raises(BadExperiment) as it:
-        planning.plan_folder(tmp_path / "x", lab=copies)
+        planner.plan_folder(tmp_path / "x", lab=copies)
     [problem] = it.value.problems
     assert (problem.line, problem.field) == (6, "steps.prepare")
     words = "has no `document` in a module `prepare`; did you mean `documents`?"

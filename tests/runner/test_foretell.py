@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runner import foretell
-from runner.past import Past
-from runner.record import Execution, Foretold, Plan, PlanRecord
-from runner.store import Store
+from runner.history import forecasts
+from runner.history.execution_index import Past
+from runner.schema.record import Execution, Foretold, Plan, PlanRecord
+from runner.store.store import Store
 from tests import synthetic
 
 LAW = [3.0 * 4.0 ** (-0.3 * n) + 1.2 for n in range(7)]  # bits per byte, of sizes that grow by four
@@ -38,7 +38,7 @@ def ran(store: Store, of: Plan, name: str = "1", state: str = "done") -> Executi
 
 def test_an_arm_that_continues_a_ladder_is_foretold_with_an_interval(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4))
-    found = foretell.foretell(Past(store), plan(5))
+    found = forecasts.foretell(Past(store), plan(5))
     told = found.forecasts["t5"]
     assert told.low < LAW[5] < told.high
     assert told.loss == pytest.approx(LAW[5], rel=0.01)
@@ -50,11 +50,11 @@ def test_an_arm_that_continues_a_ladder_is_foretold_with_an_interval(store: Stor
 def test_the_ladder_may_have_been_run_in_several_executions(store: Store) -> None:
     ran(store, plan(0, 1, 2))
     ran(store, plan(3, 4), "2")
-    assert foretell.foretell(Past(store), plan(5)).forecasts["t5"].rungs == 5
+    assert forecasts.foretell(Past(store), plan(5)).forecasts["t5"].rungs == 5
 
 
 def test_an_empty_lab_says_why_it_foretells_nothing(store: Store) -> None:
-    found = foretell.foretell(Past(store), plan(0, 1))
+    found = forecasts.foretell(Past(store), plan(0, 1))
     assert found.forecasts == {}
     assert set(found.without) == {"t0", "t1"}
     assert found.without["t0"].startswith("no run of the lab has a figure to begin with")
@@ -77,24 +77,24 @@ def test_of_many_executions_a_plan_reads_what_it_needs_and_that_never_again(
 
     monkeypatch.setattr(Store, "read", counted)
     past = Past(store)
-    assert foretell.foretell(past, plan(5)).forecasts["t5"].rungs == 5
+    assert forecasts.foretell(past, plan(5)).forecasts["t5"].rungs == 5
     assert len([name for name in read if name.endswith("/execution.json")]) == 22
     assert len([name for name in read if name.startswith("records/runs/")]) == 15
     assert len(read) == 22 + 15 + 2, "two are on the same text, and what goes on has no result"
     assert max(read.values()) <= 3
 
     read.clear()
-    assert foretell.foretell(past, plan(5)).forecasts["t5"].rungs == 5
+    assert forecasts.foretell(past, plan(5)).forecasts["t5"].rungs == 5
     assert dict(read) == {f"records/executions/{goes_on.id}/result.json": 1}
     read.clear()
     ran(store, plan(5), "3")
-    assert set(foretell.foretell(past, plan(5)).without) == {"t5"}, "it has been run meanwhile"
+    assert set(forecasts.foretell(past, plan(5)).without) == {"t5"}, "it has been run meanwhile"
     assert sum(read.values()) == 3 + 3 + 2, "what is new, and whether the other one has ended"
 
 
 def test_what_has_been_run_is_not_foretold_again(store: Store) -> None:
     execution = ran(store, plan(0, 1, 2, 3, 4))
-    found = foretell.foretell(Past(store), plan(4, 5))
+    found = forecasts.foretell(Past(store), plan(4, 5))
     assert set(found.forecasts) == {"t5"}
     assert found.without == {"t4": f"it has been run, as {execution.id}.t4.s0"}
 
@@ -106,7 +106,7 @@ def test_runs_that_were_scored_on_something_else_tell_nothing(
     store: Store, changes: dict[str, Any]
 ) -> None:
     ran(store, plan(0, 1, 2, 3, 4))
-    found = foretell.foretell(Past(store), plan(5, **changes))
+    found = forecasts.foretell(Past(store), plan(5, **changes))
     assert found.forecasts == {}
     assert "no run of the lab has a figure" in found.without["t5"]
 
@@ -114,25 +114,25 @@ def test_runs_that_were_scored_on_something_else_tell_nothing(
 def test_a_run_that_goes_on_or_was_cancelled_tells_nothing(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4), state="cancelled")
     synthetic.begin(store, synthetic.execution(plan(0, 1, 2, 3), "2"), "t1.claimed")
-    assert foretell.foretell(Past(store), plan(5)).forecasts == {}
+    assert forecasts.foretell(Past(store), plan(5)).forecasts == {}
 
 
 def test_runs_of_other_rates_do_not_hide_a_ladder(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4))
     ran(store, plan(1, 2, rate=3e-4), "2")
-    told = foretell.foretell(Past(store), plan(5)).forecasts["t5"]
+    told = forecasts.foretell(Past(store), plan(5)).forecasts["t5"]
     assert (told.rungs, told.runs) == (5, 15)
 
 
 def test_a_ladder_whose_rates_follow_its_size_is_taken_as_one(store: Store) -> None:
     for n in range(5):
         ran(store, plan(n, rate=3e-3 / 2**n), str(n))
-    assert foretell.foretell(Past(store), plan(5, rate=3e-3 / 32)).forecasts["t5"].rungs == 5
+    assert forecasts.foretell(Past(store), plan(5, rate=3e-3 / 32)).forecasts["t5"].rungs == 5
 
 
 def test_a_forecast_does_not_rest_on_what_is_larger(store: Store) -> None:
     ran(store, plan(0, 1, 2, 3, 4, 6))
-    assert foretell.foretell(Past(store), plan(5)).forecasts["t5"].rungs == 5
+    assert forecasts.foretell(Past(store), plan(5)).forecasts["t5"].rungs == 5
 
 
 def test_a_forecast_is_held_against_the_first_seed_of_its_arm() -> None:
@@ -142,11 +142,11 @@ def test_a_forecast_is_held_against_the_first_seed_of_its_arm() -> None:
     )  # fmt: skip
     execution = synthetic.execution(plan(5)).model_copy(update={"forecasts": {"t5": told}})
     figures = {("t5", 0): 2.02, ("t5", 1): 3.0, ("t5", 2): 3.0}
-    (one,) = foretell.outcomes(execution, figures)
+    (one,) = forecasts.outcomes(execution, figures)
     assert (one.seed, one.measured, one.inside) == (0, 2.02, True)
     assert one.error == pytest.approx(0.01)
-    assert list(foretell.outcomes(execution, {("t5", 1): 2.0})) == [], "no figure, no outcome"
-    assert not next(iter(foretell.outcomes(execution, {("t5", 0): 2.11}))).inside
+    assert list(forecasts.outcomes(execution, {("t5", 1): 2.0})) == [], "no figure, no outcome"
+    assert not next(iter(forecasts.outcomes(execution, {("t5", 0): 2.11}))).inside
 
 
 def test_a_plan_without_forecasts_is_written_as_before_there_were_any() -> None:

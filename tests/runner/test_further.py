@@ -11,11 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from runner import checkpoints, children, further, guard, lifecycle, makers, record
-from runner import many_hosts as hosts
-from runner.gang import Decision, Gang
-from runner.step_child import Job
-from runner.store import Store
+from runner.execution import lifecycle
+from runner.history import progress_left
+from runner.lib import process_tree
+from runner.schema import record
+from runner.store import artifacts, checkpoint_sync
+from runner.store.store import Store
+from runner.worker import host_group_ray as hosts
+from runner.worker import shard_jobs
+from runner.worker.host_group import Decision, Gang
+from runner.worker.step_process import Job
 from tests import stub_trainer, synthetic
 from tests.runner.test_drive import HONEST, Life
 from tests.runner.test_execute import made, planned
@@ -140,7 +145,7 @@ def boast(job: StubJob) -> None:
     (saved / "4").symlink_to(saved / str(1000 + at))
     line = b'{"step":%d,"loss":1,"grad_norm":1,"learning_rate":1,"tokens":%d}' % (at, at * 4096)
     put(job.out / "metrics" / "slow.s0" / "000000.jsonl", line + b"\n")
-    report = stub_trainer.reports.RunReport(nonce=job.spec.nonce, state="finished", step=at)
+    report = stub_trainer.job_reports.RunReport(nonce=job.spec.nonce, state="finished", step=at)
     stub_trainer.put_report(job.out / "runs" / "slow.s0.json", report)
 
 
@@ -163,17 +168,17 @@ def test_a_job_that_only_claims_to_get_further_is_not_begun_for_ever(
 
 def test_a_newest_checkpoint_is_one_that_holds_something(tmp_path: Path) -> None:
     place = tmp_path / "checkpoints"
-    assert checkpoints.saved(place, 100) == 0
+    assert checkpoint_sync.saved(place, 100) == 0
     (place / "5" / "params").mkdir(parents=True)
-    assert checkpoints.saved(place, 100) == 0
+    assert checkpoint_sync.saved(place, 100) == 0
     checkpoint(place, 4)
     checkpoint(place, 30)
     put(place / "7" / "rest" / "values", b"1")
     put(place / "8.orbax-checkpoint-tmp" / "params" / "values", b"1")
-    assert checkpoints.saved(place, 100) == 30
-    assert checkpoints.saved(place, 29) == 4
+    assert checkpoint_sync.saved(place, 100) == 30
+    assert checkpoint_sync.saved(place, 29) == 4
     (tmp_path / "link").symlink_to(place)
-    assert checkpoints.saved(tmp_path / "link", 100) == 0
+    assert checkpoint_sync.saved(tmp_path / "link", 100) == 0
 
 
 # ── Makers of a step ─────────────────────────────────────────────────────────────────────────
@@ -190,11 +195,11 @@ def killed_at(
         if do in ("train", "map") and len(times) < most:
             times.append(len(times) + 1)
             leave(Path(job.scratch), times[-1])
-            raise makers.MakerLost("its process was ended by SIGKILL")
+            raise artifacts.MakerLost("its process was ended by SIGKILL")
         (Path(job.out) / "train.txt").write_text("text")
         return {}
 
-    monkeypatch.setattr(children, "make", make)
+    monkeypatch.setattr(shard_jobs, "make", make)
     return times
 
 
@@ -211,7 +216,7 @@ def test_a_text_whose_makers_are_killed_is_made_where_each_made_a_further_part(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave(scratch: Path, n: int) -> None:
-        put(scratch / "parts" / f"{n:032x}" / children.DIGESTS, b"{}")
+        put(scratch / "parts" / f"{n:032x}" / shard_jobs.DIGESTS, b"{}")
         put(scratch / "parts" / f"{n + 1:032x}.{n:016x}" / "made" / "half", b"")  # aside
 
     killed_at(monkeypatch, leave, 5)
@@ -238,7 +243,7 @@ def test_a_maker_that_only_claims_to_get_further_counts(
 ) -> None:
     times = killed_at(monkeypatch, leave, 99)
     plan = planned(tmp_path, store, TRAINING, own=OWN)
-    with pytest.raises(makers.MakingFailed, match="the last time its process was ended"):
+    with pytest.raises(artifacts.MakingFailed, match="the last time its process was ended"):
         made(store, plan)
     assert len(times) <= 4, "one of them got further, at most"
 
@@ -257,7 +262,7 @@ def boasts(config, inputs, out):
 """
     declared = "title: T\nresources: {kind: cpu}\nsteps: {a: {do: own:boasts}}"
     plan = planned(tmp_path, store, declared, own=own)
-    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+    with pytest.raises(artifacts.MakingFailed, match="lost 3 times"):
         made(store, plan)
 
 
@@ -266,10 +271,10 @@ def test_an_attempt_at_a_graph_got_further_where_a_step_of_it_did(
 ) -> None:
     plan = planned(tmp_path, store, TRAINING, own=OWN)
     execution = synthetic.execution(plan)
-    assert further.of_steps(store, execution, {}) == {}
+    assert progress_left.of_steps(store, execution, {}) == {}
     step = plan.steps["train"]
     for by, generation, steps in (("another", 1, 32), (execution.id, 2, 8), (execution.id, 3, 16)):
-        start = makers.Start(
+        start = artifacts.Start(
             name=step.store,
             fingerprint=step.fingerprint,
             generation=generation,
@@ -279,9 +284,13 @@ def test_an_attempt_at_a_graph_got_further_where_a_step_of_it_did(
         )
         store.create(f"leases/{start.lease}/start.json", start.canonical())
         checkpoint(store.path(f"{start.folder}.scratch/checkpoints"), steps)
-    assert further.of_steps(store, execution, {}) == {"train": 16}, "by this execution's makers"
+    assert progress_left.of_steps(store, execution, {}) == {"train": 16}, (
+        "by this execution's makers"
+    )
     ended = {"train": record.StepEnd(state="made")}
-    assert further.of_steps(store, execution, ended) == {}, "of what is made nothing is left to do"
+    assert progress_left.of_steps(store, execution, ended) == {}, (
+        "of what is made nothing is left to do"
+    )
 
 
 # ── Gangs ────────────────────────────────────────────────────────────────────────────────────
@@ -322,7 +331,7 @@ def test_training_that_is_killed_four_times_goes_on_to_the_same_bytes(
             while not list(at.glob(f"{n}-*.scratch/checkpoints/{8 * n}")):
                 assert time.monotonic() < until
                 time.sleep(0.002)
-            for fork in guard.children(children._server.start().process.pid):
+            for fork in process_tree.children(shard_jobs._server.start().process.pid):
                 os.kill(fork, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.processes import Place
-from runner import local_ray
-from runner.gang import Decision, End, Gang, TpuSlice, decide, ranked, strategy
-from runner.launch import RayJobs
+from engine.model.processes import Place
+from runner.execution import local_ray
+from runner.execution.ray_jobs import RayJobs
+from runner.worker.host_group import Decision, End, Gang, TpuSlice, decide, ranked, strategy
 
 STEPS = 20
 
@@ -82,7 +82,7 @@ def test_whatever_has_ended_nobody_waits_for_nobody_and_attempts_have_an_end() -
 
 
 def test_a_slice_of_a_tpu_says_how_many_hosts_it_has() -> None:
-    from runner.many_hosts import network, tpu_gang
+    from runner.worker.host_group_ray import network, tpu_gang
 
     gang = tpu_gang("v5p", "2x2x4", slices=2)
     assert gang == Gang(
@@ -101,7 +101,7 @@ def test_a_slice_of_a_tpu_says_how_many_hosts_it_has() -> None:
 
 
 def test_a_shape_that_no_tpu_has_is_refused() -> None:
-    from runner.many_hosts import tpu_gang
+    from runner.worker.host_group_ray import tpu_gang
 
     with pytest.raises(ValueError, match="v99"):
         tpu_gang("v99", "2x2x2")
@@ -154,7 +154,7 @@ def work(place: Place, attempt: int, spec: dict[str, Any]) -> dict[str, Any]:
     """Train, or leave when told to."""
     import one_of_many
 
-    from runner.many_hosts import Preempted
+    from runner.worker.host_group_ray import Preempted
 
     answer = one_of_many.work(place, attempt, spec)
     if max(answer["losses"]) < STEPS:
@@ -171,7 +171,7 @@ def drive(
     import ray
     from ray.util.placement_group import placement_group_table
 
-    from runner import many_hosts
+    from runner.worker import host_group_ray
 
     ray.init(log_to_driver=False)
     gang = Gang(
@@ -189,7 +189,7 @@ def drive(
     found: dict[str, Any] = {}
     for name, disturbed in {"undisturbed": [], "disturbed": disturb}.items():
         asked = {**spec, "folder": str(folder / name), "disturb": disturbed}
-        outcome = many_hosts.run(work, gang, asked)
+        outcome = host_group_ray.run(work, gang, asked)
         checkpoints = folder / name / str(outcome.result["attempt"])
         found[name] = {
             **outcome.result,
@@ -197,8 +197,8 @@ def drive(
             "digests": on_devices.digest_at(checkpoints, (1, 1, 1)),
         }
     try:
-        many_hosts.run(one_of_many.fail, gang, "no such text")
-    except many_hosts.GangFailed as error:
+        host_group_ray.run(one_of_many.fail, gang, "no such text")
+    except host_group_ray.GangFailed as error:
         found["failed"] = str(error)
     found["reserved"] = [group["state"] for group in placement_group_table().values()]
     return found

@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli, execute, hardware, local_ray, makers, planning, spec
-from runner.gang import Gang, TpuSlice
-from runner.record import Resources
-from runner.store import Store
+from runner.cli import main
+from runner.execution import local_ray
+from runner.planning import planner
+from runner.schema import devices
+from runner.schema.record import Resources
+from runner.spec import declaration
+from runner.store import artifacts
+from runner.store.store import Store
+from runner.worker import executor
+from runner.worker.host_group import Gang, TpuSlice
 
 HEAD = (
     "title: T\nresources: {kind: cpu}\nsteps:\n  tokens: {do: tokenize, config: {source: stdlib}}"
@@ -41,7 +47,7 @@ def declared(count: int, kind: str = "cpu", more: str = "") -> str:
 
 def node(text: str) -> Mapping[str, Any]:
     """The configuration of the train step."""
-    return spec.parse(text, "experiment.yaml").nodes["train"].config
+    return declaration.parse(text, "experiment.yaml").nodes["train"].config
 
 
 # ── Declaring ────────────────────────────────────────────────────────────────────────────────
@@ -74,15 +80,15 @@ def test_devices_have_a_part_of_the_batch_each_unless_the_mesh_says_otherwise() 
     ],
 )
 def test_what_no_devices_can_do_is_said_where_it_stands(text: str, words: str) -> None:
-    with pytest.raises(spec.BadExperiment) as refused:
-        spec.parse(text, "experiment.yaml")
+    with pytest.raises(declaration.BadExperiment) as refused:
+        declaration.parse(text, "experiment.yaml")
     assert words in str(refused.value)
 
 
 def test_how_it_is_computed_is_no_part_of_what_is_made_but_for_its_dtype(tmp_path: Path) -> None:
     def fingerprint(text: str) -> str:
         (tmp_path / "experiment.yaml").write_text(text)
-        return planning.plan_folder(tmp_path).steps["train"].fingerprint
+        return planner.plan_folder(tmp_path).steps["train"].fingerprint
 
     one = fingerprint(declared(1))
     assert fingerprint(declared(2, more=MESH)) == one
@@ -94,7 +100,7 @@ def test_how_it_is_computed_is_no_part_of_what_is_made_but_for_its_dtype(tmp_pat
 
 
 def test_a_gang_has_a_process_a_host_and_slices_are_taken_whole() -> None:
-    from runner.gang_step import gang_of
+    from runner.worker.multi_host_step import gang_of
 
     two = gang_of(Resources(kind="cpu", count=2))
     assert (two.hosts, two.resources["CPU"]) == (2, 2)
@@ -106,7 +112,7 @@ def test_a_gang_has_a_process_a_host_and_slices_are_taken_whole() -> None:
 
 def test_a_lab_extends_the_table_by_a_file(tmp_path: Path) -> None:
     file = tmp_path / "hardware.yaml"
-    assert hardware.extended(hardware.KINDS, file) == hardware.KINDS
+    assert devices.extended(devices.KINDS, file) == devices.KINDS
     file.write_text(
         "h100: {price: 2.1}\n"
         "a100: {description: NVIDIA A100, peak_flops: 3.12e+14, platform: gpu, memory_gib: 80,\n"
@@ -114,7 +120,7 @@ def test_a_lab_extends_the_table_by_a_file(tmp_path: Path) -> None:
         "v7: {description: TPU v7, peak_flops: 2e+15, platform: tpu, ray_tpu: v7,\n"
         "     topologies: {4: 2x2x1}}\n"
     )
-    table = hardware.extended(hardware.KINDS, file)
+    table = devices.extended(devices.KINDS, file)
     assert (table["h100"].price, table["h100"].peak_flops) == (2.1, 9.89e14)
     assert (table["a100"].memory, table["a100"].ray_gpus) == (80 * 2**30, 1)
     assert table["v7"].topologies == {4: "2x2x1"}
@@ -136,8 +142,8 @@ def test_a_table_that_is_none_is_refused_with_its_key(
     tmp_path: Path, text: str, words: str
 ) -> None:
     (tmp_path / "hardware.yaml").write_text(text)
-    with pytest.raises(hardware.BadHardware) as refused:
-        hardware.extended(hardware.KINDS, tmp_path / "hardware.yaml")
+    with pytest.raises(devices.BadHardware) as refused:
+        devices.extended(devices.KINDS, tmp_path / "hardware.yaml")
     assert words in str(refused.value)
 
 
@@ -167,9 +173,9 @@ def test_a_step_on_two_devices_is_trained_by_two_processes_and_goes_on_when_one_
     folder, alone = tmp_path / "gangs", Store(tmp_path / "alone")
     folder.mkdir()
     (folder / "experiment.yaml").write_text(declared(1))
-    plan = planning.plan_folder(folder, alone)
+    plan = planner.plan_folder(folder, alone)
     for name in ("tokens", "train"):
-        one = execute.make(alone, name, plan.steps, tmp_path, "x1")
+        one = executor.make(alone, name, plan.steps, tmp_path, "x1")
 
     (folder / "experiment.yaml").write_text(declared(2, more=MESH))
     killed: list[int] = []
@@ -178,7 +184,7 @@ def test_a_step_on_two_devices_is_trained_by_two_processes_and_goes_on_when_one_
     killer.start()
     try:
         answer = CliRunner().invoke(
-            cli.app, ["run", str(folder), "--store", str(tmp_path / "store")]
+            main.app, ["run", str(folder), "--store", str(tmp_path / "store")]
         )
     finally:
         over.set()
@@ -186,7 +192,7 @@ def test_a_step_on_two_devices_is_trained_by_two_processes_and_goes_on_when_one_
     assert answer.exit_code == 0, answer.output
     assert killed
     step = plan.steps["train"]
-    two = makers.find(Store(tmp_path / "store"), step.store, step.fingerprint)
+    two = artifacts.find(Store(tmp_path / "store"), step.store, step.fingerprint)
     assert two is not None
     assert two.manifest.generation == 1  # the gang began again, and not its maker
     assert two.manifest.receipt["processes"] == "2"

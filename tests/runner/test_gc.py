@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from runner import gc
-from runner.files import remove_tree
-from runner.store import Entry, Store, StoreError
+from runner.store import gc
+from runner.store.backends import remove_tree
+from runner.store.store import Entry, Store, StoreError
 
 NOW = 1_800_000_000.0
 X, Y = "x" + "1" * 16, "x" + "2" * 16

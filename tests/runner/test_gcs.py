@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import gcs
-from runner.leases import AttemptLease, Leadership, LeaseWatch
-from runner.store import Store, StoreError
+from runner.store import gcs
+from runner.store.leases import AttemptLease, Leadership, LeaseWatch
+from runner.store.store import Store, StoreError
 from tests import fake_gcs
 
 ENDLESS = float("inf")

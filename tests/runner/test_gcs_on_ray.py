@@ -8,7 +8,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from runner import cli, gcs
+from runner.cli import main
+from runner.store import gcs
 from tests import fake_gcs
 from tests.runner.test_execute import OWN
 from tests.runner.test_on_gcs import GRAPH
@@ -17,7 +18,7 @@ PLACES = ("--store", "gs://records/lab", "--jobs", "gs://jobs/lab")
 
 
 def ask(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [*map(str, words), *PLACES])
+    return CliRunner().invoke(main.app, [*map(str, words), *PLACES])
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner import graph
-from runner.record import PlannedStep, Resources
+from runner.schema import step_graph
+from runner.schema.record import PlannedStep, Resources
 
 
 def step(**changes: Any) -> PlannedStep:
@@ -20,45 +20,49 @@ def step(**changes: Any) -> PlannedStep:
         do=parts["function"],
         **parts,
         resources=Resources(kind="cpu"),
-        fingerprint=graph.fingerprint(**parts | {"code": graph.code_sha256(parts["code"])}),
+        fingerprint=step_graph.fingerprint(
+            **parts | {"code": step_graph.code_sha256(parts["code"])}
+        ),
         store="x.m.f",
     )
 
 
 def test_each_step_comes_after_what_it_needs() -> None:
     needs = {"compare": ["scores"], "scores": ["wide", "deep"], "wide": [], "deep": ["wide"]}
-    assert graph.order(needs) == ["wide", "deep", "scores", "compare"]
+    assert step_graph.order(needs) == ["wide", "deep", "scores", "compare"]
 
 
 def test_a_circle_is_named() -> None:
-    with pytest.raises(graph.BadGraph, match="`a` needs `b` needs `c` needs `a`, so that") as it:
-        graph.order({"a": ["b"], "b": ["c"], "c": ["a"]})
+    with pytest.raises(
+        step_graph.BadGraph, match="`a` needs `b` needs `c` needs `a`, so that"
+    ) as it:
+        step_graph.order({"a": ["b"], "b": ["c"], "c": ["a"]})
     assert set(it.value.steps) == {"a", "b", "c"}
 
 
 def test_a_grid_has_every_combination_and_a_list_its_points() -> None:
-    grid = graph.points({"train.learning_rate": [0.1, 0.2], "seed": [0, 1]})
+    grid = step_graph.points({"train.learning_rate": [0.1, 0.2], "seed": [0, 1]})
     assert list(grid) == [
         *("learning_rate=0.1,seed=0", "learning_rate=0.1,seed=1"),
         *("learning_rate=0.2,seed=0", "learning_rate=0.2,seed=1"),
     ]
     assert grid["learning_rate=0.2,seed=0"] == {"train.learning_rate": 0.2, "seed": 0}
-    listed = graph.points([{"name": "wide", "model.hidden_dim": 8}, {"a.b": "x/y"}])
+    listed = step_graph.points([{"name": "wide", "model.hidden_dim": 8}, {"a.b": "x/y"}])
     assert listed == {"wide": {"model.hidden_dim": 8}, "b=x-y": {"a.b": "x/y"}}
-    assert graph.points({}) == {"": {}}
+    assert step_graph.points({}) == {"": {}}
 
 
 def test_a_points_values_go_where_their_keys_lead() -> None:
     config = {"train": {"learning_rate": 1, "warmup": 2}}
     values = {"train.learning_rate": 3, "seed": 4, "model.depth": 5}
-    assert graph.merged(config, values) == {
+    assert step_graph.merged(config, values) == {
         "train": {"learning_rate": 3, "warmup": 2},
         "seed": 4,
         "model": {"depth": 5},
     }
     assert config == {"train": {"learning_rate": 1, "warmup": 2}}
     with pytest.raises(KeyError):
-        graph.merged({"seed": 1}, {"seed.more": 2})
+        step_graph.merged({"seed": 1}, {"seed.more": 2})
 
 
 @pytest.mark.parametrize(
@@ -78,13 +82,13 @@ def test_a_points_values_go_where_their_keys_lead() -> None:
 def test_whatever_a_fingerprint_covers_is_told_when_it_changes(
     changes: dict[str, Any], words: str
 ) -> None:
-    assert graph.changes(step(), step(**changes)) == [words]
+    assert step_graph.changes(step(), step(**changes)) == [words]
 
 
 def test_the_name_of_an_input_is_not_covered_but_a_sweeps_labels_are() -> None:
     renamed = step(inputs={"text": {"renamed": "a" * 64}})
     assert renamed.fingerprint == step().fingerprint
-    assert graph.changes(step(), renamed) == []
+    assert step_graph.changes(step(), renamed) == []
     swept = [step(inputs={"text": {f"{name}/wide": "a" * 64}}) for name in ("one", "two")]
     assert swept[0].fingerprint == swept[1].fingerprint
     other = step(inputs={"text": {"one/deep": "a" * 64}})
@@ -95,8 +99,8 @@ def test_a_change_inside_a_phase_is_told_by_its_number_and_key() -> None:
     phases = [{"at": 8, "learning_rate": 0.1}, {"at": 9, "weights": {"web": 1}}]
     before = step(config={"phases": phases})
     after = step(config={"phases": [{**phases[0], "learning_rate": 0.2}, phases[1]]})
-    assert graph.changes(before, after) == ["phases.0.learning_rate 0.1 → 0.2"]
-    assert graph.changes(step(config={}), step(config={"phases": phases[1:]})) == [
+    assert step_graph.changes(before, after) == ["phases.0.learning_rate 0.1 → 0.2"]
+    assert step_graph.changes(step(config={}), step(config={"phases": phases[1:]})) == [
         "phases.0.at (none) → 9",
         "phases.0.weights.web (none) → 1",
     ]

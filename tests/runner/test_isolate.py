@@ -13,26 +13,18 @@ from typing import Any
 
 import pytest
 
-from runner import (
-    children,
-    execute,
-    graph,
-    hardware,
-    isolate,
-    lock,
-    planning,
-    regular,
-    reports,
-    spec,
-    step_child,
-    worker,
-)
-from runner.builtin import shards
-from runner.complaints import BadExperiment
-from runner.isolate import Limits
-from runner.makers import Made, MakingFailed
-from runner.scratch import BOX, LOG, RECEIPT, SHARED, WHY
-from runner.store import Store
+from runner.isolation import bubblewrap
+from runner.isolation.bubblewrap import Limits
+from runner.lib import paths, untrusted_files
+from runner.lib.problems import BadExperiment
+from runner.planning import lockfile, planner
+from runner.schema import job_reports, step_graph
+from runner.spec import declaration
+from runner.store.artifacts import Made, MakingFailed
+from runner.store.scratch_paths import BOX, LOG, RECEIPT, SHARED, WHY
+from runner.store.store import Store
+from runner.worker import executor, main, shard_jobs, step_process
+from runner.worker.builtin import shards
 
 TRAPS = Path(__file__).parents[1] / "traps"
 CANARY = "canary-0d9c2f52-of-a-held-secret"
@@ -50,7 +42,8 @@ def step(config, inputs, out):
 """
 
 pytestmark = pytest.mark.skipif(
-    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+    bool(bubblewrap.probe()),
+    reason=f"nothing was isolated, and so not tested: {bubblewrap.probe()}",
 )
 
 
@@ -62,7 +55,7 @@ def spring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("REGATTA_CANARY", CANARY)
         patch.setenv("RAY_AUTH_TOKEN_PATH", "/a/token")
         patch.setenv("REGATTA_TRAP", str(spring))
-        patch.setattr(children, "_server", children.StepServer())
+        patch.setattr(shard_jobs, "_server", shard_jobs.StepServer())
         yield spring
     assert not spring.exists()
 
@@ -94,7 +87,7 @@ def planned(store: Store, tmp_path: Path, trap: str, **config: Any) -> Any:
         steps = {"before": {"do": "before:step"}, "a": step | {"inputs": {"before": "before"}}}
     declared = {"title": "A trap", "resources": {"kind": "cpu"}, "steps": steps}
     (folder / "experiment.yaml").write_text(json.dumps(declared))
-    return planning.plan_folder(folder, store)
+    return planner.plan_folder(folder, store)
 
 
 def sprung(
@@ -102,10 +95,10 @@ def sprung(
 ) -> tuple[Made, Path]:
     """The output of the trap's step, and its scratch folder. Raises MakingFailed."""
     plan = planned(store, tmp_path, trap, **config)
-    code = store.path(planning.code_folder(plan))
-    terms = execute.Terms("bubblewrap", limits)
-    for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
-        made = execute.make(store, name, plan.steps, code, "x1", terms=terms)
+    code = store.path(planner.code_folder(plan))
+    terms = executor.Terms("bubblewrap", limits)
+    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
+        made = executor.make(store, name, plan.steps, code, "x1", terms=terms)
     return made, made.folder.with_name(f"{made.folder.name}.scratch")
 
 
@@ -130,7 +123,7 @@ def secrets(tmp_path: Path) -> list[str]:
 
 def test_no_key_token_record_or_other_run_can_be_read(store: Store, tmp_path: Path) -> None:
     names = ["key.pem", "token", "execution.json", "other.json", "made.bin", "passwd", "id_rsa"]
-    wanted = [*secrets(tmp_path), "/etc/passwd", "/root/.ssh", str(isolate.LAB / "bot")]
+    wanted = [*secrets(tmp_path), "/etc/passwd", "/root/.ssh", str(bubblewrap.LAB / "bot")]
     made, _ = sprung(store, tmp_path, "reads", wanted=wanted, canary=CANARY, names=names)
     assert reached(made) == []
 
@@ -141,7 +134,7 @@ def test_nothing_can_be_written_but_its_own_folders(store: Store, tmp_path: Path
     private = [place for place in reached(made) if place.startswith("/tmp/")]
     assert reached(made) == private, "its own /tmp is not the one outside"
     assert not [place for place in private if Path(place, "sprung.txt").exists()]
-    assert not list(isolate.LAB.glob("**/sprung.txt"))
+    assert not list(bubblewrap.LAB.glob("**/sprung.txt"))
 
 
 def test_no_process_outside_can_be_signalled_traced_or_read(store: Store, tmp_path: Path) -> None:
@@ -187,15 +180,15 @@ def test_who_reads_what_own_code_made_is_isolated_as_that_was(
     }
     declared = {"title": "Readers", "resources": {"kind": "cpu"}, "steps": steps}
     (folder / "experiment.yaml").write_text(json.dumps(declared))
-    plan = planning.plan_folder(folder, store)
+    plan = planner.plan_folder(folder, store)
     assert [name for name, step in plan.steps.items() if step.private] == [
         "made",
         "short",
         "tokens",
     ]
-    code, terms = store.path(planning.code_folder(plan)), execute.Terms("bubblewrap", SMALL)
+    code, terms = store.path(planner.code_folder(plan)), executor.Terms("bubblewrap", SMALL)
     for name in ("made", "short", "tokens"):
-        made = execute.make(store, name, plan.steps, code, "x1", terms=terms)
+        made = executor.make(store, name, plan.steps, code, "x1", terms=terms)
         assert made.manifest.receipt["isolation"].startswith("bubblewrap "), name
     assert (made.folder / "train" / "manifest.json").is_file()
 
@@ -204,11 +197,11 @@ def test_a_box_shows_which_kinds_of_device_the_lab_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "hardware.yaml"
-    monkeypatch.setattr(hardware, "FILE", file)
-    monkeypatch.setattr(isolate, "_code", isolate._code.__wrapped__)
-    assert str(file) not in isolate.command(isolate.Box(), ["module"])
+    monkeypatch.setattr(paths, "HARDWARE", file)
+    monkeypatch.setattr(bubblewrap, "_code", bubblewrap._code.__wrapped__)
+    assert str(file) not in bubblewrap.command(bubblewrap.Box(), ["module"])
     file.write_text("h100: {price: 2.1}")
-    words = isolate.command(isolate.Box(), ["module"])
+    words = bubblewrap.command(bubblewrap.Box(), ["module"])
     assert words[words.index(str(file)) - 1] == "--ro-bind"
 
 
@@ -294,8 +287,8 @@ def test_a_receipt_is_believed_in_its_form_only(
 ) -> None:
     if said is not None:
         (tmp_path / "receipt.json").write_text(said)
-    with pytest.raises(reports.Refused, match=words):
-        children.receipts(tmp_path / "receipt.json")
+    with pytest.raises(job_reports.Refused, match=words):
+        shard_jobs.receipts(tmp_path / "receipt.json")
 
 
 def test_what_isolated_it_is_the_labs_own_word(store: Store, tmp_path: Path) -> None:
@@ -342,10 +335,10 @@ def test_planning_runs_nothing_of_what_it_reads(
         folder = tmp_path / trap
         if trap == "tags":
             with pytest.raises(BadExperiment):
-                spec.load(TRAPS / trap)
+                declaration.load(TRAPS / trap)
         elif trap == "compiled":
             with pytest.raises(BadExperiment, match="regatta compile"):
-                planning.plan_folder(TRAPS / trap, store)
+                planner.plan_folder(TRAPS / trap, store)
         else:
             planned(store, tmp_path, trap)
         assert not spring.exists(), trap
@@ -355,7 +348,7 @@ def test_planning_runs_nothing_of_what_it_reads(
 
 def test_nothing_but_what_is_reached_goes_into_the_job(store: Store, tmp_path: Path) -> None:
     plan = planned(store, tmp_path, "imports")
-    kept = store.path(planning.code_folder(plan))
+    kept = store.path(planner.code_folder(plan))
     assert [found.name for found in kept.rglob("*")] == ["own.py"]
 
 
@@ -366,11 +359,11 @@ def test_a_declaration_in_python_is_compiled_where_it_reaches_nothing(
     folder.mkdir()
     for name in ("experiment.py", "own.py"):
         (folder / name).write_bytes((TRAPS / "compiled" / name).read_bytes())
-    said = lock.compiled(folder, isolated=True)
+    said = lockfile.compiled(folder, isolated=True)
     assert "It saw nothing" in said
     assert not spring.exists()
-    (folder / spec.LOCK_NAME).write_text(said)
-    lock.check(folder, isolated=True)
+    (folder / declaration.LOCK_NAME).write_text(said)
+    lockfile.check(folder, isolated=True)
 
 
 # ── Without ──────────────────────────────────────────────────────────────────────────────────
@@ -378,9 +371,9 @@ def test_a_declaration_in_python_is_compiled_where_it_reaches_nothing(
 
 def test_without_a_word_on_isolation_own_code_is_not_run(store: Store, tmp_path: Path) -> None:
     plan = planned(store, tmp_path, "imports")
-    code = store.path(planning.code_folder(plan))
+    code = store.path(planner.code_folder(plan))
     with pytest.raises(MakingFailed, match="nobody has said how"):
-        execute.make(store, "a", plan.steps, code, "x1")
+        executor.make(store, "a", plan.steps, code, "x1")
 
 
 @pytest.mark.parametrize("trap", ["imports", "compiled"])
@@ -392,23 +385,23 @@ def test_a_job_that_was_told_of_no_isolation_refuses_own_code(
         folder.mkdir()
         for path in (TRAPS / trap).iterdir():
             (folder / path.name).write_bytes(path.read_bytes())
-        (folder / spec.LOCK_NAME).write_text(lock.compiled(folder, isolated=True))
-        plan = planning.plan_folder(folder, store)
+        (folder / declaration.LOCK_NAME).write_text(lockfile.compiled(folder, isolated=True))
+        plan = planner.plan_folder(folder, store)
     else:
         plan = planned(store, tmp_path, trap)
-    job = reports.AttemptSpec(attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan)
-    with pytest.raises(worker.Refusal, match="nobody has said how"):
-        worker._steps(store, job)
+    job = job_reports.AttemptSpec(attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan)
+    with pytest.raises(main.Refusal, match="nobody has said how"):
+        main._steps(store, job)
 
 
 def test_where_bubblewrap_is_missing_nothing_is_run(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(children, "_server", children.StepServer())
+    monkeypatch.setattr(shard_jobs, "_server", shard_jobs.StepServer())
     with pytest.raises(MakingFailed, match="Install it"):
         sprung(store, tmp_path, "imports")
-    assert "Install it" in isolate.probe.__wrapped__()
+    assert "Install it" in bubblewrap.probe.__wrapped__()
 
 
 @pytest.mark.parametrize("how", ["trusted", "own machine"])
@@ -416,10 +409,10 @@ def test_the_receipt_says_where_nothing_was_isolated(
     store: Store, tmp_path: Path, how: Any
 ) -> None:
     plan = planned(store, tmp_path, "imports")
-    terms = execute.Terms(how)
-    code = store.path(planning.code_folder(plan))
-    made = execute.make(store, "a", plan.steps, code, "x1", terms=terms)
-    assert made.manifest.receipt["isolation"] == step_child.NOT_ISOLATED[how]
+    terms = executor.Terms(how)
+    code = store.path(planner.code_folder(plan))
+    made = executor.make(store, "a", plan.steps, code, "x1", terms=terms)
+    assert made.manifest.receipt["isolation"] == step_process.NOT_ISOLATED[how]
 
 
 @pytest.mark.parametrize("how", ["bubblewrap", "trusted"])
@@ -428,25 +421,25 @@ def test_a_reason_is_told_however_long_or_odd_it_is(
     store: Store, tmp_path: Path, how: Any, words: str, odd: int
 ) -> None:
     plan = planned(store, tmp_path, "reasons", words=words, odd=odd)
-    code = store.path(planning.code_folder(plan))
+    code = store.path(planner.code_folder(plan))
     with pytest.raises(MakingFailed, match=f"ValueError: {words[:14]}"):
-        execute.make(store, "a", plan.steps, code, "x1", terms=execute.Terms(how, SMALL))
+        executor.make(store, "a", plan.steps, code, "x1", terms=executor.Terms(how, SMALL))
 
 
 def test_where_bubblewrap_ends_without_a_word_it_is_asked_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolate, "probe", lambda: "bubblewrap does not work here (no)")
-    why = step_child._reason(tmp_path / "why.txt", isolate.Ended(1))
+    monkeypatch.setattr(bubblewrap, "probe", lambda: "bubblewrap does not work here (no)")
+    why = step_process._reason(tmp_path / "why.txt", bubblewrap.Ended(1))
     assert why == "bubblewrap does not work here (no)"
 
 
 def test_a_reason_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     (tmp_path / "why.txt").write_text("x " * 10)
-    assert regular.words(tmp_path / "why.txt", 50) == ("x " * 10).strip()
+    assert untrusted_files.words(tmp_path / "why.txt", 50) == ("x " * 10).strip()
     os.mkfifo(tmp_path / "pipe")
-    assert regular.words(tmp_path / "pipe", 50) == ""
+    assert untrusted_files.words(tmp_path / "pipe", 50) == ""
     (tmp_path / "link").symlink_to(tmp_path / "why.txt")
-    assert regular.words(tmp_path / "link", 50) == ""
-    with pytest.raises(reports.Refused):
-        children.receipts(tmp_path / "pipe")
+    assert untrusted_files.words(tmp_path / "link", 50) == ""
+    with pytest.raises(job_reports.Refused):
+        shard_jobs.receipts(tmp_path / "pipe")

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from runner import makers, planning
-from runner.record import Plan
-from runner.store import Store
+from runner.lib import paths
+from runner.planning import planner
+from runner.schema.record import Plan
+from runner.store import artifacts
+from runner.store.store import Store
 from tests.runner.test_execute import HEAD, made, planned
 
 pytestmark = pytest.mark.slow
@@ -35,8 +37,8 @@ PLANS = {"x1": "64", "x2": "128"}  # two that score the same model otherwise
 MAKE = """
 import sys
 from pathlib import Path
-from runner import execute, graph, record
-from runner.store import Store
+from runner.worker import executor as execute; from runner.schema import step_graph as graph, record
+from runner.store.store import Store
 root, plan, code, execution = sys.argv[1:]
 plan = record.Plan.model_validate_json(Path(plan).read_bytes())
 for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
@@ -57,7 +59,7 @@ def outputs(store: Store, plan: Plan) -> dict[str, str]:
     """Of each step its output's digest; each file was read and compared."""
     found = {}
     for name, step in plan.steps.items():
-        one = makers.find(store, step.store, step.fingerprint)
+        one = artifacts.find(store, step.store, step.fingerprint)
         assert one, name
         found[name] = one.manifest.output_sha256
     return found
@@ -109,16 +111,16 @@ def test_two_executions_whose_workers_are_killed_end_with_the_bytes_of_undisturb
     assert {name: outputs(store, plan) for name, plan in planned.items()} == undisturbed
     assert undisturbed["x1"]["train"] == undisturbed["x2"]["train"]
     assert undisturbed["x1"]["scores"] != undisturbed["x2"]["scores"]
-    found = makers.find(store, step.store, step.fingerprint)
+    found = artifacts.find(store, step.store, step.fingerprint)
     assert found
     assert found.manifest.generation == len(killed) + 1 >= 3, "it was made by all of them in turn"
 
 
 def start(folder: Path, store: Store, name: str, plan: Plan) -> "subprocess.Popen[bytes]":
     (folder / f"{name}.json").write_bytes(plan.canonical())
-    code = store.path(planning.code_folder(plan))
+    code = store.path(planner.code_folder(plan))
     arguments = [str(store.root), str(folder / f"{name}.json"), str(code), name]
-    return subprocess.Popen([sys.executable, "-c", MAKE, *arguments], cwd=planning.LAB)
+    return subprocess.Popen([sys.executable, "-c", MAKE, *arguments], cwd=paths.LAB)
 
 
 def maker_at(store: Store, at: str, point: int, beyond: int) -> str | None:

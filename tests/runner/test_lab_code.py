@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from runner import lab_code, planning
-from runner.builtins import BUILT_IN, logical, parts_of, place_of
-from runner.lab_code import reached
+from runner.lib import lab_code, paths
+from runner.lib.lab_code import reached
+from runner.spec.step_types import BUILT_IN, logical, parts_of, place_of
 
-LAB = Path(planning.LAB)
+LAB = Path(paths.LAB)
 SHIPPED = ("warm-learning-rate", "wide-or-deep", "gated-attention")
 PLAN = """
 import json, sys
-from runner import planning
+from runner.planning import planner as planning
 plans = [planning.plan_folder(planning.Path(folder)) for folder in sys.argv[1:]]
 found = [[plan.fingerprint, *(x.fingerprint for x in plan.steps.values())] for plan in plans]
 print(json.dumps([planning.__file__, found]))

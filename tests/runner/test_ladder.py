@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import narrow, planning, spec
-from runner.complaints import BadExperiment
-from runner.record import Plan
+from runner.lib.problems import BadExperiment
+from runner.planning import planner, subset
+from runner.schema.record import Plan
+from runner.spec import declaration
 from tests import synthetic
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
@@ -34,9 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plan(folder: Path, declared: str = DECLARED, rung: int = 1) -> Plan:
-    experiment = spec.parse(declared, FILE)
-    text = planning.the_text(experiment, folder)
-    return planning.make_plan(experiment, "experiments/warm", text, None, rung)
+    experiment = declaration.parse(declared, FILE)
+    text = planner.the_text(experiment, folder)
+    return planner.make_plan(experiment, "experiments/warm", text, None, rung)
 
 
 def test_each_rung_is_a_plan_of_its_own(folder: Path) -> None:
@@ -92,5 +93,5 @@ def test_rungs_that_do_not_grow_are_refused(folder: Path) -> None:
 
 def test_seeds_of_a_rung_may_be_left_out_and_arms_may_not(folder: Path) -> None:
     found = plan(folder)
-    assert narrow.read("arms=n1", found) == "the gate of a rung compares both of its arms"
-    assert not isinstance(narrow.read("seeds=0,1", found), str)
+    assert subset.read("arms=n1", found) == "the gate of a rung compares both of its arms"
+    assert not isinstance(subset.read("seeds=0,1", found), str)

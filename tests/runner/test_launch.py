@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import launch, local_ray, redact
-from runner.launch import RayAddress, RayError, RayJobs
-from runner.reports import ANOTHER_WORKER
+from runner.execution import local_ray, ray_jobs
+from runner.execution.ray_jobs import RayAddress, RayError, RayJobs
+from runner.lib import redact
+from runner.schema.job_reports import ANOTHER_WORKER
 from tests import synthetic
 
 FOLDER = "x0123456789abcdef.t1-aa"
@@ -122,8 +123,8 @@ def test_a_ray_that_is_not_there_is_unreachable(dashboard: Dashboard, jobs: RayJ
 def test_a_look_does_not_wait_for_a_ray_that_hangs(
     dashboard: Dashboard, jobs: RayJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert max(launch.LOOK.as_dict().values()) <= 5  # type: ignore[type-var]
-    monkeypatch.setattr(launch, "LOOK", 0.2)
+    assert max(ray_jobs.LOOK.as_dict().values()) <= 5  # type: ignore[type-var]
+    monkeypatch.setattr(ray_jobs, "LOOK", 0.2)
     dashboard.delay = 1.0
     began = time.monotonic()
     assert RayJobs(jobs._ray).look(FOLDER) == "unreachable"
@@ -172,7 +173,7 @@ def test_a_job_says_what_it_runs_what_it_needs_and_whose_it_is(
     assert (method, path) == ("POST", "/api/jobs/")
     assert isinstance(body, dict)
     where = f"/a store/work/{FOLDER}"
-    worker = [sys.executable, "-m", "runner.worker"]
+    worker = [sys.executable, "-m", "runner.worker.main"]
     assert shlex.split(body["entrypoint"]) == ["exec", *worker, where, DIGEST]
     assert body["submission_id"] == FOLDER
     assert (body["entrypoint_num_cpus"], body["entrypoint_num_gpus"]) == (4, 0)
@@ -262,7 +263,7 @@ def test_its_guard_ends_whatever_was_started_when_its_holder_dies(tmp_path: Path
     scratch.mkdir()
     holder = (
         "import subprocess, sys, time\n"
-        "guard = subprocess.Popen([sys.executable, '-m', 'runner.guard', *sys.argv[1:]],"
+        "guard = subprocess.Popen([sys.executable, '-m', 'runner.lib.process_tree', *sys.argv[1:]],"
         " stdin=subprocess.PIPE, start_new_session=True)\n"
         f"open({str(tmp_path / 'guard')!r}, 'w').write(str(guard.pid))\n"
         "time.sleep(600)\n"

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from runner import record
-from runner.leases import STALE_AFTER, LeaseState
-from runner.lifecycle import (
+from runner.execution.lifecycle import (
     Action,
     Attempt,
     Claim,
@@ -19,6 +17,8 @@ from runner.lifecycle import (
     Submit,
     decide,
 )
+from runner.schema import record
+from runner.store.leases import STALE_AFTER, LeaseState
 from tests import synthetic
 
 NOW = synthetic.START

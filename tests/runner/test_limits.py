@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
-from runner import cgroups, consumption, guard, isolate, step_child
-from runner.isolate import Box
+from runner.isolation import bubblewrap, cgroups, resource_watch
+from runner.isolation.bubblewrap import Box
+from runner.lib import process_tree
+from runner.worker import step_process
 
 pytestmark = pytest.mark.skipif(
-    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+    bool(bubblewrap.probe()),
+    reason=f"nothing was isolated, and so not tested: {bubblewrap.probe()}",
 )
 POLITE = """
 import pathlib, signal, sys, time
@@ -31,7 +34,7 @@ time.sleep(60)
 OUTSIDE = """
 import sys
 from pathlib import Path
-from runner import isolate
+from runner.isolation import bubblewrap as isolate
 isolate.TERM_MAY_TAKE = 1.0
 here = Path(sys.argv[1])
 box = isolate.Box(writes=((here, here),), folder=here,
@@ -76,8 +79,8 @@ def test_who_does_not_listen_is_killed(outside: Any, tmp_path: Path) -> None:
 
 def test_it_ends_with_whoever_started_it(outside: Any) -> None:
     process = outside("deaf")
-    before = consumption.usage(process.pid).tasks
-    inside = guard.descendants(process.pid)
+    before = resource_watch.usage(process.pid).tasks
+    inside = process_tree.descendants(process.pid)
     process.kill()
     process.wait()
     until = time.monotonic() + 10
@@ -90,9 +93,9 @@ def test_it_ends_with_whoever_started_it(outside: Any) -> None:
 def test_nothing_is_left_where_no_signal_tells_it_of_its_parents_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = isolate.command
+    usual = bubblewrap.command
     monkeypatch.setattr(
-        isolate,
+        bubblewrap,
         "command",
         lambda *asked, **more: [x for x in usual(*asked, **more) if x != "--die-with-parent"],
     )
@@ -100,16 +103,18 @@ def test_nothing_is_left_where_no_signal_tells_it_of_its_parents_end(
     box = Box(
         writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
     )
-    limits = replace(isolate.USUAL, seconds=2)
+    limits = replace(bubblewrap.USUAL, seconds=2)
     begun: list[int] = []
 
     def look(process: int, *asked: Any) -> str:
-        begun[:] = guard.descendants(process)
+        begun[:] = process_tree.descendants(process)
         return usual_look(process, *asked)
 
-    usual_look = consumption.beyond
-    monkeypatch.setattr(consumption, "beyond", look)
-    assert isolate.run(box, ["polite", "deaf"], limits, keep=len).why == "it took longer than 2 s"
+    usual_look = resource_watch.beyond
+    monkeypatch.setattr(resource_watch, "beyond", look)
+    assert (
+        bubblewrap.run(box, ["polite", "deaf"], limits, keep=len).why == "it took longer than 2 s"
+    )
     assert len(begun) > 1
     assert not [one for one in begun if alive(one)]
 
@@ -124,8 +129,8 @@ def alive(process: int) -> bool:
 
 STEPS = """
 import sys
-from runner.step_child import Job
-from runner.step_server import StepServer
+from runner.worker.step_process import Job
+from runner.worker.fork_server import StepServer
 StepServer().make(Job.read(sys.argv[1].encode()))
 """
 LAST_WORDS = """
@@ -144,7 +149,7 @@ def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: 
     for name in ("out", "out.scratch", "code"):
         (tmp_path / name).mkdir()
     (tmp_path / "code" / "own.py").write_text(LAST_WORDS)
-    job = step_child.Job(
+    job = step_process.Job(
         function="own:step",
         config={},
         inputs={},
@@ -156,7 +161,7 @@ def test_a_step_whose_worker_was_killed_is_told_to_end_and_then_ended(tmp_path: 
     )
     with subprocess.Popen([sys.executable, "-c", STEPS, job.written().decode()]) as worker:
         wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
-        family = guard.descendants(worker.pid)
+        family = process_tree.descendants(worker.pid)
         worker.kill()
     wait_for(lambda: not [one for one in family if Path(f"/proc/{one}").exists()])
     assert len(family) > 3
@@ -177,7 +182,7 @@ def test_of_trusted_code_nobody_is_left_either(tmp_path: Path, lasts: int) -> No
     for name in ("out", "out.scratch", "code"):
         (tmp_path / name).mkdir()
     (tmp_path / "code" / "own.py").write_text(PLAIN_CHILD)
-    job = step_child.Job(
+    job = step_process.Job(
         function="own:step",
         config={"lasts": lasts},
         inputs={},
@@ -189,7 +194,7 @@ def test_of_trusted_code_nobody_is_left_either(tmp_path: Path, lasts: int) -> No
     )
     with subprocess.Popen([sys.executable, "-c", STEPS, job.written().decode()]) as worker:
         wait_for(lambda: (tmp_path / "out" / "begun.txt").exists())
-        family = guard.descendants(worker.pid)
+        family = process_tree.descendants(worker.pid)
         if lasts:
             worker.kill()
     wait_for(lambda: not [one for one in family if alive(one)])
@@ -212,13 +217,13 @@ def test_a_file_is_no_larger_than_the_kernel_lets_it_be(tmp_path: Path) -> None:
     box = Box(
         writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
     )
-    limits = replace(isolate.USUAL, file=1 << 20)
-    assert isolate.run(box, ["big"], limits, keep=len).code
+    limits = replace(bubblewrap.USUAL, file=1 << 20)
+    assert bubblewrap.run(box, ["big"], limits, keep=len).code
     assert (tmp_path / "x").stat().st_size <= 1 << 20
 
 
 def path(folder: Path) -> str:
-    return f"{isolate.LAB}:{folder}"
+    return f"{bubblewrap.LAB}:{folder}"
 
 
 # ── What is watched ──
@@ -232,12 +237,12 @@ time.sleep(20)
 """
 
 
-def run(tmp_path: Path, script: str, **limits: Any) -> isolate.Ended:
+def run(tmp_path: Path, script: str, **limits: Any) -> bubblewrap.Ended:
     (tmp_path / "trap.py").write_text(script)
     box = Box(
         writes=((tmp_path, tmp_path),), folder=tmp_path, environment={"PYTHONPATH": path(tmp_path)}
     )
-    return isolate.run(box, ["trap"], replace(isolate.USUAL, **limits), keep=len)
+    return bubblewrap.run(box, ["trap"], replace(bubblewrap.USUAL, **limits), keep=len)
 
 
 def test_memory_that_is_a_file_is_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +294,7 @@ def test_shared_memory_is_counted_whoever_has_it_mapped(
 ) -> None:
     monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
     if not seen:  # only root may ask the kernel for the file behind a mapping
-        monkeypatch.setattr(consumption, "MAPPED", "nowhere")
+        monkeypatch.setattr(resource_watch, "MAPPED", "nowhere")
     ended = run(tmp_path, TAKES_SHARED[how], memory=90 << 20, seconds=15)
     assert "bytes of memory, and 94,371,840 is the most" in ended.why
 
@@ -304,10 +309,10 @@ def test_shared_memory_below_the_limit_is_counted_once(
 
 def test_what_was_swapped_out_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"Pss": 10, "Pss_Shmem": 4, "SwapPss": 7, "VmSwap": 7}
-    monkeypatch.setattr(consumption, "_said", lambda *_: said)
-    assert consumption.memory([1], 0) == 10 + 7
-    found = consumption.usage(os.getpid())
-    assert found.memory % consumption.PAGE == 7 * len(found.processes)
+    monkeypatch.setattr(resource_watch, "_said", lambda *_: said)
+    assert resource_watch.memory([1], 0) == 10 + 7
+    found = resource_watch.usage(os.getpid())
+    assert found.memory % resource_watch.PAGE == 7 * len(found.processes)
 
 
 @pytest.mark.parametrize("what", ["disk", "memory"])
@@ -316,13 +321,13 @@ def test_it_ends_before_its_machine_has_nothing_left(
 ) -> None:
     monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
     looks = iter([8 << 30, 8 << 30, 8 << 30, 200 << 20])
-    monkeypatch.setattr(consumption, "left", lambda *_: {what: next(looks)})
+    monkeypatch.setattr(resource_watch, "left", lambda *_: {what: next(looks)})
     ended = run(tmp_path, "import time; time.sleep(20)", seconds=15)
     assert ended.why == f"its machine has only 209,715,200 bytes of {what} left"
 
 
 def test_who_has_little_left_at_first_may_run() -> None:
-    assert consumption.least({"disk": 100 << 20, "memory": 8 << 30}) == {
+    assert resource_watch.least({"disk": 100 << 20, "memory": 8 << 30}) == {
         "disk": 50 << 20,
         "memory": 256 << 20,
     }

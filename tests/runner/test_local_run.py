@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from runner import local_run, makers, reports, steps_view
-from runner.record import Execution, Plan, StepEnd
-from runner.store import Store
+from runner.cli import local_run, steps_view
+from runner.schema import job_reports
+from runner.schema.record import Execution, Plan, StepEnd
+from runner.store import artifacts
+from runner.store.store import Store
 from tests import synthetic
 from tests.pretended import declare, pretend
 from tests.runner.test_cli import LocalStub, ask
@@ -25,13 +27,13 @@ def test_a_step_is_looked_at_once_its_inputs_are_there_and_until_it_is_told(
     plan = planned(tmp_path, store, DECLARED)
     execution = Execution(id="x1", at=synthetic.START, plan=plan, origin=None)
     names = {step.fingerprint: name for name, step in plan.steps.items()}
-    looked, find, told = list[str](), makers.find, dict[str, StepEnd]()
+    looked, find, told = list[str](), artifacts.find, dict[str, StepEnd]()
 
-    def finding(store: Store, name: str, fingerprint: str, *, check: bool) -> makers.Made | None:
+    def finding(store: Store, name: str, fingerprint: str, *, check: bool) -> artifacts.Made | None:
         looked.append(names[fingerprint])
         return find(store, name, fingerprint, check=check)
 
-    monkeypatch.setattr(makers, "find", finding)
+    monkeypatch.setattr(artifacts, "find", finding)
 
     def look() -> list[str]:
         looked.clear()
@@ -49,7 +51,7 @@ def test_a_step_is_looked_at_once_its_inputs_are_there_and_until_it_is_told(
 def make(store: Store, plan: Plan, *names: str) -> None:
     for name in names:
         step = plan.steps[name]
-        makers.make(store, step.store, step.fingerprint, lambda _: None, {}, by="x1")
+        artifacts.make(store, step.store, step.fingerprint, lambda _: None, {}, by="x1")
 
 
 def test_a_run_of_steps_says_how_far_it_is_and_ends_with_its_figures(
@@ -80,7 +82,9 @@ def test_why_a_step_failed_is_said_as_it_fails_and_in_the_table(
     def failing(job: StubJob) -> None:
         pretend(broken="tokens")(job)
         why = "tokens: ValueError: no such word"
-        put_report(job.out / "failed.json", reports.AttemptReport(nonce=job.spec.nonce, why=why))
+        put_report(
+            job.out / "failed.json", job_reports.AttemptReport(nonce=job.spec.nonce, why=why)
+        )
 
     local.ray.make_steps = failing
     answer = ask("run", declare(tmp_path / "which"), "--store", tmp_path / "store")

@@ -7,12 +7,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from runner import cli, execute, lock, planning, spec, worker
-from runner.complaints import BadExperiment
-from runner.reports import AttemptSpec
-from runner.store import Store
+from runner.cli import main
+from runner.lib.problems import BadExperiment
+from runner.planning import lockfile, planner
+from runner.schema.job_reports import AttemptSpec
+from runner.spec import declaration
+from runner.store.store import Store
+from runner.worker import executor
+from runner.worker import main as worker_main
 
-HERE = Path(spec.__file__).parents[1] / "experiments" / "wide-or-deep"
+HERE = Path(declaration.__file__).parents[2] / "experiments" / "wide-or-deep"
 
 
 @pytest.fixture
@@ -33,39 +37,39 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_python_compiles_to_the_same_fingerprints(folder: Path) -> None:
-    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    answer = CliRunner().invoke(main.app, ["compile", str(folder)])
     assert answer.exit_code == 0, answer.output
-    ours, theirs = (planning.plan_folder(one) for one in (folder, HERE))
+    ours, theirs = (planner.plan_folder(one) for one in (folder, HERE))
     assert ours.fingerprint == theirs.fingerprint
     assert {name: step.fingerprint for name, step in ours.steps.items()} == {
         name: step.fingerprint for name, step in theirs.steps.items()
     }
-    lock.check(folder)
-    assert "is as it was" in CliRunner().invoke(cli.app, ["compile", str(folder)]).output
+    lockfile.check(folder)
+    assert "is as it was" in CliRunner().invoke(main.app, ["compile", str(folder)]).output
 
 
 def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadExperiment, match=r"lock\.yaml, line 1: it is missing; `regatta "):
-        spec.load(folder)
-    answer = CliRunner().invoke(cli.app, ["run", str(folder), "--store", str(tmp_path / "store")])
+        declaration.load(folder)
+    answer = CliRunner().invoke(main.app, ["run", str(folder), "--store", str(tmp_path / "store")])
     assert (answer.exit_code, "is missing" in answer.output) == (2, True)
-    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    (folder / declaration.LOCK_NAME).write_text(lockfile.compiled(folder))
     text = (folder / "experiment.py").read_text()
     (folder / "experiment.py").write_text(text.replace("8192", "4096"))
     for command in ("plan", "run"):
         asked = [command, str(folder), "--store", str(tmp_path / "store")]
-        answer = CliRunner().invoke(cli.app, asked)
+        answer = CliRunner().invoke(main.app, asked)
         words = "it was not made from experiment.py and its imports as they are now; run `regatta "
         assert (answer.exit_code, words in answer.output) == (2, True)
     (folder / "experiment.py").write_text(text)
-    planning.plan_folder(folder)
-    made = (folder / spec.LOCK_NAME).read_text().splitlines(keepends=True)
-    (folder / spec.LOCK_NAME).write_text("".join([made[0], *made[2:]]))
+    planner.plan_folder(folder)
+    made = (folder / declaration.LOCK_NAME).read_text().splitlines(keepends=True)
+    (folder / declaration.LOCK_NAME).write_text("".join([made[0], *made[2:]]))
     with pytest.raises(BadExperiment, match="it does not say from which code it was made; run `"):
-        planning.plan_folder(folder)
-    (folder / spec.FILE_NAME).write_text("")
+        planner.plan_folder(folder)
+    (folder / declaration.FILE_NAME).write_text("")
     with pytest.raises(BadExperiment, match="only one of them can declare"):
-        spec.load(folder)
+        declaration.load(folder)
 
 
 def test_what_an_imported_module_declares_makes_a_lock_old_and_what_steps_do_does_not(
@@ -75,13 +79,13 @@ def test_what_an_imported_module_declares_makes_a_lock_old_and_what_steps_do_doe
     (folder / "parts" / "sizes.py").write_text("BATCH = 8\n")
     text = (folder / "experiment.py").read_text()
     (folder / "experiment.py").write_text(f"from parts.sizes import BATCH\n{text}")
-    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    (folder / declaration.LOCK_NAME).write_text(lockfile.compiled(folder))
     with (folder / "prepare.py").open("a") as module:
         module.write("MORE = 1\n")
-    planning.plan_folder(folder)
+    planner.plan_folder(folder)
     (folder / "parts" / "sizes.py").write_text("BATCH = 16\n")
     with pytest.raises(BadExperiment, match="not made from"):
-        planning.plan_folder(folder)
+        planner.plan_folder(folder)
 
 
 def test_a_run_compiles_too_where_what_no_digest_sees_decides_what_is_declared(
@@ -91,11 +95,11 @@ def test_a_run_compiles_too_where_what_no_digest_sees_decides_what_is_declared(
     text += "update={'title': open(__file__.replace('experiment.py', 'title.txt')).read()})\n"
     (folder / "experiment.py").write_text(text)
     (folder / "title.txt").write_text("One title")
-    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
-    planning.plan_folder(folder)
+    (folder / declaration.LOCK_NAME).write_text(lockfile.compiled(folder))
+    planner.plan_folder(folder)
     (folder / "title.txt").write_text("Another")
     asked = ["run", str(folder), "--store", str(tmp_path / "store")]
-    answer = CliRunner().invoke(cli.app, asked)
+    answer = CliRunner().invoke(main.app, asked)
     assert answer.exit_code == 2
     assert "experiment.py says something else now; run `regatta compile" in answer.output
 
@@ -103,24 +107,24 @@ def test_a_run_compiles_too_where_what_no_digest_sees_decides_what_is_declared(
 def test_the_job_compiles_again_and_stops_on_a_difference(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
+    (folder / declaration.LOCK_NAME).write_text(lockfile.compiled(folder))
     store = Store(tmp_path / "store")
-    plan = planning.plan_folder(folder, store)
+    plan = planner.plan_folder(folder, store)
     asked: list[str] = []
-    monkeypatch.setattr(execute, "run", lambda *_: asked.append("run"))
+    monkeypatch.setattr(executor, "run", lambda *_: asked.append("run"))
     job = AttemptSpec(
         attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, isolation="own machine"
     )
-    worker._steps(store, job)
+    worker_main._steps(store, job)
     assert asked == ["run"]
-    old = store.path(planning.code_folder(plan)) / spec.LOCK_NAME
+    old = store.path(planner.code_folder(plan)) / declaration.LOCK_NAME
     old.write_text("".join(old.read_text().partition("title:")[1:]))
-    worker._steps(store, job)
+    worker_main._steps(store, job)
     assert asked == ["run", "run"], "what an earlier lab has compiled is declared as it was"
-    kept = store.path(planning.code_folder(plan)) / spec.PYTHON_NAME
+    kept = store.path(planner.code_folder(plan)) / declaration.PYTHON_NAME
     kept.write_text(kept.read_text().replace("8192", "4096"))
-    with pytest.raises(worker.Refusal, match="says something else now"):
-        worker._steps(store, job)
+    with pytest.raises(worker_main.Refusal, match="says something else now"):
+        worker_main._steps(store, job)
     assert asked == ["run", "run"]
 
 
@@ -140,7 +144,7 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
 def test_python_that_declares_nothing_is_said(folder: Path, text: str, words: str) -> None:
     (folder / "experiment.py").write_text(text)
     with pytest.raises(BadExperiment, match=words):
-        lock.compiled(folder)
+        lockfile.compiled(folder)
 
 
 DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps="
@@ -167,7 +171,8 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
           "experiment.py, line 3, `doo`: unknown key; did you mean `do`?"]),
         (DECLARED + "{'a': {'do': 3}})",
          ["experiment.py, line 2, `steps.a.do`: must be text, not `3`"]),
-        ("from engine.config import ModelConfig\nModelConfig(hidden_dim='x', depth=1, seq_len=8)",
+        ("from engine.config.schema import ModelConfig\n"
+         "ModelConfig(hidden_dim='x', depth=1, seq_len=8)",
          ["experiment.py, line 3, `hidden_dim`: must be a whole number, not `x`"]),
         ("from pydantic import BaseModel\nclass Mine(BaseModel):\n  x: int\nMine(x='y')",
          ["experiment.py, line 5, `x`: Input should be a valid integer, unable to parse string as "
@@ -192,21 +197,21 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
 def test_what_fails_is_told_with_its_line_and_leaves_the_lock(
     folder: Path, text: str, said: list[str]
 ) -> None:
-    (folder / spec.LOCK_NAME).write_text("the good one")
+    (folder / declaration.LOCK_NAME).write_text("the good one")
     (folder / "broken.py").write_text("x = 1\ndef f(:\n")
     (folder / "deep.py").write_text("def down(n):\n    return down(n - 1) if n else 1 / 0\n")
     (folder / "experiment.py").write_text(f"from runner.api import Declaration, Step\n{text}\n")
-    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    answer = CliRunner().invoke(main.app, ["compile", str(folder)])
     assert answer.exit_code == 2
     lines = [f"{folder}/{line}".replace("FOLDER", str(folder)) for line in said]
     assert answer.output.splitlines() == lines
-    assert (folder / spec.LOCK_NAME).read_text() == "the good one"
+    assert (folder / declaration.LOCK_NAME).read_text() == "the good one"
 
 
 def test_a_lock_is_written_whole_or_not_at_all(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / spec.LOCK_NAME).write_text("the good one")
+    (folder / declaration.LOCK_NAME).write_text("the good one")
     write = Path.write_bytes
 
     def full(path: Path, data: bytes) -> int:
@@ -215,25 +220,25 @@ def test_a_lock_is_written_whole_or_not_at_all(
 
     monkeypatch.setattr(Path, "write_bytes", full)
     before = sorted(folder.iterdir())
-    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    answer = CliRunner().invoke(main.app, ["compile", str(folder)])
     assert answer.exit_code == 2
     assert "experiment.lock.yaml was not written: No space left on device" in answer.output
-    assert (folder / spec.LOCK_NAME).read_text() == "the good one"
+    assert (folder / declaration.LOCK_NAME).read_text() == "the good one"
     assert sorted(folder.iterdir()) == before
 
 
 def test_what_else_is_printed_is_no_part_of_the_lock(folder: Path) -> None:
-    quiet = lock.compiled(folder)
+    quiet = lockfile.compiled(folder)
     python = folder / "experiment.py"
     python.write_text(python.read_text() + "\nimport os\nprint('a')\nos.system('echo \"# b\"')\n")
-    loud = lock.compiled(folder)
+    loud = lockfile.compiled(folder)
     assert [line for line in loud.splitlines() if not line.startswith("# Its source")] == [
         line for line in quiet.splitlines() if not line.startswith("# Its source")
     ]
 
 
 def test_beside_an_experiment_yaml_nothing_is_compiled(folder: Path) -> None:
-    (folder / spec.FILE_NAME).write_text("")
-    answer = CliRunner().invoke(cli.app, ["compile", str(folder)])
+    (folder / declaration.FILE_NAME).write_text("")
+    answer = CliRunner().invoke(main.app, ["compile", str(folder)])
     assert (answer.exit_code, "only one of them can declare" in answer.output) == (2, True)
-    assert not (folder / spec.LOCK_NAME).exists()
+    assert not (folder / declaration.LOCK_NAME).exists()

@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner import guard, local_ray, local_run, makers, terminal
-from runner.launch import RayError
-from runner.local_ray import LocalRay
-from runner.record import Plan
-from runner.store import Store
+from runner.cli import local_run, terminal
+from runner.execution import local_ray
+from runner.execution.local_ray import LocalRay
+from runner.execution.ray_jobs import RayError
+from runner.lib import process_tree
+from runner.schema.record import Plan
+from runner.store import artifacts
+from runner.store.store import Store
 from tests.runner.test_execute import HEAD, made, planned
 
 pytestmark = pytest.mark.slow
@@ -71,7 +74,7 @@ class Story:
     """What happened."""
 
     calm: dict[str, str]  # {step: digest of its output} of who made them one after another
-    found: dict[str, makers.Made] = field(default_factory=dict)
+    found: dict[str, artifacts.Made] = field(default_factory=dict)
     words: str = ""  # of the look at a Ray whose head is gone
     attempts: tuple[str, ...] = ()  # how each of the execution's ended
     at_once: list[str] = field(default_factory=list)  # shards that were worked on at a time
@@ -112,7 +115,7 @@ def _run(story: Story, store: Store, plan: Plan) -> None:
     assert facts.result.state == "done", facts.result.why
     story.attempts = tuple(one.ended.how for one in facts.attempts if one.ended)
     for name, step in plan.steps.items():
-        found = makers.find(store, step.store, step.fingerprint)
+        found = artifacts.find(store, step.store, step.fingerprint)
         assert found
         story.found[name] = found
     scratch = story.found["map"].folder.with_name(f"{story.found['map'].folder.name}.scratch")
@@ -146,7 +149,7 @@ def _parent(process: int) -> int:
 
 def _kill_the_head(story: Story, ray: LocalRay) -> None:
     """Its processes, while training stays where it is."""
-    family = guard.descendants(ray.guard.pid)
+    family = process_tree.descendants(ray.guard.pid)
     stop, kill = signal.SIGSTOP, signal.SIGKILL
     for name, number in {"step_server": stop, "gcs_server": kill, "raylet": kill}.items():
         for process in family:

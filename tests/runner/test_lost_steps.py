@@ -14,11 +14,14 @@ import pytest
 import ray
 from ray import exceptions
 
-from runner import children, execute, guard, makers, provenance, worker
-from runner.makers import End, Start
-from runner.record import Plan
-from runner.reports import PREEMPTED, AttemptSpec
-from runner.store import Store
+from runner.history import provenance
+from runner.lib import process_tree
+from runner.schema.job_reports import PREEMPTED, AttemptSpec
+from runner.schema.record import Plan
+from runner.store import artifacts
+from runner.store.artifacts import End, Start
+from runner.store.store import Store
+from runner.worker import executor, main, shard_jobs
 from tests.runner.test_execute import HEAD, made, planned
 
 OWN = """
@@ -116,24 +119,26 @@ def test_a_step_that_is_killed_each_time_fails_after_three_processes_in_words(
     tmp_path: Path, store: Store
 ) -> None:
     plan = one_step(tmp_path, store, "killed")
-    with pytest.raises(makers.MakingFailed, match=r"lost 3 times; the last time its process was "):
+    with pytest.raises(
+        artifacts.MakingFailed, match=r"lost 3 times; the last time its process was "
+    ):
         made(store, plan)
     assert [how for _, how, _ in ends(store, plan)] == ["lost", "lost", "lost", "failed"]
     stands = provenance.standing(store, plan.steps, {})["a"]
     assert stands.state == "failed before"
     assert "SIGKILL; the system does so where memory is out" in stands.why
 
-    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+    with pytest.raises(artifacts.MakingFailed, match="lost 3 times"):
         made(store, plan)
     assert len(list(ends(store, plan))) == 5, "the same execution does not begin to count anew"
-    with pytest.raises(makers.MakingFailed, match="lost 3 times"):
+    with pytest.raises(artifacts.MakingFailed, match="lost 3 times"):
         made(store, plan, "x2")
     assert [by for by, how, _ in ends(store, plan) if how == "lost"] == ["x1"] * 3 + ["x2"] * 3
 
 
 def test_a_step_that_ends_by_itself_without_a_word_has_failed(tmp_path: Path, store: Store) -> None:
     plan = one_step(tmp_path, store, "leaves")
-    with pytest.raises(makers.MakingFailed, match="its process ended with 3"):
+    with pytest.raises(artifacts.MakingFailed, match="its process ended with 3"):
         made(store, plan)
     assert [how for _, how, _ in ends(store, plan)] == ["failed"]
 
@@ -154,7 +159,7 @@ def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> 
         end = End(how="lost", why="it stood still for 45 s")
         store.create(f"leases/steps/{at}/{generation}/start.json", start.canonical())
         store.create(f"leases/steps/{at}/{generation}/end.json", end.canonical())
-    with pytest.raises(makers.MakingFailed, match="lost 3 times; the last time it stood still"):
+    with pytest.raises(artifacts.MakingFailed, match="lost 3 times; the last time it stood still"):
         made(store, plan)
     assert not store.path(f"steps/{at}").exists(), "and no process was begun"
 
@@ -162,9 +167,9 @@ def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> 
 @pytest.mark.parametrize(
     ("error", "raised"),
     [
-        (exceptions.WorkerCrashedError(), execute.StepsLost),
-        (exceptions.NodeDiedError("its node is gone"), execute.StepsLost),
-        (exceptions.RuntimeEnvSetupError("no such package"), execute.StepsFailed),
+        (exceptions.WorkerCrashedError(), executor.StepsLost),
+        (exceptions.NodeDiedError("its node is gone"), executor.StepsLost),
+        (exceptions.RuntimeEnvSetupError("no such package"), executor.StepsFailed),
     ],
 )
 def test_what_ray_lost_is_no_failure(
@@ -174,7 +179,7 @@ def test_what_ray_lost_is_no_failure(
     plan = planned(tmp_path, store, declared, own=OWN)
     without_ray |= {"a": error, "b": error}
     with pytest.raises(raised) as told:
-        execute.run(store, plan, tmp_path, "x1")
+        executor.run(store, plan, tmp_path, "x1")
     assert str(told.value).startswith("a: ")
     assert "b: " not in str(told.value), "of what never had its input nothing is said"
 
@@ -185,8 +190,8 @@ def test_where_one_step_failed_another_ones_loss_is_no_reason_to_go_on(
     declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:leaves}}}}"
     plan = planned(tmp_path, store, declared, own=OWN)
     without_ray |= {"a": exceptions.WorkerCrashedError(), "b": "KeyError: 'x'"}
-    with pytest.raises(execute.StepsFailed, match=r"^b: KeyError: 'x'$"):
-        execute.run(store, plan, tmp_path, "x1")
+    with pytest.raises(executor.StepsFailed, match=r"^b: KeyError: 'x'$"):
+        executor.run(store, plan, tmp_path, "x1")
 
 
 def test_an_attempt_whose_steps_were_lost_leaves_no_report_so_that_the_next_one_begins(
@@ -195,15 +200,15 @@ def test_an_attempt_whose_steps_were_lost_leaves_no_report_so_that_the_next_one_
     plan = one_step(tmp_path, store, "text")
 
     def lose(*_: object) -> None:
-        raise execute.StepsLost("a: the worker died")
+        raise executor.StepsLost("a: the worker died")
 
-    monkeypatch.setattr(execute, "run", lose)
+    monkeypatch.setattr(executor, "run", lose)
     spec = AttemptSpec(
         attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, isolation="own machine"
     )
     folder = store.path(f"work/{spec.folder}")
     folder.mkdir(parents=True)
-    assert worker._attempt(store, folder, spec.canonical()) == PREEMPTED
+    assert main._attempt(store, folder, spec.canonical()) == PREEMPTED
     assert list(folder.iterdir()) == []
 
 
@@ -222,8 +227,8 @@ def test_training_that_is_killed_goes_on_from_its_checkpoint_to_the_same_bytes(
         while not list(at.glob("1-*.scratch/checkpoints/8")):
             assert time.monotonic() < until
             time.sleep(0.005)
-        server = children._server.start().process.pid
-        for fork in guard.children(server):  # the one that trains, and the one that waits
+        server = shard_jobs._server.start().process.pid
+        for fork in process_tree.children(server):  # the one that trains, and the one that waits
             os.kill(fork, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from runner import machine
-from runner.reports import AttemptReport
+from runner.schema.job_reports import AttemptReport
+from runner.worker import environment as worker_environment
 
 SETTLED = """
 import json, os
-from runner import machine
+from runner.worker import environment as machine
 from tests import synthetic
 
 machine.settle("cpu", 1)
@@ -69,19 +69,24 @@ def test_flags_and_options_that_are_set_are_in_the_receipt_and_places_are_not() 
 
 
 def test_other_code_is_another_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder, names in (("engine", ("model.py",)), ("runner", ("machine.py", "worker.py"))):
-        (tmp_path / folder).mkdir()
+    for folder, names in (
+        ("engine/model", ("decoder.py",)),
+        ("runner/worker", ("environment.py", "main.py")),
+    ):
+        (tmp_path / folder).mkdir(parents=True)
         for name in names:
             (tmp_path / folder / name).write_text("code")
-    monkeypatch.setattr(machine, "__file__", str(tmp_path / "runner" / "machine.py"))
-    before = machine.receipt()["code_sha256"]
-    assert machine.receipt()["code_sha256"] == before
-    (tmp_path / "engine" / "model.py").write_text("other code")
-    assert machine.receipt()["code_sha256"] != before
+    monkeypatch.setattr(
+        worker_environment, "__file__", str(tmp_path / "runner/worker/environment.py")
+    )
+    before = worker_environment.receipt()["code_sha256"]
+    assert worker_environment.receipt()["code_sha256"] == before
+    (tmp_path / "engine/model/decoder.py").write_text("other code")
+    assert worker_environment.receipt()["code_sha256"] != before
 
 
 def test_endless_flags_are_cut_and_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false " * 100)
-    receipt = machine.receipt()
-    assert len(receipt["xla_flags"]) == machine.MOST_WORDS
+    receipt = worker_environment.receipt()
+    assert len(receipt["xla_flags"]) == worker_environment.MOST_WORDS
     AttemptReport(nonce="aa", receipt=receipt)

@@ -22,10 +22,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from runner import faults, makers, outputs, owners
-from runner.leases import STALE_AFTER, AttemptLease
-from runner.makers import BadOutput, End, Made, MakingFailed, find, make, newest
-from runner.store import Store
+from runner.lib import fault_points, process_owner
+from runner.store import artifacts
+from runner.store import digests as store_digests
+from runner.store.artifacts import BadOutput, End, Made, MakingFailed, find, make, newest
+from runner.store.leases import STALE_AFTER, AttemptLease
+from runner.store.store import Store
 from tests.runner.maker_process import (
     END,
     FINGERPRINT,
@@ -84,7 +86,7 @@ class Actor(threading.Thread):
             )
         except MakingFailed as error:
             self.failed = error
-        except faults.Ended:
+        except fault_points.Ended:
             ENDED.add(self.process)
         except BaseException as error:
             self._bug = error
@@ -153,8 +155,8 @@ def _beats_by_hand_and_no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> 
         return str(getattr(threading.current_thread(), "process", ""))
 
     monkeypatch.setattr(AttemptLease, "beating", by_hand)
-    monkeypatch.setattr(owners, "me", me)
-    monkeypatch.setattr(owners, "has_ended", has_ended)
+    monkeypatch.setattr(process_owner, "me", me)
+    monkeypatch.setattr(process_owner, "has_ended", has_ended)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -220,26 +222,26 @@ def test_equal_outputs_have_equal_digests_and_others_have_others(tmp_path: Path)
 def test_what_takes_too_much_to_list_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "MOST_LISTED", 2000)
+    monkeypatch.setattr(store_digests, "MOST_LISTED", 2000)
     for number in range(10):
         (tmp_path / f"{number:0100d}").touch()
     with pytest.raises(BadOutput, match=r"10 of its files take 2,100 bytes to list, and 2,000"):
-        outputs.digests(tmp_path)
+        store_digests.digests(tmp_path)
 
 
 def test_a_file_that_would_run_as_its_owner_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sh").touch(0o755)
-    assert outputs.digests(tmp_path)
+    assert store_digests.digests(tmp_path)
     (tmp_path / "sh").chmod(0o6755)
     with pytest.raises(BadOutput, match="would run as its owner"):
-        outputs.digests(tmp_path)
+        store_digests.digests(tmp_path)
 
 
 def test_a_manifest_is_read_as_far_as_one_can_be_long(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(root)
-    monkeypatch.setattr(makers, "MOST_WORD", 100)
+    monkeypatch.setattr(artifacts, "MOST_WORD", 100)
     store.create("steps/tokens/0123456789abcdef/manifest.json", b"x" * 101)
     with pytest.raises(BadOutput, match="larger than 100 bytes"):
         find(store, "tokens", "0123456789abcdef")
@@ -356,7 +358,7 @@ def test_a_lease_that_cannot_be_read_is_said_and_not_waited_for(root: Path) -> N
     (folder / "start.json").write_text("{}\n")
     with pytest.raises(BadOutput, match=r"1/start\.json is no Start"):
         made_by(root)
-    other = makers.Start(
+    other = artifacts.Start(
         name=NAME, fingerprint=FINGERPRINT, generation=7, maker="0" * 16, by="", host=""
     )
     (folder / "start.json").write_bytes(other.canonical())
@@ -486,7 +488,7 @@ def test_who_sleeps_or_dies_at_an_interesting_point(root: Path, trace: Trace) ->
     for who, move in trace.moves:
         actor = actors.setdefault(who, Actor(root, who, failing=who == trace.failing))
         if move == KILL:
-            actor.go(faults.Ended())
+            actor.go(fault_points.Ended())
         elif move == END:
             ended.append(actor.to_the_end())
         else:
@@ -529,8 +531,8 @@ def test_after_deaths_at_any_two_points_the_third_one_has_a_whole_output(root: P
     for first in range(_points(root / "alone")):
         for second in range(100):
             place, played = root / f"{first}-{second}", played + 1
-            assert _hit(place, "a", first, faults.Ended())
-            died = _hit(place, "b", second, faults.Ended())
+            assert _hit(place, "a", first, fault_points.Ended())
+            died = _hit(place, "b", second, fault_points.Ended())
             made = Actor(place, "c").to_the_end().made
             assert made
             read_whole(made)
@@ -636,7 +638,7 @@ class Makers(RuleBasedStateMachine):
         actor = self._pick(who)
         self._run(actor, point)
         if actor.at == point:
-            actor.go(faults.Ended() if dead else full())
+            actor.go(fault_points.Ended() if dead else full())
 
     @invariant()
     def nothing_is_torn(self) -> None:
@@ -669,7 +671,7 @@ class Makers(RuleBasedStateMachine):
             self._everybody_returns()
         finally:
             for actor in self._living():
-                actor.go(faults.Ended())
+                actor.go(fault_points.Ended())
             shutil.rmtree(self.root)
 
     def _everybody_returns(self) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.makers import find, make
-from runner.store import Store
+from runner.store.artifacts import find, make
+from runner.store.store import Store
 from tests.runner.maker_process import (
     END,
     FINGERPRINT,

@@ -9,21 +9,25 @@ from typing import Any
 
 import pytest
 
-from bot import words
-from bot.site import pages
-from bot.site.board import read_lab
-from engine import flops
-from engine.config import ModelConfig
-from engine.tokenize import read_text
-from runner import allowance, graph, makers, measured, planning, provenance, record, spec, tracks
-from runner.analysis import entered, ranking
+from bot.messages import render
+from bot.site.facts.board import read_lab
+from bot.site.pages import build as pages_build
+from engine.config import flops
+from engine.config.schema import ModelConfig
+from engine.data.tokenize import read_text
+from runner.analysis import ranking, speedrun_rows
 from runner.analysis.ranking import On
-from runner.complaints import BadExperiment
-from runner.hardware import KINDS
-from runner.lock import compiled
-from runner.record import EnteredRun, Execution, Resources, Result
-from runner.store import Store
-from runner.tracks import Track
+from runner.history import measurements, provenance
+from runner.lib.problems import BadExperiment
+from runner.planning import limits, planner
+from runner.planning.lockfile import compiled
+from runner.schema import record, step_graph, tracks
+from runner.schema.devices import KINDS
+from runner.schema.record import EnteredRun, Execution, Resources, Result
+from runner.schema.tracks import Track
+from runner.spec import declaration
+from runner.store import artifacts
+from runner.store.store import Store
 from tests import synthetic
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
@@ -60,7 +64,7 @@ steps:
   evaluate: {do: evaluate, inputs: {models: train, tokens: tokens}, config: {tokens: 64}}
 """
 PYTHON = """\
-from runner.spec import Declaration, Step
+from runner.spec.declaration import Declaration, Step
 
 experiment = Declaration(
     title="In Python",
@@ -116,14 +120,14 @@ def made(
 
     def make_steps(job: StubJob) -> None:
         plan, store = job.spec.plan, Store(job.root)
-        for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
+        for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
             step = plan.steps[name]
             by = job.spec.attempt.partition(".")[0]
 
             def build(out: Path, name: str = name) -> None:
                 lease = store.list(f"leases/steps/{plan.steps[name].store}")
                 if plan.steps[name].do == "train" and len(lease) and lost > generation(out):
-                    raise makers.MakerLost("its machine went away")
+                    raise artifacts.MakerLost("its machine went away")
                 if plan.steps[name].do == "evaluate":
                     scores = {
                         m.partition("/")[2]: score(m) for m in plan.steps[name].inputs["models"]
@@ -140,7 +144,7 @@ def made(
             receipt = said if step.own else {}
             args = (store, step.store, step.fingerprint, build, {})
             clock = itertools.count(0.0, 5.0).__next__  # each build takes 5 s
-            makers.make(*args, by=by, receipt=lambda receipt=receipt: receipt, monotonic=clock)
+            artifacts.make(*args, by=by, receipt=lambda receipt=receipt: receipt, monotonic=clock)
 
     def score(model: str) -> dict[str, Any]:
         told: dict[str, Any] = {"bpb": 2.5, "loss": 1.0, "targets": 64, "params_sha256": "a" * 64}
@@ -171,14 +175,14 @@ def ran(local: LocalStub, folder: Path, store: Path, make_steps: Any) -> tuple[E
 
 
 def test_what_competes_is_run_as_steps_and_keeps_all_their_fingerprints(folder: Path) -> None:
-    plan = planning.plan_folder(folder)
+    plan = planner.plan_folder(folder)
     assert plan.speedrun is not None
     assert (plan.speedrun.track, plan.speedrun.author.name) == ("tiny", "Ada")
     without = DECLARED.replace("speedrun:\n  track: tiny\n", "").replace(
         "  author: {name: Ada, affiliation: Regatta, url: https://example.org/ada}\n", ""
     )
     (folder / "experiment.yaml").write_text(without)
-    other = planning.plan_folder(folder)
+    other = planner.plan_folder(folder)
     assert other.speedrun is None
     assert {name: step.fingerprint for name, step in plan.steps.items()} == {
         name: step.fingerprint for name, step in other.steps.items()
@@ -187,14 +191,14 @@ def test_what_competes_is_run_as_steps_and_keeps_all_their_fingerprints(folder: 
 
 
 def test_steps_and_python_declare_it_as_well(tmp_path: Path) -> None:
-    plan = planning.plan_folder(declare(tmp_path / "steps", STEPS))
+    plan = planner.plan_folder(declare(tmp_path / "steps", STEPS))
     assert plan.speedrun
     assert plan.ceiling_hours == 0.5
     folder = tmp_path / "python"
     folder.mkdir()
     (folder / "experiment.py").write_text(PYTHON)
     (folder / "experiment.lock.yaml").write_text(compiled(folder))
-    assert planning.plan_folder(folder).speedrun == plan.speedrun
+    assert planner.plan_folder(folder).speedrun == plan.speedrun
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_an_entry_that_cannot_be_is_refused_at_its_line(
     old: str, new: str, line: int, sentence: str
 ) -> None:
     with pytest.raises(BadExperiment) as caught:
-        spec.parse(DECLARED.replace(old, new), "experiment.yaml")
+        declaration.parse(DECLARED.replace(old, new), "experiment.yaml")
     (problem,) = caught.value.problems
     assert problem.line == line
     assert sentence in problem.message
@@ -235,19 +239,19 @@ def test_plans_say_what_competes_and_that_own_models_are_counted_later(folder: P
 def test_a_plan_says_beforehand_what_will_keep_it_from_a_rank(
     tmp_path: Path, old: str, new: str, why: str
 ) -> None:
-    plan = planning.plan_folder(declare(tmp_path / "x", DECLARED.replace(old, new)))
-    assert why in entered.foreseen(plan)[1]
+    plan = planner.plan_folder(declare(tmp_path / "x", DECLARED.replace(old, new)))
+    assert why in speedrun_rows.foreseen(plan)[1]
 
 
 def test_a_declared_ceiling_is_shown_and_is_the_limit(tmp_path: Path) -> None:
     asked = DECLARED.replace("{kind: cpu}", "{kind: cpu, ceiling_hours: 0.25}")
-    plan = planning.plan_folder(declare(tmp_path / "x", asked))
-    assert allowance.limit_seconds(plan, 4.0) == 900
+    plan = planner.plan_folder(declare(tmp_path / "x", asked))
+    assert limits.limit_seconds(plan, 4.0) == 900
     assert (
         "stopped after 0.25 device-hours, as declared: 15 min" in ask("plan", tmp_path / "x").output
     )
-    without = planning.plan_folder(declare(tmp_path / "y"))
-    assert allowance.limit_seconds(without, 4.0) == 5 * 3600
+    without = planner.plan_folder(declare(tmp_path / "y"))
+    assert limits.limit_seconds(without, 4.0) == 5 * 3600
     assert plan.fingerprint != without.fingerprint
 
 
@@ -258,12 +262,12 @@ def test_what_an_author_says_of_a_digest_counts_for_nothing(tmp_path: Path, tiny
         '  mine: {do: "model:Mine"}\n'
         f"  tokens: {{do: tokenize, inputs: {{text: mine}}, config: {{{said}}}}}",
     )
-    assert entered.on(planning.plan_folder(declare(tmp_path / "x", forged))) is None
+    assert speedrun_rows.on(planner.plan_folder(declare(tmp_path / "x", forged))) is None
 
 
 def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> None:
     asked = DECLARED.replace("{kind: cpu}", "{kind: cpu, ceiling_hours: 0.25}")
-    plan = planning.plan_folder(declare(tmp_path / "x", asked))
+    plan = planner.plan_folder(declare(tmp_path / "x", asked))
     found = record.PlanRecord(
         repository=7,
         pull=2,
@@ -272,10 +276,10 @@ def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> Non
         at=synthetic.START,
         plan=plan,
         code="k3f9-aaaa",
-        limit_seconds=allowance.limit_seconds(plan, 4.0),
+        limit_seconds=limits.limit_seconds(plan, 4.0),
         isolation="bubblewrap",
     )
-    said = words.plan(found, "https://example.org")
+    said = render.plan(found, "https://example.org")
     assert "whose FLOPs are counted after approval (at most 0.25 device-hours, as decl" in said
     assert "For Ada (Regatta) it enters the track `tiny`" in said
     assert "sets aside 15 min" in said
@@ -297,7 +301,7 @@ def test_runs_are_counted_by_formula_or_trace_and_measured_by_the_clock(
     assert (mine.parameters, mine.tokens, mine.model_flops) == (77, TOKENS, 3 * 50 * TOKENS)
     for run in found.values():
         assert (run.seconds, run.hardware_flops) == (5.0, 5 * KINDS["cpu"].peak_flops)
-    rows = {row.title: row for row in entered.rows(execution, result)}
+    rows = {row.title: row for row in speedrun_rows.rows(execution, result)}
     assert rows["A small run: mine"].custom
     assert not rows["A small run: plain"].custom
     assert rows["A small run: mine"].tier == "self-reported", "nobody has approved it"
@@ -309,7 +313,7 @@ def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
     folder: Path, local: LocalStub, tmp_path: Path, tiny: Track
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made(forward=0))
-    ranked = ranking.rank(tiny, entered.rows(execution, result))
+    ranked = ranking.rank(tiny, speedrun_rows.rows(execution, result))
     assert [one.row.title for one in ranked] == ["A small run: plain", "A small run: mine"]
     mine = ranked[1]
     assert mine.row.model_flops == (0.0, 0.0)
@@ -322,7 +326,7 @@ def test_what_was_replayed_of_one_arm_says_nothing_of_another(
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made())
     steps = {
-        entered.run_of(name, step): name
+        speedrun_rows.run_of(name, step): name
         for name, step in execution.plan.steps.items()
         if step.do == "train"
     }
@@ -332,7 +336,7 @@ def test_what_was_replayed_of_one_arm_says_nothing_of_another(
             record.Replayed(at=result.at, run=steps[arm, seed], first=0, last=2, how=how, words=how)
             for arm, seed, how in of
         ]
-        found = entered.rows(execution, result, replays)
+        found = speedrun_rows.rows(execution, result, replays)
         return {row.title.rpartition(" ")[2]: row.tier for row in found}
 
     plain = ("plain", 0, "bit for bit")
@@ -358,7 +362,7 @@ def test_what_was_not_found_honest_has_no_rank(
     why: str,
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made(**found))
-    ranked = {x.row.title: x for x in ranking.rank(tiny, entered.rows(execution, result))}
+    ranked = {x.row.title: x for x in ranking.rank(tiny, speedrun_rows.rows(execution, result))}
     assert ranked["A small run: mine"].rank is None
     assert why in ranked["A small run: mine"].why
 
@@ -389,7 +393,7 @@ def test_what_was_made_on_other_devices_has_no_cost_on_the_declared_ones(
         }
         plan = first.plan.model_copy(update={"steps": steps})
         again = first.model_copy(update={"id": "x" + "1" * 16, "plan": plan})
-        return measured.runs(store, again, provenance.step_ends(store, again), 0.0)
+        return measurements.runs(store, again, provenance.step_ends(store, again), 0.0)
 
     assert {run.seconds for run in entered_again(1)} == {5.0}
     for run in entered_again(2):
@@ -403,7 +407,7 @@ def test_the_site_has_the_rows_with_their_reasons(
 ) -> None:
     ran(local, folder, tmp_path / "store", made(void="at position 3 of window 4 it looked"))
     store = Store(tmp_path / "store")
-    pages.build(store, tmp_path / "site")
+    pages_build.build(store, tmp_path / "site")
     text = " ".join(Page(tmp_path / "site" / "speedrun.html").text.split())
     assert "A small run: plain Ada, Regatta" in text
     assert "not ranked: seed 0: at position 3 of window 4 it looked" in text

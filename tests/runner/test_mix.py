@@ -9,18 +9,20 @@ from typing import Any
 
 import pytest
 
-from engine.config import TrainConfig
-from engine.data import TokenStore, WrongTokens
-from engine.sampling import Sampler
-from engine.tokenize import train_bpe
-from runner import outputs, planning, spec
-from runner.builtin import train as training
-from runner.builtin.evaluate import evaluate
-from runner.builtin.mix import mix
-from runner.builtin.mixtures import parts_of, sampler
-from runner.builtin.tokens import tokenize
-from runner.builtins import Train
-from runner.complaints import BadExperiment
+from engine.config.schema import TrainConfig
+from engine.data.sampling import Sampler
+from engine.data.token_store import TokenStore, WrongTokens
+from engine.data.tokenize import train_bpe
+from runner.lib.problems import BadExperiment
+from runner.planning import planner
+from runner.spec import declaration
+from runner.spec.step_types import Train
+from runner.store import digests
+from runner.worker.builtin import train as training
+from runner.worker.builtin.evaluate import evaluate
+from runner.worker.builtin.mix import mix
+from runner.worker.builtin.mixtures import parts_of, sampler
+from runner.worker.builtin.tokens import tokenize
 
 SONGS = {
     "web": "row, row, row your boat gently down the stream\n",
@@ -54,9 +56,9 @@ def test_a_mixture_is_its_stores_below_their_names_without_room_of_their_own(
     stores: dict[str, Path],
 ) -> None:
     mixed = stores["mixed"]
-    made = outputs.digests(mixed)
+    made = digests.digests(mixed)
     for name in ("web", "code"):
-        for path, digest in outputs.digests(stores[name]).items():
+        for path, digest in digests.digests(stores[name]).items():
             assert made.pop(f"{name}/{path}") == digest
             assert (mixed / name / path).samefile(stores[name] / path)
     assert list(made) == ["mixture.json"]
@@ -74,7 +76,7 @@ def test_where_files_cannot_be_linked_they_are_copied(
     monkeypatch.setattr(os, "link", elsewhere)
     inputs = {name: stores[name] for name in ("web", "code")}
     mix({"weights": {"web": 3, "code": 1}}, inputs, tmp_path)
-    assert outputs.digests(tmp_path.resolve()) == outputs.digests(stores["mixed"])
+    assert digests.digests(tmp_path.resolve()) == digests.digests(stores["mixed"])
     one = "train/manifest.json"
     assert not (tmp_path / "web" / one).samefile(stores["web"] / one)
 
@@ -308,7 +310,7 @@ def test_what_cannot_be_is_said_with_its_line(
     text: str, line: int, field: str, sentence: str
 ) -> None:
     with pytest.raises(BadExperiment) as it:
-        spec.parse(HEAD + text, "experiment.yaml")
+        declaration.parse(HEAD + text, "experiment.yaml")
     found = [(one.line, one.field, one.message) for one in it.value.problems]
     assert any(one[:2] == (line, field) and sentence in one[2] for one in found), found
 
@@ -316,14 +318,14 @@ def test_what_cannot_be_is_said_with_its_line(
 def test_what_own_code_makes_may_be_any_mixture() -> None:
     phase = PHASE % "tokens: other, weights: {any: 1, thing: 2}"
     text = HEAD + train_step(phase, "tokens: mix, other: own")
-    [found] = spec.parse(text, "experiment.yaml").arms["train"][1].phases
+    [found] = declaration.parse(text, "experiment.yaml").arms["train"][1].phases
     assert (found.tokens, found.weights) == ("other", {"any": 1, "thing": 2})
 
 
 def test_a_point_of_a_sweep_depends_on_the_inputs_that_it_trains_on() -> None:
     flat = "    sweep: [{name: flat, train.phases: []}, {name: late}]\n"
     text = train_step(PHASE % "tokens: late", "tokens: mix, late: web") + flat
-    nodes = spec.parse(HEAD + text, "experiment.yaml").nodes
+    nodes = declaration.parse(HEAD + text, "experiment.yaml").nodes
     assert nodes["train/flat"].inputs == {"tokens": ("mix",)}
     assert nodes["train/late"].inputs == {"tokens": ("mix",), "late": ("web",)}
 
@@ -344,21 +346,21 @@ arms:
 
 
 def test_an_arm_can_change_its_schedule_and_costs_the_same() -> None:
-    experiment = spec.parse(SHORT % "", "experiment.yaml")
-    plan = planning.make_plan(experiment, "x", planning.the_text(experiment, None), None)
+    experiment = declaration.parse(SHORT % "", "experiment.yaml")
+    plan = planner.make_plan(experiment, "x", planner.the_text(experiment, None), None)
     flat, late = plan.arms["flat"], plan.arms["late"]
     assert [phase.at for phase in late.train.phases] == [8]
     assert (late.tokens, late.model_flops) == (flat.tokens, flat.model_flops)
     assert type(plan).model_validate_json(plan.model_dump_json()) == plan
-    other = spec.parse(SHORT % ", warmup: 1", "experiment.yaml")
-    again = planning.make_plan(other, "x", planning.the_text(other, None), None)
+    other = declaration.parse(SHORT % ", warmup: 1", "experiment.yaml")
+    again = planner.make_plan(other, "x", planner.the_text(other, None), None)
     assert again.fingerprint != plan.fingerprint
 
 
 def test_the_data_of_an_arm_stays() -> None:
     for key, value in (("tokens", "clean"), ("weights", "{a: 1}")):
         with pytest.raises(BadExperiment) as it:
-            spec.parse(SHORT % f", {key}: {value}", "experiment.yaml")
+            declaration.parse(SHORT % f", {key}: {value}", "experiment.yaml")
         [problem] = it.value.problems
         assert (problem.line, problem.field) == (11, f"arms.late.train.phases.0.{key}")
         assert "data can change where there are `steps`" in problem.message

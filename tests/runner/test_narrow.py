@@ -2,8 +2,9 @@
 
 import pytest
 
-from runner import narrow, planning, spec
-from runner.record import Narrowing, Plan, Prediction
+from runner.planning import planner, subset
+from runner.schema.record import Narrowing, Plan, Prediction
+from runner.spec import declaration as spec_declaration
 from tests import synthetic
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
@@ -15,9 +16,11 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 def planned(folder, declaration: str) -> Plan:  # type: ignore[no-untyped-def]
     (folder / "text.txt").write_text(TEXT)
-    experiment = spec.parse(declaration.replace("preregistration: 1\n", ""), "experiment.yaml")
-    return planning.make_plan(
-        experiment, "experiments/warm", planning.the_text(experiment, folder), None
+    experiment = spec_declaration.parse(
+        declaration.replace("preregistration: 1\n", ""), "experiment.yaml"
+    )
+    return planner.make_plan(
+        experiment, "experiments/warm", planner.the_text(experiment, folder), None
     )
 
 
@@ -31,7 +34,7 @@ def planned(folder, declaration: str) -> Plan:  # type: ignore[no-untyped-def]
     ],
 )
 def test_words_leave_out_arms_and_seeds(plan: Plan, words: str, left: Narrowing) -> None:
-    assert narrow.read(words, plan) == left
+    assert subset.read(words, plan) == left
 
 
 @pytest.mark.parametrize(
@@ -49,27 +52,27 @@ def test_words_leave_out_arms_and_seeds(plan: Plan, words: str, left: Narrowing)
     ],
 )
 def test_what_does_not_narrow_is_refused(plan: Plan, words: str, why: str) -> None:
-    found = narrow.read(words, plan)
+    found = subset.read(words, plan)
     assert isinstance(found, str)
     assert found.startswith(why)
 
 
 def test_an_arm_that_was_predicted_about_stays() -> None:
     plan = synthetic.plan(predictions=[synthetic.prediction()])
-    assert "predicts something of the arm `slow`" in str(narrow.read("arms=fast", plan))
+    assert "predicts something of the arm `slow`" in str(subset.read("arms=fast", plan))
 
 
 def test_an_arm_of_a_predicted_order_stays() -> None:
     order = Prediction(metric="eval/bpb", order=("fast", "slow"), expect="> 0", confidence=0.7)
     plan = synthetic.plan(predictions=[order])
-    assert "predicts something of the arm `slow`" in str(narrow.read("arms=fast", plan))
-    assert narrow.read("seeds=0,1", plan) == Narrowing(seeds=(0, 1)), "fewer seeds tell less"
-    assert isinstance(narrow.read("seeds=0", plan), Narrowing)
+    assert "predicts something of the arm `slow`" in str(subset.read("arms=fast", plan))
+    assert subset.read("seeds=0,1", plan) == Narrowing(seeds=(0, 1)), "fewer seeds tell less"
+    assert isinstance(subset.read("seeds=0", plan), Narrowing)
 
 
 def test_a_plan_of_steps_is_not_narrowed(plan: Plan) -> None:
     step = plan.model_copy(update={"steps": {"one": None}})
-    assert narrow.read("seeds=0", step) == "a plan of steps is approved as a whole"
+    assert subset.read("seeds=0", step) == "a plan of steps is approved as a whole"
 
 
 def test_what_is_left_is_what_the_smaller_declaration_would_have_been(
@@ -79,18 +82,18 @@ def test_what_is_left_is_what_the_smaller_declaration_would_have_been(
         "  slow: {train: {learning_rate: 0.0003}}\n", ""
     )
     expected = planned(tmp_path_factory.mktemp("part"), smaller)
-    found = narrow.narrowed(plan, Narrowing(arms=("fast",), seeds=(0, 2)))
+    found = subset.narrowed(plan, Narrowing(arms=("fast",), seeds=(0, 2)))
     assert found.fingerprint == expected.fingerprint != plan.fingerprint
     assert found.runs() == [("fast", 0), ("fast", 2)]
     assert found.cost.seconds == pytest.approx(expected.cost.seconds)
     assert found.cost.model_flops == expected.cost.model_flops
     assert found.cost.tokens == expected.cost.tokens
-    assert narrow.deviations(plan, Narrowing(arms=("fast",), seeds=(0, 2))) == (
+    assert subset.deviations(plan, Narrowing(arms=("fast",), seeds=(0, 2))) == (
         "Of the plan's 2 arms it leaves out `slow`.",
         "Of the plan's 3 seeds it leaves out 1.",
     )
 
 
 def test_nothing_left_out_is_the_same_plan(plan: Plan) -> None:
-    assert narrow.narrowed(plan, Narrowing(arms=("fast", "slow"), kind="cpu")) is plan
-    assert narrow.deviations(plan, Narrowing(arms=("fast", "slow"), kind="cpu")) == ()
+    assert subset.narrowed(plan, Narrowing(arms=("fast", "slow"), kind="cpu")) is plan
+    assert subset.deviations(plan, Narrowing(arms=("fast", "slow"), kind="cpu")) == ()

@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli_new, execute, graph, planning, spec
-from runner.cli import app
-from runner.closure import of_lab, reach
-from runner.store import Store
+from runner.cli import new as cli_new
+from runner.cli.main import app
+from runner.planning import planner
+from runner.planning.code_digest import of_lab, reach
+from runner.schema import step_graph
+from runner.spec import declaration
+from runner.store.store import Store
+from runner.worker import executor
 
 
 def new(*arguments: str) -> tuple[int, str]:
@@ -31,7 +35,7 @@ def test_every_starter_plans_as_it_stands(here: Path, starter: str) -> None:
     text = (here / "first" / "experiment.yaml").read_text()
     assert "regatta run experiments/first " in text
     assert "NAME" not in text
-    assert planning.plan_folder(here / "first").cost.runs > 1
+    assert planner.plan_folder(here / "first").cost.runs > 1
 
 
 def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> None:
@@ -40,7 +44,7 @@ def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> Non
         "experiment.yaml",
         "model.py",
     ]
-    steps = planning.plan_folder(here / "mine").steps
+    steps = planner.plan_folder(here / "mine").steps
     sizes = [step.config["model"]["width"] for step in steps.values() if step.do == "train"]
     assert len(set(sizes)) == 4
     assert list(reach("model", here / "mine")) == ["model.py"]
@@ -71,7 +75,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is(
 def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> None:
     """The smallest size for a few steps, each step in its own process."""
     new("mine", "--from", "hackable")
-    declared = here / "mine" / spec.FILE_NAME
+    declared = here / "mine" / declaration.FILE_NAME
     lines = declared.read_text().splitlines(keepends=True)
     kept = [line for line in lines if "{name: " not in line or "{name: xs," in line]
     assert len(kept) == len(lines) - 3
@@ -80,11 +84,11 @@ def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> N
     declared.write_text(text.replace("train_batch_size: 16", "train_batch_size: 4"))
 
     store = Store(tmp_path / "store")
-    plan = planning.plan_folder(here / "mine", store)
-    code = store.path(planning.code_folder(plan))
-    names = graph.order({name: step.needs for name, step in plan.steps.items()})
+    plan = planner.plan_folder(here / "mine", store)
+    code = store.path(planner.code_folder(plan))
+    names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     made = {
-        name: execute.make(store, name, plan.steps, code, "x1", terms=execute.OWN_MACHINE)
+        name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)
         for name in names
     }
     curve = (made["train/xs"].folder / "curve.jsonl").read_text().splitlines()

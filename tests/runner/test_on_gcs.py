@@ -11,16 +11,15 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from runner import (
-    cli,
-    execute,
-    graph,
-    makers,
-    planning,
-)
-from runner.makers import MakingFailed, find, make
-from runner.record import Plan
-from runner.store import Store, StoreError
+from runner.cli import main
+from runner.lib import paths
+from runner.planning import planner
+from runner.schema import step_graph
+from runner.schema.record import Plan
+from runner.store import artifacts
+from runner.store.artifacts import MakingFailed, find, make
+from runner.store.store import Store, StoreError
+from runner.worker import executor
 from tests import fake_gcs
 from tests.runner.bucket import ENDLESS, machine
 from tests.runner.test_execute import OWN
@@ -49,16 +48,16 @@ def planned(tmp_path: Path, store: Store, declared: str = GRAPH) -> Plan:
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(declared)
     (folder / "own.py").write_text(OWN)
-    return planning.plan_folder(folder, store)
+    return planner.plan_folder(folder, store)
 
 
-def made(store: Store, plan: Plan, last: str = "") -> dict[str, makers.Made]:
+def made(store: Store, plan: Plan, last: str = "") -> dict[str, artifacts.Made]:
     """The steps of a plan, up to the `last` one if it is named."""
-    code = store.fetch(planning.code_folder(plan))
-    names = graph.order({name: step.needs for name, step in plan.steps.items()})
+    code = store.fetch(planner.code_folder(plan))
+    names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     names = names[: names.index(last) + 1] if last else names
     return {
-        name: execute.make(store, name, plan.steps, code, "x1", terms=execute.OWN_MACHINE)
+        name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)
         for name in names
     }
 
@@ -110,10 +109,12 @@ def test_an_output_that_is_not_the_one_that_was_made_is_refused(
     [name] = [name for name in fake.buckets["jobs"] if name.endswith("words.txt")]
     stored = fake.buckets["jobs"][name]
     stored.data = stored.data[::-1]
-    with pytest.raises(makers.BadOutput, match=r"words.txt' is not the one that was made"):
+    with pytest.raises(artifacts.BadOutput, match=r"words.txt' is not the one that was made"):
         find(bucket, "words", FINGERPRINT)
     bucket.create(f"{made.manifest.folder}/more", b"")
-    with pytest.raises(makers.BadOutput, match=r"gs://jobs/lab/steps/.*'more' is not in its man"):
+    with pytest.raises(
+        artifacts.BadOutput, match=r"gs://jobs/lab/steps/.*'more' is not in its man"
+    ):
         find(bucket, "words", FINGERPRINT, check=False)
 
 
@@ -178,12 +179,11 @@ def test_a_graph_in_a_bucket_has_the_bytes_that_it_has_on_disk(
 MAKE = """
 import sys
 from pathlib import Path
-from runner import execute, planning, record
-from runner.store import Store
-plan = record.Plan.model_validate_json(Path(sys.argv[1]).read_bytes())
-store = Store("gs://jobs/lab", make=False)
-code = store.fetch(planning.code_folder(plan))
-execute.make(store, "train", plan.steps, code, sys.argv[2], stale_after=4.0)
+from runner.worker import executor as execute; from runner.planning import planner as planning; from
+runner.schema import record from runner.store.store import Store plan =
+record.Plan.model_validate_json(Path(sys.argv[1]).read_bytes()) store = Store("gs://jobs/lab",
+make=False) code = store.fetch(planning.code_folder(plan)) execute.make(store, "train", plan.steps,
+code, sys.argv[2], stale_after=4.0)
 """
 
 
@@ -201,7 +201,7 @@ def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_byte
     def start(name: str) -> "subprocess.Popen[bytes]":
         own = {"REGATTA_CACHE": str(tmp_path / name)}
         command = [sys.executable, "-c", MAKE, str(tmp_path / "plan.json"), name]
-        return subprocess.Popen(command, cwd=planning.LAB, env=os.environ | own)
+        return subprocess.Popen(command, cwd=paths.LAB, env=os.environ | own)
 
     first = start("first")
     deadline = time.monotonic() + 120
@@ -224,16 +224,16 @@ def test_a_step_whose_machine_died_goes_on_elsewhere_and_ends_with_the_same_byte
 def test_a_step_over_several_processes_is_refused_in_a_bucket_in_words(
     bucket: Store, tmp_path: Path
 ) -> None:
-    execute._refuse_a_bucket(Store(tmp_path / "store"), "train")
+    executor._refuse_a_bucket(Store(tmp_path / "store"), "train")
     with pytest.raises(MakingFailed, match=r"train takes several processes.*name a store on disk"):
-        execute._refuse_a_bucket(bucket, "train")
+        executor._refuse_a_bucket(bucket, "train")
 
 
 # ── Commands ─────────────────────────────────────────────────────────────────────────────────
 
 
 def ask(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
+    return CliRunner().invoke(main.app, [str(word) for word in words])
 
 
 @pytest.mark.usefixtures("impatient")

@@ -13,14 +13,17 @@ import numpy as np
 import optax
 import pytest
 
-from engine.config import ModelConfig, TrainConfig
-from engine.data import TokenStore
-from engine.evaluate import CannotScore
-from engine.model import Attention, Decoder
-from runner import execute, graph, planning
-from runner.builtin import evaluate, own, train
-from runner.builtin.blame import BadOwnCode
-from runner.store import Store
+from engine.config.schema import ModelConfig, TrainConfig
+from engine.data.token_store import TokenStore
+from engine.model.decoder import Attention, Decoder
+from engine.training.evaluate import CannotScore
+from runner.planning import planner
+from runner.schema import step_graph
+from runner.store.store import Store
+from runner.worker import executor
+from runner.worker.builtin import evaluate, plugins
+from runner.worker.builtin import train as builtin_train
+from runner.worker.builtin.own_code_errors import BadOwnCode
 
 B, S, V = 2, 8, 256
 
@@ -90,10 +93,10 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tried(tokens: Path, functions: Mapping[str, Any], **train: Any) -> own.Parts:
+def tried(tokens: Path, functions: Mapping[str, Any], **train: Any) -> plugins.Parts:
     named = {key: f"mine:{key}" for key in functions}
     by_name = {f"mine:{key}": function for key, function in functions.items()}
-    return own.parts(config(named, **train), {"tokens": tokens}, by_name)
+    return plugins.parts(config(named, **train), {"tokens": tokens}, by_name)
 
 
 def raising(*_: Any) -> Any:
@@ -192,7 +195,7 @@ def test_an_own_schedule_moves_adam_beside_muon_by_the_same_ratio(tokens: Path) 
 def test_without_own_code_all_is_the_labs(tokens: Path) -> None:
     found = tried(tokens, {})
     assert isinstance(found.model, Decoder)
-    assert found.loss is own.cross_entropy
+    assert found.loss is plugins.cross_entropy
     assert found[2:] == (None, None, None, None)
 
 
@@ -202,14 +205,14 @@ def test_without_own_code_all_is_the_labs(tokens: Path) -> None:
 @pytest.fixture
 def making(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Trains with these functions, here in this process, and returns the output's folder."""
-    monkeypatch.setattr(train, "keep_heap", lambda: None)
+    monkeypatch.setattr(builtin_train, "keep_heap", lambda: None)
 
     def make(functions: Mapping[str, Any]) -> Path:
         named = {key: f"mine:{key}" for key in functions}
         by_name = {f"mine:{key}": function for key, function in functions.items()}
         out = tmp_path / "out"
         out.mkdir()
-        train.train(config(named), {"tokens": tokens}, out, by_name)
+        builtin_train.train(config(named), {"tokens": tokens}, out, by_name)
         return out
 
     return make
@@ -253,7 +256,7 @@ def test_a_model_that_looks_ahead_is_trained_and_then_refused_by_name(
 
 OWN = """
 import jax.numpy as jnp, numpy as np, optax
-from engine.data import TokenStore
+from engine.data.token_store import TokenStore
 
 class Bigram:
     def __init__(self, config):
@@ -307,11 +310,11 @@ def test_an_arm_of_own_parts_alone_is_trained_and_scored(tmp_path: Path) -> None
     folder.mkdir()
     (folder / "experiment.yaml").write_text(SHORT)
     (folder / "own.py").write_text(OWN)
-    plan = planning.plan_folder(folder, store)
-    code = store.path(planning.code_folder(plan))
-    names = graph.order({name: step.needs for name, step in plan.steps.items()})
+    plan = planner.plan_folder(folder, store)
+    code = store.path(planner.code_folder(plan))
+    names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     made = {
-        name: execute.make(store, name, plan.steps, code, "x1", terms=execute.OWN_MACHINE)
+        name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)
         for name in names
     }
     curve = (made["train/mine,seed=0"].folder / "curve.jsonl").read_text().splitlines()

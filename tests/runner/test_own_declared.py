@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from runner import closure, planning, spec, terminal
-from runner.complaints import BadExperiment
-from runner.record import Plan
+from runner.cli import terminal
+from runner.lib.problems import BadExperiment
+from runner.planning import code_digest, planner
+from runner.schema.record import Plan
+from runner.spec import declaration
 
 SHORT = """\
 title: Mine against the lab's
@@ -53,7 +55,7 @@ def planned(folder: Path, declared: str, **modules: str) -> Plan:
     folder.mkdir(exist_ok=True)
     for name, text in {"experiment.yaml": declared, **MODULES}.items():
         (folder / name).write_text(modules.get(name.removesuffix(".py"), text))
-    return planning.plan_folder(folder)
+    return planner.plan_folder(folder)
 
 
 def test_arms_with_own_code_become_steps(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_an_own_data_function_may_read_inputs_of_any_name(tmp_path: Path) -> Non
 
 def problems(declared: str) -> list[tuple[int, str, str]]:
     with pytest.raises(BadExperiment) as it:
-        spec.parse(declared, "experiment.yaml")
+        declaration.parse(declared, "experiment.yaml")
     return [(one.line, one.field, one.message) for one in it.value.problems]
 
 
@@ -262,9 +264,9 @@ def test_a_module_is_read_once_for_all_of_its_functions(tmp_path: Path) -> None:
     )
     head = "title: Many\nresources: {kind: cpu}\nsteps:\n  text: {do: 'loss:text'}\n"
     own += "def text(config, inputs, out): ...\n"
-    before = closure._plain.cache_info().misses
+    before = code_digest._plain.cache_info().misses
     assert len(planned(tmp_path / "x", head + steps, loss=own).steps) == 31
-    assert closure._plain.cache_info().misses == before + 1
+    assert code_digest._plain.cache_info().misses == before + 1
 
 
 @pytest.mark.parametrize(

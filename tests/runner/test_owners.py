@@ -11,24 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from runner import owners
-from runner.leases import STALE_AFTER, Leadership
-from runner.makers import Start, make, newest
-from runner.store import Store, to_json
+from runner.lib import process_owner
+from runner.lib.canonical_json import to_json
+from runner.store.artifacts import Start, make, newest
+from runner.store.leases import STALE_AFTER, Leadership
+from runner.store.store import Store
 from tests.runner.maker_process import FINGERPRINT, NAME
 
 ROOT = Path(__file__).parents[2]
 LEADS = """
 import sys, time
 from pathlib import Path
-from runner.leases import Leadership
-from runner.store import Store
+from runner.store.leases import Leadership
+from runner.store.store import Store
 leadership = Leadership(Store(Path(sys.argv[1])), "bot")
 while True:
     print("leads" if leadership.held() else "follows", flush=True)
     time.sleep(0.2)
 """
-SAYS_WHO = "from runner import owners; print(owners.me(), flush=True); input()"
+SAYS_WHO = "from runner.lib import process_owner as owners; print(owners.me(), flush=True); input()"
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
 LIVING, DEAD = "a process that lives", "one that has ended"
@@ -72,7 +73,7 @@ BOOT, PIDS, TIMES, PID, BEGAN = range(5)
 NAMES: dict[str, tuple[Callable[[dict[str, str]], str], bool]] = {
     "a process that lives": (lambda said: said[LIVING], False),
     "one that was killed": (lambda said: said[DEAD], True),
-    "this very one": (lambda _: owners.me(), False),
+    "this very one": (lambda _: process_owner.me(), False),
     "a number that was used again": (
         lambda said: with_part(said[LIVING], BEGAN, lambda ticks: str(int(ticks) - 1)),
         True,
@@ -106,16 +107,16 @@ NAMES: dict[str, tuple[Callable[[dict[str, str]], str], bool]] = {
 def test_a_process_has_certainly_ended_only_where_this_machine_can_tell(
     said: dict[str, str], name: Callable[[dict[str, str]], str], ended: bool
 ) -> None:
-    assert owners.has_ended(name(said)) == ended
+    assert process_owner.has_ended(name(said)) == ended
 
 
 def test_one_that_was_killed_and_whose_parent_has_not_noticed_has_ended() -> None:
     with _says_who() as process:
         name = _line(process)
-        assert not owners.has_ended(name)
+        assert not process_owner.has_ended(name)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie, and it stays one
-        assert owners.has_ended(name)
+        assert process_owner.has_ended(name)
 
 
 def test_one_that_is_stopped_lives() -> None:
@@ -123,7 +124,7 @@ def test_one_that_is_stopped_lives() -> None:
         name = _line(process)
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        assert not owners.has_ended(name)
+        assert not process_owner.has_ended(name)
         process.kill()
 
 
@@ -132,8 +133,8 @@ def test_a_process_that_sees_the_numbers_of_others_has_no_name(
 ) -> None:
     """As in a container whose /proc is its machine's."""
     monkeypatch.setattr(os, "getpid", lambda: 2)
-    assert owners.me() == ""
-    assert not owners.has_ended(said[DEAD])
+    assert process_owner.me() == ""
+    assert not process_owner.has_ended(said[DEAD])
 
 
 def test_a_process_in_a_container_is_neither_known_outside_nor_knows_who_is() -> None:
@@ -145,12 +146,12 @@ def test_a_process_in_a_container_is_neither_known_outside_nor_knows_who_is() ->
         if not name:
             assert process.wait(10), "it can be made, and says nothing"
             return  # this machine makes none; NAMES has what it would say
-        assert name.split()[BOOT] == owners.me().split()[BOOT]
-        assert name.split()[PIDS] != owners.me().split()[PIDS]
+        assert name.split()[BOOT] == process_owner.me().split()[BOOT]
+        assert name.split()[PIDS] != process_owner.me().split()[PIDS]
         assert process.stdin
         process.stdin.close()
         process.wait(10)
-        assert not owners.has_ended(name)
+        assert not process_owner.has_ended(name)
 
 
 # ── Who leads ────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +172,9 @@ def test_the_lead_of_one_that_has_ended_here_is_taken_at_once_and_any_other_when
         assert not first.held()
         now += 0.1
         assert first.held()
-    assert json.loads(store.require("leases/bot/000000000008.json"))["process"] == owners.me()
+    assert (
+        json.loads(store.require("leases/bot/000000000008.json"))["process"] == process_owner.me()
+    )
 
 
 def test_a_lead_from_before_leases_named_processes_is_taken_when_it_is_stale(store: Store) -> None:
@@ -239,7 +242,7 @@ def test_a_maker_that_has_ended_here_is_followed_at_once_and_any_other_when_it_i
     assert ended or now >= 1000 + STALE_AFTER
     start, _ = newest(store, NAME, FINGERPRINT)
     assert start
-    assert start.process == owners.me()
+    assert start.process == process_owner.me()
     assert "process" not in made.manifest.model_dump()
 
 

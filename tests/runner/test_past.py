@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bot import witness
-from runner import cli_forecast, record
-from runner.cluster import parse
-from runner.ledger import Ledger
-from runner.past import Past
-from runner.store import Store
-from runner.turns import Turns
+from bot.controller import records_branch
+from runner.cli import forecast
+from runner.history.execution_index import Past
+from runner.scheduler.budget_ledger import Ledger
+from runner.scheduler.cluster import parse
+from runner.scheduler.live_queue import Turns
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 from tests.synthetic import PLAIN, START, planned_arm
 
@@ -93,5 +94,5 @@ def test_a_record_beyond_all_bounds_stops_nobody_who_reads_all_executions(store:
     assert turns.waiting(now) == {}
     assert turns.refusal(synthetic.plan(), "ada", now) == ""
     assert len(list(Ledger(store).spendings())) == 2
-    assert set(witness.waiting(store)) == {one.id, other.id}
-    assert len(list(cli_forecast.points_in(store))) == 11
+    assert set(records_branch.waiting(store)) == {one.id, other.id}
+    assert len(list(forecast.points_in(store))) == 11

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from engine.tokenize import Text
-from runner import planning, record, spec, steps_view
-from runner.hardware import KINDS
-from runner.record import Person, Plan, Prediction, Preregistration
-from runner.spec import BadExperiment
-from runner.store import Store
+from engine.data.tokenize import Text
+from runner.planning import planner
+from runner.publish import step_summary
+from runner.schema import plan_fingerprint, record
+from runner.schema.devices import KINDS
+from runner.schema.record import Person, Plan, Prediction, Preregistration
+from runner.spec import declaration as spec_declaration
+from runner.spec.declaration import BadExperiment
+from runner.store.store import Store
 from tests.pretended import DECLARED, declare
 from tests.scenarios.lab import EXPERIMENT, TEXT
 
@@ -58,7 +61,7 @@ def plan(
     text: Text = SPLIT,
     sealed: Preregistration | None = None,
 ) -> Plan:
-    return planning.make_plan(spec.parse(declaration, FILE), folder, text, sealed)
+    return planner.make_plan(spec_declaration.parse(declaration, FILE), folder, text, sealed)
 
 
 def changed(was: str, now: str) -> str:
@@ -92,7 +95,7 @@ def test_the_command_plans_the_large_model_without_importing_jax(tmp_path: Path)
     (tmp_path / "text.txt").write_text("A line of a long enough text.\n" * 6000)
     code = (
         "import sys\n"
-        "from bot.cli import main\n"
+        "from bot.cli.main import main\n"
         "sys.argv = ['regatta', 'plan', *sys.argv[1:]]\n"
         "try:\n"
         "    main()\n"
@@ -212,7 +215,7 @@ def test_a_plan_comes_back_from_json_as_it_was(made: Plan) -> None:
     assert back == made
     assert back.canonical() == made.canonical()
     assert list(back.arms) == list(made.arms)
-    assert planning.fingerprint(back) == made.fingerprint
+    assert plan_fingerprint.fingerprint(back) == made.fingerprint
 
 
 def test_a_plan_comes_back_from_the_store_as_it_was(tmp_path: Path) -> None:
@@ -317,7 +320,7 @@ def test_a_text_outside_the_folder_is_refused_at_its_field(tmp_path: Path, sourc
     (tmp_path / "warm").mkdir()
     (tmp_path / "warm" / "experiment.yaml").write_text(changed("text.txt", source))
     with pytest.raises(BadExperiment) as caught:
-        planning.plan_folder(tmp_path / "warm")
+        planner.plan_folder(tmp_path / "warm")
     (problem,) = caught.value.problems
     assert (problem.line, problem.field) == (3, "data.source")
 
@@ -326,8 +329,8 @@ def test_a_text_of_its_own_is_kept_for_the_job_under_its_digests(tmp_path: Path)
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     store = Store(tmp_path / "store")
-    made = planning.plan_folder(tmp_path, store)
-    folder = planning.text_folder(made.data.train_sha256, made.data.validation_sha256)
+    made = planner.plan_folder(tmp_path, store)
+    folder = planner.text_folder(made.data.train_sha256, made.data.validation_sha256)
     train, validation = (store.require(f"{folder}/{split}") for split in ("train", "validation"))
     assert train + validation == TEXT.encode()
     assert len(validation) == made.data.validation_tokens
@@ -345,7 +348,7 @@ def test_a_cost_adds_up_by_the_devices_that_each_step_names(
         "  tokens: {do: tokenize, config: {source: stdlib}}\n"
         f"  small: {step.replace('KIND', 'cpu')}\n  large: {step.replace('KIND', 'h100')}\n"
     )
-    cost = planning.plan_folder(tmp_path).cost
+    cost = planner.plan_folder(tmp_path).cost
     each = cost.model_flops / 2
     for kind, peak in (("cpu", 1.92e11), ("h100", 9.89e14)):
         assert cost.device_seconds[kind] == pytest.approx((each / 0.5 / peak, each / 0.2 / peak))
@@ -363,7 +366,7 @@ def test_arms_stand_as_people_count_however_the_plan_came(tmp_path: Path) -> Non
     assert list(Plan.model_validate_json(made.canonical()).arms) == list(made.arms)
     grid = "sweep: {train.learning_rate: [0.1, 0.02], seed: [10, 9]}"
     declared = DECLARED.partition("    sweep:")[0] + f"    {grid}\n"
-    graph = planning.plan_folder(declare(tmp_path / "grid", declared))
+    graph = planner.plan_folder(declare(tmp_path / "grid", declared))
     assert [name.partition("/")[2] for name in graph.steps][2:] == [
         "learning_rate=0.02,seed=9",
         "learning_rate=0.02,seed=10",
@@ -381,5 +384,5 @@ def test_points_stand_as_people_count_also_where_their_taker_is_named_first(tmp_
     (tmp_path / "m.py").write_text("def f(config, inputs, out): ...\n")
     head = "title: Parts\nresources: {kind: cpu}\nsteps:\n"
     (tmp_path / "experiment.yaml").write_text(head + steps)
-    found = steps_view.ordered(planning.plan_folder(tmp_path).steps)
+    found = step_summary.ordered(planner.plan_folder(tmp_path).steps)
     assert list(found) == ["parts/n=8", "parts/n=16", "parts/n=128", "join"]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import faults, makers
-from runner.makers import find, make
-from runner.store import Store
+from runner.lib import fault_points
+from runner.store import artifacts
+from runner.store.artifacts import find, make
+from runner.store.store import Store
 from tests.runner.maker_process import FINGERPRINT, NAME, read_whole, text_of, write
 
 OTHER = "e" * 64
@@ -34,7 +35,7 @@ class Forgetful:
             return
         if self.syncs == self.cut_at:
             self.cut_power()
-            raise faults.Ended
+            raise fault_points.Ended
         self.syncs += 1
         found = os.fstat(descriptor)
         if not stat.S_ISDIR(found.st_mode):
@@ -106,7 +107,7 @@ def cut(disk: Forgetful, before: int) -> bool:
     disk.cut_at = disk.syncs + before
     try:
         make(Store(disk.root), NAME, FINGERPRINT, build("a"), {})
-    except faults.Ended:
+    except fault_points.Ended:
         return True
     disk.cut_power()
     return False
@@ -149,8 +150,8 @@ def test_a_generation_whose_words_were_cut_off_was_lost(tmp_path: Path) -> None:
     lease = store.path(f"leases/steps/{NAME}/{FINGERPRINT[:16]}/1")
     lease.mkdir(parents=True)
     (lease / "start.json").write_bytes(b"")
-    start, end = makers.newest(store, NAME, FINGERPRINT)
-    assert (start and start.generation, end) == (1, makers.CUT_OFF)
+    start, end = artifacts.newest(store, NAME, FINGERPRINT)
+    assert (start and start.generation, end) == (1, artifacts.CUT_OFF)
     assert make(store, NAME, FINGERPRINT, build("a"), {}).manifest.generation == 2
 
 

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from runner import planning, predictions
 from runner.analysis import verdicts
-from runner.record import Prediction, Preregistration, Result
+from runner.schema import plan_fingerprint, prediction_forms
+from runner.schema.record import Prediction, Preregistration, Result
 from tests import synthetic
 
 # As the lab wrote it when predictions had one form.
@@ -42,7 +42,7 @@ def test_digests_of_before_the_other_forms_are_what_they_were() -> None:
     result = Result(
         at=synthetic.START, state="done", verdicts=verdicts.judge(plan, synthetic.PLAIN)
     )
-    assert planning.fingerprint(plan).startswith("4ab6ad5fb06044e797094dcc9644ed87")
+    assert plan_fingerprint.fingerprint(plan).startswith("4ab6ad5fb06044e797094dcc9644ed87")
     assert synthetic.execution(plan).digest().startswith("5224694b1f22dbc1e16aac88176b480e")
     assert result.digest().startswith("c445a7038152b74c5326a9d6450df108")
 
@@ -117,7 +117,7 @@ def test_what_is_of_no_form_is_refused_at_its_key(
 
 def test_what_an_arm_spends_is_told_on_each_axis() -> None:
     arm = synthetic.planned_arm()
-    spent = {axis: predictions.spent(arm, axis) for axis in predictions.AXES}
+    spent = {axis: prediction_forms.spent(arm, axis) for axis in prediction_forms.AXES}
     assert spent == {
         "model_flops": arm.model_flops,
         "hardware_flops": arm.model_flops,  # as long as it has not run

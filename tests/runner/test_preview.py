@@ -11,10 +11,12 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from engine.data import TokenStore
-from engine.tokenize import train_bpe
-from runner import isolate, preview, preview_child, redact
-from runner.preview import Preview
+from engine.data.token_store import TokenStore
+from engine.data.tokenize import train_bpe
+from runner.isolation import bubblewrap
+from runner.lib import redact
+from runner.publish import preview, preview_child
+from runner.publish.preview import Preview
 
 DEEP = b"[" * 200_000
 
@@ -222,7 +224,7 @@ def test_a_child_that_takes_too_long_is_ended(
     output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preview, "MODULE", "tests.runner.stuck_child")
-    monkeypatch.setattr(isolate, "probe", lambda: "not here")
+    monkeypatch.setattr(bubblewrap, "probe", lambda: "not here")
     assert (
         write(output, "a.jsonl.gz", gzip.compress(LINES)).decoded(0.5).why
         == "it took longer than 0 s"
@@ -256,17 +258,17 @@ def test_what_a_child_says_in_another_form_is_not_believed(said: bytes) -> None:
 def test_a_child_knows_no_environment(
     output: Output, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    if not why and isolate.probe():
-        pytest.skip(isolate.probe())
+    if not why and bubblewrap.probe():
+        pytest.skip(bubblewrap.probe())
     monkeypatch.setenv("GITHUB_TOKEN", "ghs_hunter2hunter2")
-    monkeypatch.setattr(isolate, "probe", lambda: why)
+    monkeypatch.setattr(bubblewrap, "probe", lambda: why)
     monkeypatch.setattr(preview, "MODULE", "tests.runner.telling_child")
-    monkeypatch.setattr(isolate, "ROOMS", (*isolate.ROOMS, "tests"))
-    isolate._code.cache_clear()
+    monkeypatch.setattr(bubblewrap, "ROOMS", (*bubblewrap.ROOMS, "tests"))
+    bubblewrap._code.cache_clear()
     try:
         shown = write(output, "a.jsonl.gz", gzip.compress(LINES)).decoded()
     finally:
-        isolate._code.cache_clear()
+        bubblewrap._code.cache_clear()
     assert shown.about.startswith("environment: ")
     assert "GITHUB" not in shown.about
 

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner import makers, planning, scratch, terminal
-from runner.lifecycle import Attempt, Facts
-from runner.progress import curve, of_steps, progress
-from runner.record import Claimed, PlannedArm
-from runner.store import Store
+from runner.cli import terminal
+from runner.execution.lifecycle import Attempt, Facts
+from runner.execution.progress import curve, of_steps, progress
+from runner.planning import planner
+from runner.schema.record import Claimed, PlannedArm
+from runner.store import artifacts, scratch_paths
+from runner.store.store import Store
 from tests import synthetic
 from tests.pretended import declare
 
@@ -140,16 +142,16 @@ def test_a_skipped_step_counts_and_the_last_loss_is_of_the_one_before(store: Sto
 def test_a_step_that_trains_is_as_far_as_it_has_noted(
     store: Store, tmp_path: Path, noted: str, words: str
 ) -> None:
-    plan = planning.plan_folder(declare(tmp_path / "which"), store)
+    plan = planner.plan_folder(declare(tmp_path / "which"), store)
     step, before = plan.steps["train/deep"], {"prepare", "tokens"}
     seen = []
 
     def build(out: Path) -> None:
-        (scratch.of(out) / "curve").mkdir(parents=True)
-        (scratch.of(out) / "curve" / "losses.jsonl").write_text(noted)
+        (scratch_paths.of(out) / "curve").mkdir(parents=True)
+        (scratch_paths.of(out) / "curve" / "losses.jsonl").write_text(noted)
         seen.extend(of_steps(store, plan, told) for told in (before, {"prepare"}))
 
-    makers.make(store, step.store, step.fingerprint, build, {})
+    artifacts.make(store, step.store, step.fingerprint, build, {})
     now, early = seen
     assert terminal._words(now) == words
     assert (early.fraction, now.runs[1].step) == (0.0, 0)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import record, redact
+from runner.lib import redact
+from runner.schema import record
 from tests import synthetic
 
 SECRET = 'ghs_16C7e42F292c6912E7710c838347Ae178B4a/+"&<é'

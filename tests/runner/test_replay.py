@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
-from runner import cli_replay, isolate, record, replay, reproduce
-from runner.cli_replay import CannotReplay
-from runner.record import Execution, Replayed, Resources
-from runner.scratch import SCRATCH
-from runner.store import Store
+from runner.analysis import run_comparison
+from runner.cli import replay
+from runner.cli.replay import CannotReplay
+from runner.isolation import bubblewrap
+from runner.schema import record
+from runner.schema.record import Execution, Replayed, Resources
+from runner.store.scratch_paths import SCRATCH
+from runner.store.store import Store
+from runner.worker import replay as worker_replay
 from tests import synthetic
 from tests.pretended import declare, pretend
 from tests.runner.test_cli import LocalStub, ask
@@ -22,7 +26,8 @@ from tests.runner.test_execute import HEAD, OWN, made, planned
 
 RECEIPT = {"jax": "0.10.2", "affinity": "0,1", "isolation": "bubblewrap 0.8.0"}
 ISOLATES = pytest.mark.skipif(
-    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+    bool(bubblewrap.probe()),
+    reason=f"nothing was isolated, and so not tested: {bubblewrap.probe()}",
 )
 CURVE = {5: 2.0, 6: 1.9}
 
@@ -46,7 +51,7 @@ def found(same: bool, receipt: dict[str, str], loss: float = 2.0) -> dict[str, A
     ],
 )
 def test_how_a_stretch_came_out(said: dict[str, Any], how: str, words: str) -> None:
-    told = cli_replay.judged(said, CURVE, RECEIPT)
+    told = replay.judged(said, CURVE, RECEIPT)
     assert told[0] == how
     assert words in told[1]
 
@@ -55,7 +60,7 @@ def test_an_execution_without_steps_says_what_to_do_instead(tmp_path: Path) -> N
     store = Store(tmp_path / "store")
     execution = synthetic.execution(synthetic.plan())
     with pytest.raises(CannotReplay, match=f"`regatta reproduce {execution.id}` runs it again"):
-        cli_replay.replay(store, execution, "", random.Random(1))
+        replay.replay(store, execution, "", random.Random(1))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +81,7 @@ def test_what_was_never_trained_is_not_blamed_on_gc(
     execution = record.require(store, f"executions/{ran}/execution", Execution)
     for removed in (False, True):  # by gc, that is
         with pytest.raises(CannotReplay, match=words):
-            cli_replay.replay(store, execution, run, random.Random(1))
+            replay.replay(store, execution, run, random.Random(1))
         if not removed:
             shutil.rmtree(tmp_path / "store" / "steps")
 
@@ -102,7 +107,7 @@ def test_what_is_not_as_it_was_made_is_not_replayed(
     for file in made.iterdir():
         file.write_bytes(bytes(reversed(file.read_bytes())))
     with pytest.raises(CannotReplay, match=words):
-        cli_replay.replay(store, execution, "train/deep", random.Random(1))
+        replay.replay(store, execution, "train/deep", random.Random(1))
 
 
 def test_own_code_is_replayed_in_isolation_or_not_at_all(
@@ -110,11 +115,13 @@ def test_own_code_is_replayed_in_isolation_or_not_at_all(
 ) -> None:
     store = Store(tmp_path / "store")
     execution = synthetic.execution(planned(tmp_path, store), pull=None)
-    monkeypatch.setattr(isolate, "probe", lambda: "bubblewrap does not work here (says the test).")
+    monkeypatch.setattr(
+        bubblewrap, "probe", lambda: "bubblewrap does not work here (says the test)."
+    )
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it was run"))
-    monkeypatch.setattr("runner.makers.find", lambda *_: SimpleNamespace(folder=tmp_path))
+    monkeypatch.setattr("runner.store.artifacts.find", lambda *_: SimpleNamespace(folder=tmp_path))
     with pytest.raises(CannotReplay, match=r"own.*in isolation only: bubblewrap does not work .*"):
-        cli_replay._trained(store, execution, "train/fast", tmp_path, (0, 4))
+        replay._trained(store, execution, "train/fast", tmp_path, (0, 4))
 
 
 @ISOLATES
@@ -131,7 +138,7 @@ def test_own_code_that_is_replayed_sees_where_it_begins_and_not_where_it_should_
     plan = planned(tmp_path, store, SCHEDULED, own=OWN + RATES.format(peeks=peeks or "pass"))
     execution = synthetic.execution(plan, pull=None)
     made(store, plan, execution.id)
-    told = cli_replay.replay(store, execution, "train", _chooses((4, 8)))
+    told = replay.replay(store, execution, "train", _chooses((4, 8)))
     assert told.how == how, told.words
 
 
@@ -144,7 +151,7 @@ def test_who_leaves_a_link_to_the_checkpoint_wanted_is_refused(tmp_path: Path) -
     execution = synthetic.execution(plan, pull=None)
     made(store, plan, execution.id)
     with pytest.raises(CannotReplay, match="step 8 has left no folder to compare, or one behind"):
-        cli_replay.replay(store, execution, "train", _chooses((4, 8)))
+        replay.replay(store, execution, "train", _chooses((4, 8)))
     assert not record.names(store, f"replays/{execution.id}")
 
 
@@ -158,7 +165,7 @@ def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
     for name in ("before/4", "before/8"):
         (tmp_path / name).mkdir(parents=True)
 
-    def run(box: isolate.Box, module: list[str], *_: object, **__: object) -> isolate.Ended:
+    def run(box: bubblewrap.Box, module: list[str], *_: object, **__: object) -> bubblewrap.Ended:
         shown.extend(box.reads)
         if "train" in module:
             now = box.writes[0][0] / "now"
@@ -166,14 +173,14 @@ def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
             if place.startswith("now"):
                 (now / "8").rmdir()
                 (now / "8").symlink_to(tmp_path / "before" / "8")
-        return isolate.Ended(0)
+        return bubblewrap.Ended(0)
 
     if place.startswith("before"):
         (tmp_path / place).rmdir()
         (tmp_path / place).symlink_to(tmp_path / "secret")
-    monkeypatch.setattr(isolate, "run", run)
-    monkeypatch.setattr("runner.machine.take", lambda *_: None)
-    stretch = replay.Stretch(
+    monkeypatch.setattr(bubblewrap, "run", run)
+    monkeypatch.setattr("runner.worker.environment.take", lambda *_: None)
+    stretch = worker_replay.Stretch(
         config={},
         inputs={},
         isolated=True,
@@ -182,8 +189,8 @@ def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
         first=4,
         last=8,
     )
-    with pytest.raises(replay.CannotTrain, match="behind a link"):
-        replay.replay(stretch)
+    with pytest.raises(worker_replay.CannotTrain, match="behind a link"):
+        worker_replay.replay(stretch)
     assert all(path.resolve() == path for path in shown)
 
 
@@ -197,18 +204,18 @@ def test_a_stretch_between_two_checkpoints_comes_out_the_same_or_not(tmp_path: P
     )
     execution: Execution = synthetic.execution(plan, pull=None)
     made(store, plan, execution.id)
-    stretches = cli_replay._stretches(store, execution, "train/fast")
+    stretches = replay._stretches(store, execution, "train/fast")
     assert [x[1:] for x in stretches] == [(0, 4), (4, 8)]
-    told = cli_replay.replay(store, execution, "train/fast", _chooses((4, 8)))
+    told = replay.replay(store, execution, "train/fast", _chooses((4, 8)))
     assert (told.first, told.last, told.how) == (4, 8, "bit for bit")
-    slow = cli_replay._stretches(store, execution, "train/slow")[0][0]
+    slow = replay._stretches(store, execution, "train/slow")[0][0]
     fast = stretches[0][0]
     shutil.rmtree(fast / "4")
     shutil.copytree(slow / "4", fast / "4")
-    told = cli_replay.replay(store, execution, "train/fast", _chooses((4, 8)))
+    told = replay.replay(store, execution, "train/fast", _chooses((4, 8)))
     assert told.how == "differs"
     said = record.numbered(store, f"replays/{execution.id}", Replayed)
-    assert [one.how in reproduce.GOOD for one in said] == [True, False]
+    assert [one.how in run_comparison.GOOD for one in said] == [True, False]
 
 
 SCHEDULED = f"""{HEAD}steps:

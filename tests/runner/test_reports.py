@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import regular, reports
-from runner.reports import AttemptReport, Refused, RunReport, StepMetrics, read_report
-from runner.store import to_json
+from runner.lib import untrusted_files
+from runner.lib.canonical_json import to_json
+from runner.schema import job_reports
+from runner.schema.job_reports import AttemptReport, Refused, RunReport, StepMetrics, read_report
 
 NONCE = "0123456789abcdef"
 GOOD = {"nonce": NONCE, "state": "finished", "step": 16}
@@ -18,11 +19,11 @@ LINE = {"step": 1, "loss": 5.5, "grad_norm": 1.0, "learning_rate": 0.1, "tokens"
 
 
 def read(folder: Path, refused: list[str]) -> Iterator[StepMetrics]:
-    return reports.read_metrics(folder, 10_000, refused)
+    return job_reports.read_metrics(folder, 10_000, refused)
 
 
 def checkpoint_sha256(step: Path) -> str:
-    return reports.checkpoint_sha256(step, 1 << 20)
+    return job_reports.checkpoint_sha256(step, 1 << 20)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_a_claim_of_the_attempt_is_read_and_an_absent_one_is_none(out: Path) -> 
         (b"[" * 100_000, "Invalid JSON"),
         (b"\xff\xfe", "Invalid JSON"),
         (b"", "Invalid JSON"),
-        (b'{"nonce":"' + b"x" * reports.MOST_BYTES + b'"}', "larger than"),
+        (b'{"nonce":"' + b"x" * job_reports.MOST_BYTES + b'"}', "larger than"),
     ],
 )
 def test_a_claim_of_another_form_is_refused_with_its_place_and_reason(
@@ -109,7 +110,7 @@ def test_the_longest_line_of_metrics_is_no_longer_than_is_counted_on() -> None:
         **dict.fromkeys(("compile_seconds", "mfu", "grad_norm", "param_norm"), long),
         **dict.fromkeys(("loss", "bpb", "learning_rate"), -long),
     )
-    assert len(to_json(line.model_dump(mode="json"))) < reports.A_LINE
+    assert len(to_json(line.model_dump(mode="json"))) < job_reports.A_LINE
 
 
 def test_a_link_a_pipe_and_a_folder_are_no_reports(out: Path) -> None:
@@ -135,7 +136,7 @@ def test_chunks_are_read_in_order_and_each_up_to_its_first_bad_line(out: Path) -
 
     write(out / "m" / "000001.jsonl", f"{line(3)}\n{line(4)}\n".encode())
     write(out / "m" / "000000.jsonl", f"{line(1)}\nno\nno\n{line(2)}\n".encode())
-    write(out / "m" / "000002.jsonl", b'{"step":' + b"9" * reports.MOST_LINE + b"}")
+    write(out / "m" / "000002.jsonl", b'{"step":' + b"9" * job_reports.MOST_LINE + b"}")
     write(out / "m" / ".000003.jsonl.tmp", line(5).encode())
     refused: list[str] = []
     assert [found.step for found in read(out / "m", refused)] == [1, 3, 4]
@@ -145,7 +146,7 @@ def test_chunks_are_read_in_order_and_each_up_to_its_first_bad_line(out: Path) -
 
 
 def test_a_flood_of_bad_lines_is_one_refusal(out: Path) -> None:
-    write(out / "m" / "000000.jsonl", b"\n" * (reports.MOST_BYTES - 1))
+    write(out / "m" / "000000.jsonl", b"\n" * (job_reports.MOST_BYTES - 1))
     refused: list[str] = []
     assert list(read(out / "m", refused)) == []
     assert len(refused) == 1
@@ -245,11 +246,11 @@ def test_a_checkpoint_larger_than_its_model_is_refused_unread(step: Path) -> Non
     with (step / "params" / "huge").open("wb") as file:
         file.truncate(4 << 30)
     with pytest.raises(Refused, match="larger than 16857796 bytes"):
-        reports.checkpoint_sha256(step, reports.most_checkpoint(13_430))
+        job_reports.checkpoint_sha256(step, job_reports.most_checkpoint(13_430))
 
 
 def test_a_checkpoint_of_very_many_files_is_refused(step: Path) -> None:
-    for n in range(reports.MOST_ENTRIES):
+    for n in range(job_reports.MOST_ENTRIES):
         (step / "params" / str(n)).touch()
     with pytest.raises(Refused, match="more than 1000 files"):
         checkpoint_sha256(step)
@@ -259,16 +260,18 @@ def test_no_more_metrics_are_read_than_a_run_can_have_to_say(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path] = []
-    real = regular.open_regular
-    monkeypatch.setattr(regular, "open_regular", lambda path: opened.append(path) or real(path))
+    real = untrusted_files.open_regular
+    monkeypatch.setattr(
+        untrusted_files, "open_regular", lambda path: opened.append(path) or real(path)
+    )
 
     def read_16() -> tuple[int, list[str]]:
         opened.clear()
         refused: list[str] = []
-        return len(list(reports.read_metrics(out / "m", 16, refused))), refused
+        return len(list(job_reports.read_metrics(out / "m", 16, refused))), refused
 
     line = json.dumps(LINE).encode() + b"\n"
-    first = write(out / "m" / "000000.jsonl", line * (reports.MOST_BYTES // len(line)))
+    first = write(out / "m" / "000000.jsonl", line * (job_reports.MOST_BYTES // len(line)))
     for n in range(1, 50):
         (out / "m" / f"{n:06d}.jsonl").hardlink_to(first)
     lines, refused = read_16()
@@ -289,7 +292,7 @@ def test_bad_files_of_a_long_run_are_named_up_to_a_number(out: Path) -> None:
         write(out / "m" / f"{n:06d}.jsonl", b"no\n")
     refused: list[str] = []
     assert list(read(out / "m", refused)) == []
-    assert len(refused) == reports.MOST_BAD_CHUNKS + 1
+    assert len(refused) == job_reports.MOST_BAD_CHUNKS + 1
     assert refused[-1].endswith("the rest was not read")
 
 

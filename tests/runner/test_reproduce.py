@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner import drive, isolate, record, reproduce
-from runner.record import Evaluated, PlannedStep, Resources, StepEnd
-from runner.store import Store, to_json
+from runner.analysis import run_comparison
+from runner.execution import effects
+from runner.isolation import bubblewrap
+from runner.lib.canonical_json import to_json
+from runner.schema import record
+from runner.schema.record import Evaluated, PlannedStep, Resources, StepEnd
+from runner.store.store import Store
 from tests.pretended import RECEIPT, pretend
 from tests.pretended import declare as declare_steps
 from tests.runner.test_cli import LocalStub, ask
@@ -33,15 +37,15 @@ def figure(bpb: float, params: str = "a") -> Evaluated:
 def test_a_run_came_out_the_same_or_not(
     before: Evaluated | None, now: Evaluated | None, how: str, words: str
 ) -> None:
-    [found] = reproduce.compare({"fast.s0": before}, {"fast.s0": now}).values()
+    [found] = run_comparison.compare({"fast.s0": before}, {"fast.s0": now}).values()
     assert found.how == how
     assert words in found.words
 
 
 def test_of_two_receipts_the_cores_count_by_their_number() -> None:
     before = {"jax": "0.10.2", "affinity": "0,1"}
-    assert reproduce.differing(before, {"jax": "0.10.2", "affinity": "2,3"}) == []
-    assert reproduce.differing(before, {"affinity": "2"}) == [
+    assert run_comparison.differing(before, {"jax": "0.10.2", "affinity": "2,3"}) == []
+    assert run_comparison.differing(before, {"affinity": "2"}) == [
         "affinity: 2 cores then, 1 cores now",
         "jax: 0.10.2 then, none now",
     ]
@@ -87,9 +91,9 @@ def planned_step(*needs: str) -> PlannedStep:
     )
 
 
-def made(output: str, jax: str = "1", **figures: float) -> reproduce.Made:
+def made(output: str, jax: str = "1", **figures: float) -> run_comparison.Made:
     end = StepEnd(state="made", output_sha256=output * 64, receipt={"jax": jax})
-    return reproduce.Made(end, figures)
+    return run_comparison.Made(end, figures)
 
 
 ONE = {"train": planned_step()}
@@ -106,19 +110,19 @@ ONE = {"train": planned_step()}
         (made("a", loss=2), made("b", "2", loss=2.021), "differs", "more than 1% apart"),
         (made("a", loss=2), made("b", loss=2.019), "differs", "for which equal bits are promised"),
         (made("a", loss=2), made("b", "2", bpb=2), "differs", "output"),
-        (made("a"), reproduce.Made(None), "not comparable", "it was not made now"),
-        (made("a"), reproduce.Made(StepEnd(state="failed", why="the disk is full")),
+        (made("a"), run_comparison.Made(None), "not comparable", "it was not made now"),
+        (made("a"), run_comparison.Made(StepEnd(state="failed", why="the disk is full")),
          "not comparable", "it was not made now: the disk is full"),
-        (reproduce.Made(None), made("a"), "not comparable", "it was not made then"),
+        (run_comparison.Made(None), made("a"), "not comparable", "it was not made then"),
     ],
 )  # fmt: skip
 def test_a_step_came_out_the_same_or_not(
-    before: reproduce.Made, now: reproduce.Made, how: str, words: str
+    before: run_comparison.Made, now: run_comparison.Made, how: str, words: str
 ) -> None:
-    found = reproduce.compare_steps(ONE, {"train": before}, {"train": now})["train"]
+    found = run_comparison.compare_steps(ONE, {"train": before}, {"train": now})["train"]
     assert found.how == how
     assert words in found.words
-    assert reproduce.whole({"train": found}) == how
+    assert run_comparison.whole({"train": found}) == how
 
 
 def test_what_is_made_of_other_bits_is_judged_by_its_tolerance_if_it_has_one() -> None:
@@ -132,15 +136,15 @@ def test_what_is_made_of_other_bits_is_judged_by_its_tolerance_if_it_has_one() -
     before |= {"table": made("a"), "page": made("a")}
     now = {"train": made("b", "2", loss=2.001), "score": made("b", bpb=3.001)}
     now |= {"table": made("b"), "page": made("b")}
-    found = reproduce.compare_steps(steps, before, now)
+    found = run_comparison.compare_steps(steps, before, now)
     assert [one.how for one in found.values()] == [
         *("within the tolerance", "within the tolerance"),
         *("follows its inputs", "follows its inputs"),
     ]
-    assert reproduce.whole(found) == "within the tolerance"
-    found = reproduce.compare_steps(steps, before, now | {"train": made("b", "2", loss=9)})
+    assert run_comparison.whole(found) == "within the tolerance"
+    found = run_comparison.compare_steps(steps, before, now | {"train": made("b", "2", loss=9)})
     assert found["table"].how == "follows its inputs"
-    assert reproduce.whole(found) == "differs"
+    assert run_comparison.whole(found) == "differs"
 
 
 @pytest.fixture
@@ -185,7 +189,7 @@ def test_somebody_elses_code_is_reproduced_in_isolation_where_that_works(
     isolation: str,
 ) -> None:
     execution, store = ran
-    monkeypatch.setattr(isolate, "probe", lambda: probed)
+    monkeypatch.setattr(bubblewrap, "probe", lambda: probed)
     answer = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
     assert answer.exit_code == 0, answer.output
     assert ("is not isolated: it is not there" in " ".join(answer.output.split())) is bool(probed)
@@ -193,7 +197,7 @@ def test_somebody_elses_code_is_reproduced_in_isolation_where_that_works(
     (name,) = record.names(again, "executions")
     begun = record.require(again, f"executions/{name}/execution", record.Execution)
     assert begun.isolation == isolation
-    assert drive._isolation(begun) == (isolation or "own machine")
+    assert effects._isolation(begun) == (isolation or "own machine")
 
 
 def test_elsewhere_a_tolerance_holds_and_is_said(ran: tuple[str, Path], local: LocalStub) -> None:

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from runner import execute, graph, isolate, lock, planning, spec
-from runner.complaints import BadExperiment
-from runner.makers import Made
-from runner.store import Store
+from runner.isolation import bubblewrap
+from runner.lib import paths
+from runner.lib.problems import BadExperiment
+from runner.planning import lockfile, planner
+from runner.schema import step_graph
+from runner.spec import declaration
+from runner.store.artifacts import Made
+from runner.store.store import Store
+from runner.worker import executor
 
 TRAPS = Path(__file__).parents[1] / "traps"
 HEAD = "title: A trick\nresources: {kind: cpu}\nsteps:\n  a: {do: 'own:step'}\n"
@@ -20,7 +25,8 @@ BESIDE = "WORD = 1\n"
 WORDS = '"""Words."""\n'
 
 isolating = pytest.mark.skipif(
-    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+    bool(bubblewrap.probe()),
+    reason=f"nothing was isolated, and so not tested: {bubblewrap.probe()}",
 )
 
 
@@ -33,8 +39,8 @@ def folder_with(tmp_path: Path, declared: str = HEAD, **modules: str) -> Path:
     return folder
 
 
-def fingerprint(folder: Path, lab: Path = planning.LAB, step: str = "a") -> str:
-    return planning.plan_folder(folder, lab=lab).steps[step].fingerprint
+def fingerprint(folder: Path, lab: Path = paths.LAB, step: str = "a") -> str:
+    return planner.plan_folder(folder, lab=lab).steps[step].fingerprint
 
 
 # ── Its own text ──
@@ -141,7 +147,7 @@ def test_a_binary_beside_own_code_is_refused_by_its_name(tmp_path: Path, name: s
     folder = folder_with(tmp_path, own="import beside\nsaid = beside.said\n" + STEP)
     (folder / name).write_bytes(b"\x7fELF")
     with pytest.raises(BadExperiment) as it:
-        planning.plan_folder(folder)
+        planner.plan_folder(folder)
     [problem] = it.value.problems
     assert f"`{name}`" in problem.message
     assert "cannot be read as Python's source" in problem.message
@@ -175,11 +181,11 @@ def test_a_step_is_shown_the_files_that_count_and_no_others(tmp_path: Path, isol
 
 
 def _made(store: Store, folder: Path, isolation: str) -> Made:
-    plan = planning.plan_folder(folder, store)
-    code = store.path(planning.code_folder(plan))
-    terms = execute.Terms(isolation, isolate.Limits(memory=1 << 30, seconds=30))  # type: ignore[arg-type]
-    names = graph.order({name: step.needs for name, step in plan.steps.items()})
-    made = {x: execute.make(store, x, plan.steps, code, "x1", terms=terms) for x in names}
+    plan = planner.plan_folder(folder, store)
+    code = store.path(planner.code_folder(plan))
+    terms = executor.Terms(isolation, bubblewrap.Limits(memory=1 << 30, seconds=30))  # type: ignore[arg-type]
+    names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
+    made = {x: executor.make(store, x, plan.steps, code, "x1", terms=terms) for x in names}
     assert not [*made["a"].folder.parent.glob("*.scratch/own")], "and nothing of them is left"
     return made["a"]
 
@@ -187,7 +193,8 @@ def _made(store: Store, folder: Path, isolation: str) -> Made:
 # ── The lock ──
 
 PYTHON = (
-    '"""A title."""\nfrom runner.spec import Declaration, Step\nfrom sizes import SIZE\n'
+    '"""A title."""\nfrom runner.spec.declaration import Declaration, Step\n'
+    "from sizes import SIZE\n"
     "experiment = Declaration(title=__doc__, resources={'kind': 'cpu'}, "
     "steps={'a': Step(do='own:step', config={'size': SIZE})})\n"
 )
@@ -195,9 +202,9 @@ PYTHON = (
 
 def locked(tmp_path: Path, **modules: str) -> Path:
     folder = folder_with(tmp_path, **{"experiment": PYTHON, "own": STEP, **modules})
-    (folder / spec.FILE_NAME).unlink()
-    (folder / spec.LOCK_NAME).write_text(lock.compiled(folder))
-    planning.plan_folder(folder)
+    (folder / declaration.FILE_NAME).unlink()
+    (folder / declaration.LOCK_NAME).write_text(lockfile.compiled(folder))
+    planner.plan_folder(folder)
     return folder
 
 
@@ -218,19 +225,19 @@ def test_a_lock_names_the_bytes_of_all_that_declares(
     assert old in text
     (folder / f"{name}.py").write_text(text.replace(old, new))
     with pytest.raises(BadExperiment, match="not made from"):
-        planning.plan_folder(folder)
+        planner.plan_folder(folder)
 
 
 def test_pythons_own_caches_are_neither_read_nor_left_where_a_declaration_is_compiled(
     tmp_path: Path,
 ) -> None:
     folder = folder_with(tmp_path, experiment=PYTHON, own=STEP, sizes="SIZE = 666\n")
-    (folder / spec.FILE_NAME).unlink()
+    (folder / declaration.FILE_NAME).unlink()
     cached = importlib.util.cache_from_source(str(folder / "sizes.py"))
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(folder / "sizes.py"), invalidation_mode=mode)
     (folder / "sizes.py").write_text("SIZE = 1\n")
-    assert "size: 1\n" in lock.compiled(folder)
+    assert "size: 1\n" in lockfile.compiled(folder)
     Path(cached).unlink()
-    lock.compiled(folder)
+    lockfile.compiled(folder)
     assert not [*folder.rglob("*.pyc")]

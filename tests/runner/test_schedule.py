@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.admission import Refused, Request, admit, priority_of
-from runner.queues import HOUR, WEEK, Priority, Queue, SliceTaken
-from runner.schedule import Cluster, Place, Policy, Pool, forecast, schedule
+from runner.scheduler.admission import Refused, Request, admit, priority_of
+from runner.scheduler.queue import HOUR, WEEK, Priority, Queue, SliceTaken
+from runner.scheduler.schedule import Cluster, Place, Policy, Pool, forecast, schedule
 
 FOUR = Cluster((Pool("nodes", "h100", 4),))
 ANY = Policy()

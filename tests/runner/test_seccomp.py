@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from runner import seccomp
-from runner.seccomp import AF_VSOCK, ALLOW, KNOWN, MADV_COLD, MADV_PAGEOUT, REFUSE
+from runner.isolation import seccomp
+from runner.isolation.seccomp import AF_VSOCK, ALLOW, KNOWN, MADV_COLD, MADV_PAGEOUT, REFUSE
 
 
 def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> int:

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from runner import children, execute, makers, outputs, planning, step_child
-from runner.builtin import shards
-from runner.builtin.texts import read_split
-from runner.builtins import BUILT_IN
-from runner.children import Child, Mapper, Outcome
-from runner.scratch import RECEIPT
-from runner.step_child import Job
-from runner.store import Store
+from runner.planning import planner
+from runner.spec.step_types import BUILT_IN
+from runner.store import artifacts, digests
+from runner.store.scratch_paths import RECEIPT
+from runner.store.store import Store
+from runner.worker import executor, shard_jobs, step_process
+from runner.worker.builtin import shards
+from runner.worker.builtin.texts import read_split
+from runner.worker.shard_jobs import Child, Mapper, Outcome
+from runner.worker.step_process import Job
 from tests.runner.test_execute import HEAD, planned
 
 OWN = """
@@ -110,10 +112,10 @@ def here(monkeypatch: pytest.MonkeyPatch, text: Path) -> Child:
     monkeypatch.syspath_prepend(str(text.parent))
 
     def do(job: Job) -> Outcome:
-        own = {name: step_child._imported(name) for name in job.own}
+        own = {name: step_process._imported(name) for name in job.own}
         handed = (own,) if own else ()
-        inputs = step_child._paths(job.inputs)
-        step_child._imported(job.function)(job.config, inputs, Path(job.out), *handed)
+        inputs = step_process._paths(job.inputs)
+        step_process._imported(job.function)(job.config, inputs, Path(job.out), *handed)
         (Path(job.scratch) / RECEIPT).write_text("{}")
         return Outcome("made")
 
@@ -121,18 +123,18 @@ def here(monkeypatch: pytest.MonkeyPatch, text: Path) -> Child:
 
 
 def digest(job: Job) -> str:
-    return outputs.sha256(outputs.digests(Path(job.out)))
+    return digests.sha256(digests.digests(Path(job.out)))
 
 
 @pytest.mark.parametrize("do", CONFIGS)
 def test_one_two_and_three_workers_make_the_same_bytes_as_one_after_another(
     text: Path, here: Child, do: str
 ) -> None:
-    children.make(do, one_after_another := a_job(do, text), here, map, map)
+    shard_jobs.make(do, one_after_another := a_job(do, text), here, map, map)
     for count in (1, 2, 3):
         job = a_job(do, text, step=f"by {count}")
         with ThreadPoolExecutor(count) as pool:
-            children.make(do, job, here, map, pool.map)
+            shard_jobs.make(do, job, here, map, pool.map)
         assert digest(job) == digest(one_after_another)
     here(at_once := a_job(do, text, step="at once"))
     assert digest(at_once) == digest(one_after_another), "and so does a single process"
@@ -146,14 +148,14 @@ def test_a_tokenizer_that_another_text_has_taught_is_used_for_every_shard(
     inputs = {"text": str(text), "tokenizer": taught.out}
     job, at_once = a_job("tokenize", text), a_job("tokenize", text, step="at once")
     job = replace(job, config=given, inputs=inputs)
-    children.make("tokenize", job, here, map, map)
+    shard_jobs.make("tokenize", job, here, map, map)
     here(replace(at_once, config=given, inputs=inputs))
     assert digest(job) == digest(at_once) == digest(taught)
 
 
 def test_of_each_shard_a_shard_is_made_in_the_same_order(text: Path, here: Child) -> None:
     job = a_job("map", text)
-    children.make("map", job, here, map, map)
+    shard_jobs.make("map", job, here, map, map)
     made = Path(job.out)
     assert sorted(path.name for path in made.iterdir()) == [
         *(f"train.0000{n}.jsonl" for n in range(5)),
@@ -179,13 +181,13 @@ def test_what_a_lost_maker_had_finished_is_not_made_again_unless_it_is_damaged(
         done.append(name)
         return here(job)
 
-    with pytest.raises(makers.MakerLost, match="its node is gone"):
-        children.make("filter", a_job("filter", text, 1), unlucky, map, map)
+    with pytest.raises(artifacts.MakerLost, match="its node is gone"):
+        shard_jobs.make("filter", a_job("filter", text, 1), unlucky, map, map)
     assert done == [*(f"train.0000{n}" for n in range(4)), "lost"]
     done[:] = ["lost"]
     for damaged in text.parent.glob("step/1-*.scratch/parts/*/made/train.00002.jsonl"):
         damaged.write_bytes(damaged.read_bytes()[:-1])
-    children.make("filter", job := a_job("filter", text, 2), unlucky, map, map)
+    shard_jobs.make("filter", job := a_job("filter", text, 2), unlucky, map, map)
     assert done == ["lost", "train.00002", "train.00004", "validation.00000", "validation.00001"]
     here(undisturbed := a_job("filter", text, 3))
     assert digest(job) == digest(undisturbed)
@@ -195,7 +197,7 @@ def test_a_split_of_which_nothing_passes_is_refused(text: Path, here: Child) -> 
     job = a_job("filter", text)
     job = replace(job, config=CONFIGS["filter"] | {"matching": "train"})
     with pytest.raises(Exception, match="no document of the validation split passes"):
-        children.make("filter", job, here, map, map)
+        shard_jobs.make("filter", job, here, map, map)
 
 
 def test_small_shards_share_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,12 +216,12 @@ def test_small_shards_share_a_process(tmp_path: Path, monkeypatch: pytest.Monkey
 # ── In processes ─────────────────────────────────────────────────────────────────────────────
 
 
-def made(tmp_path: Path, function: str, mapper: Mapper = map) -> makers.Made:
+def made(tmp_path: Path, function: str, mapper: Mapper = map) -> artifacts.Made:
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store, DECLARED.replace("NAME", function), own=OWN)
-    code = store.path(planning.code_folder(plan))
-    execute.make(store, "prepare", plan.steps, code, "x1", terms=execute.OWN_MACHINE)
-    return execute.make(store, "map", plan.steps, code, "x1", mapper, terms=execute.OWN_MACHINE)
+    code = store.path(planner.code_folder(plan))
+    executor.make(store, "prepare", plan.steps, code, "x1", terms=executor.OWN_MACHINE)
+    return executor.make(store, "map", plan.steps, code, "x1", mapper, terms=executor.OWN_MACHINE)
 
 
 def test_each_shard_has_a_process_of_its_own(tmp_path: Path) -> None:
@@ -233,9 +235,9 @@ def test_each_shard_has_a_process_of_its_own(tmp_path: Path) -> None:
 
 def test_a_function_that_raises_names_shard_and_document(tmp_path: Path) -> None:
     words = r"own:.*, train.part1.jsonl, document 6: KeyError: 'no such word'"
-    with pytest.raises(makers.MakingFailed, match=words):
+    with pytest.raises(artifacts.MakingFailed, match=words):
         made(tmp_path, "picky")
-    with pytest.raises(makers.MakingFailed, match="document 1: it gave int; it gives a s"):
+    with pytest.raises(artifacts.MakingFailed, match="document 1: it gave int; it gives a s"):
         made(tmp_path, "counts")
 
 

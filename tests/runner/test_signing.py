@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runner import record, signing
-from runner.cli import app
-from runner.planning import fingerprint
-from runner.signing import BadKey, Forged, Receipt
-from runner.store import Store
+from runner.cli.main import app
+from runner.lib import base_record
+from runner.publish import signing
+from runner.publish.signing import BadKey, Forged, Receipt
+from runner.schema import record
+from runner.schema.plan_fingerprint import fingerprint
+from runner.store.store import Store
 from tests import synthetic
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -60,7 +62,7 @@ def test_true_files_are_accepted(
     plan = record.PlanRecord(
         repository=7, pull=2, n=1, commit="a" * 40, at=NOW, plan=true_receipt.execution.plan
     )
-    files: list[tuple[signing.Kind, record.Record]] = [
+    files: list[tuple[signing.Kind, base_record.Record]] = [
         ("receipt", true_receipt),
         ("seal", true_receipt.seal),
         ("plan", plan),

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import simulate, simulate_chart
-from runner.admission import Request
-from runner.queues import HOUR, WEEK, Priority, Queue
-from runner.schedule import Cluster, Decision, Policy, Pool, forecast, schedule
-from runner.simulate import Fate, Faults, Job, Submission, summarise
+from runner.cli import simulate_chart
+from runner.scheduler import simulate
+from runner.scheduler.admission import Request
+from runner.scheduler.queue import HOUR, WEEK, Priority, Queue
+from runner.scheduler.schedule import Cluster, Decision, Policy, Pool, forecast, schedule
+from runner.scheduler.simulate import Fate, Faults, Job, Submission, summarise
 from tests.runner.test_schedule import request
 
 NEVER = 10_000  # attempts: more than any run here needs

@@ -7,16 +7,17 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.config import DataConfig, EvalConfig
-from runner import complaints, spec
-from runner.spec import MOST_RUNS, BadExperiment, Experiment
+from engine.config.schema import DataConfig, EvalConfig
+from runner.lib import problems as lib_problems
+from runner.spec import declaration
+from runner.spec.declaration import MOST_RUNS, BadExperiment, Experiment
 from tests.scenarios.lab import EXPERIMENT
 
 FILE = "experiments/warm/experiment.yaml"
 
 
 def parse(text: str) -> Experiment:
-    return spec.parse(text, FILE)
+    return declaration.parse(text, FILE)
 
 
 def problems(text: str) -> list[tuple[int, str, str]]:
@@ -89,7 +90,7 @@ def test_the_labs_own_experiments_can_be_read() -> None:
     folders = sorted(path.parent for path in Path("experiments").glob("*/experiment.yaml"))
     assert folders
     for folder in folders:
-        assert spec.load(folder).arms == spec.load(folder / "experiment.yaml").arms
+        assert declaration.load(folder).arms == declaration.load(folder / "experiment.yaml").arms
 
 
 # ── Bad ──────────────────────────────────────────────────────────────────────────────────────
@@ -260,13 +261,13 @@ def test_a_folder_without_a_declaration_and_a_file_that_is_no_text_are_named(
         ("folder", "folder/experiment.yaml, line 1: it cannot be read"),
     ):
         with pytest.raises(BadExperiment, match=said):
-            spec.load(tmp_path / name)
+            declaration.load(tmp_path / name)
 
 
 def test_a_problem_reads_as_file_line_and_field() -> None:
-    problem = spec.Problem("a/experiment.yaml", 4, "model.num_layer", "unknown key")
+    problem = declaration.Problem("a/experiment.yaml", 4, "model.num_layer", "unknown key")
     assert str(problem) == "a/experiment.yaml, line 4, `model.num_layer`: unknown key"
-    assert str(spec.Problem("f", 1, "", "it is empty")) == "f, line 1: it is empty"
+    assert str(declaration.Problem("f", 1, "", "it is empty")) == "f, line 1: it is empty"
 
 
 # ── Anything ─────────────────────────────────────────────────────────────────────────────────
@@ -354,13 +355,13 @@ def test_a_long_file_is_answered_with_work_in_proportion_to_its_length(
     text: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[object] = []
-    whole = complaints.told
-    monkeypatch.setattr(spec, "told", lambda *args: written.append(args) or whole(*args))
+    whole = lib_problems.told
+    monkeypatch.setattr(declaration, "told", lambda *args: written.append(args) or whole(*args))
     guessed: list[object] = []
-    near = complaints.near
-    monkeypatch.setattr(complaints, "near", lambda *args: guessed.append(args) or near(*args))
+    near = lib_problems.near
+    monkeypatch.setattr(lib_problems, "near", lambda *args: guessed.append(args) or near(*args))
     found = problems(text)
     assert any(said in message for _, _, message in found)
-    assert len(found) <= spec.MOST_PROBLEMS + 1
-    assert len(written) <= 2 * spec.MOST_PROBLEMS
-    assert len(guessed) <= 3 * spec.MOST_PROBLEMS
+    assert len(found) <= declaration.MOST_PROBLEMS + 1
+    assert len(written) <= 2 * declaration.MOST_PROBLEMS
+    assert len(guessed) <= 3 * declaration.MOST_PROBLEMS

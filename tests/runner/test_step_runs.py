@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from runner import step_runs
-from runner.record import PlannedStep
-from runner.store import Store
+from runner.history import step_runs
+from runner.schema.record import PlannedStep
+from runner.store.store import Store
 
 LEFT = Callable[[str], None]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from runner import step_server
-from runner.scratch import WHY
-from runner.step_child import NOT_ISOLATED, Job
-from runner.step_server import LOG, ServerGone, StepServer
+from runner.store.scratch_paths import WHY
+from runner.worker import fork_server
+from runner.worker.fork_server import LOG, ServerGone, StepServer
+from runner.worker.step_process import NOT_ISOLATED, Job
 
 OWN = """
 import os, signal, subprocess, sys, threading, time
@@ -75,7 +75,7 @@ IMPORTED = """
 import sys
 from pathlib import Path
 Path.is_file = lambda _: False  # a lab's hardware.yaml takes more to read
-import runner.step_server
+import runner.worker.fork_server
 print(*{name.partition(".")[0] for name in sys.modules})
 """
 
@@ -184,7 +184,7 @@ def test_where_nobody_can_wait_for_the_next_step_the_one_that_is_made_goes_on(
 
     monkeypatch.setattr(os, "fork", none)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    assert step_server._ahead() is None
+    assert fork_server._ahead() is None
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 

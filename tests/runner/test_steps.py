@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import spec
-from runner.complaints import BadExperiment
+from runner.lib.problems import BadExperiment
+from runner.spec import declaration
 
 HEAD = "title: Steps\nresources: {kind: cpu}\nsteps:\n"
 MODEL = "{hidden_dim: 8, intermediate_dim: 16, num_layers: 1, num_heads: 2, seq_len: 16}"
@@ -13,17 +13,17 @@ TRAIN = "{train_batch_size: 2, num_train_steps: 4, learning_rate: 0.01}"
 
 
 def nodes(text: str) -> dict[str, object]:
-    return dict(spec.parse(HEAD + text, "experiment.yaml").nodes)
+    return dict(declaration.parse(HEAD + text, "experiment.yaml").nodes)
 
 
 def problems(text: str, head: str = HEAD) -> list[tuple[int, str, str]]:
     with pytest.raises(BadExperiment) as it:
-        spec.parse(head + text, "experiment.yaml")
+        declaration.parse(head + text, "experiment.yaml")
     return [(one.line, one.field, one.message) for one in it.value.problems]
 
 
 def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
-    experiment = spec.parse(
+    experiment = declaration.parse(
         HEAD
         + "  text: {do: make:it}\n"
         + "  tokens: {do: tokenize, inputs: {text: text}}\n"
@@ -188,8 +188,8 @@ def test_no_steps_are_no_experiment() -> None:
 
 
 def test_a_short_form_has_no_nodes() -> None:
-    here = Path(spec.__file__).parents[1] / "experiments" / "warm-learning-rate"
-    assert spec.load(here).nodes == {}
+    here = Path(declaration.__file__).parents[2] / "experiments" / "warm-learning-rate"
+    assert declaration.load(here).nodes == {}
 
 
 def test_sweeps_that_take_sweeps_are_no_way_to_a_million_inputs() -> None:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from runner import cli
+from runner.cli import main
 from tests.runner.test_execute import OWN
 
 DECLARED = """\
@@ -24,7 +24,7 @@ steps:
 
 
 def ask(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
+    return CliRunner().invoke(main.app, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from gcp_storage_emulator.server import create_server
 
-from runner import gcs
-from runner.leases import RENEW_EVERY, STALE_AFTER, AttemptLease, Leadership, LeaseWatch
-from runner.store import Store, StoreError
+from runner.store import gcs
+from runner.store.leases import RENEW_EVERY, STALE_AFTER, AttemptLease, Leadership, LeaseWatch
+from runner.store.store import Store, StoreError
 from tests import fake_gcs
 from tests.runner.test_store import Clock, race
 
@@ -331,7 +331,7 @@ assert (ts.open(spec, open=True).result().read().result() == np.arange(1000)).al
 
 TOKENS = """
 import sys
-from engine.data import TokenStore
+from engine.data.token_store import TokenStore
 made = TokenStore.build(sys.argv[1], ["one text", "and another"] * 1000)
 made.verify()
 assert TokenStore.open(sys.argv[1]).read(slice(8, 11)).tobytes() == b"and"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import store as store_module
-from runner.leases import (
+from runner.store import store as store_module
+from runner.store.leases import (
     RENEW_EVERY,
     STALE_AFTER,
     AttemptLease,
@@ -24,7 +24,7 @@ from runner.leases import (
     LeaseState,
     LeaseWatch,
 )
-from runner.store import Store, StoreError
+from runner.store.store import Store, StoreError
 
 
 class Clock:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from engine.processes import Place
+from engine.model.processes import Place
 from tests.runner.test_gang import in_a_job
 
 VERSION, TOPOLOGY, TYPE = "v4", "2x2x2", "v4-16"  # two hosts of four chips
@@ -78,7 +78,7 @@ def drive() -> dict[str, Any]:
     """Where the processes of gangs on one slice and on two are."""
     import ray
 
-    from runner import many_hosts
+    from runner.worker import host_group_ray
 
     with ExitStack() as nodes:
         for name in SLICES:
@@ -87,9 +87,9 @@ def drive() -> dict[str, Any]:
         ray.init(log_to_driver=False)
         found = {}
         for slices in (1, 2):
-            gang = many_hosts.tpu_gang(VERSION, TOPOLOGY, slices)
+            gang = host_group_ray.tpu_gang(VERSION, TOPOLOGY, slices)
             gang = replace(gang, environment={"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"})
-            found[str(slices)] = many_hosts.run(where, gang).result
+            found[str(slices)] = host_group_ray.run(where, gang).result
         ray.shutdown()
     return found
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from runner import guard, record, upload
+from runner.lib import process_tree
+from runner.publish import wandb_upload
+from runner.schema import record
 from tests import stub_trainer
 from tests.runner.test_drive import Life
 from tests.stub_trainer import StubRay
@@ -125,7 +127,7 @@ def server() -> Iterator[Server]:
 def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believed(
     life: Life, server: Server
 ) -> None:
-    there, troubles = upload.upload(
+    there, troubles = wandb_upload.upload(
         life.store, life.execution.id, {**ENVIRONMENT, "WANDB_BASE_URL": server.url}
     )
     assert (sorted(there), troubles) == (["fast.s0", "fast.s1", "slow.s0", "slow.s1"], [])
@@ -168,7 +170,7 @@ def test_w_and_b_gets_each_run_with_its_settings_and_every_figure_that_is_believ
 
 def test_a_key_that_w_and_b_refuses_is_no_upload(life: Life, server: Server) -> None:
     server.refuses = True
-    there, troubles = upload.upload(
+    there, troubles = wandb_upload.upload(
         life.store, life.execution.id, {**ENVIRONMENT, "WANDB_BASE_URL": server.url}
     )
     assert there == []
@@ -182,7 +184,7 @@ import json, os, runpy
 from pathlib import Path
 Path({seen!r}).write_text(json.dumps(dict(os.environ)))
 os.environ.update({proxies!r})
-runpy.run_module("runner.tracking", run_name="__main__", alter_sys=True)
+runpy.run_module("runner.publish.wandb_writer", run_name="__main__", alter_sys=True)
 """
 
 
@@ -194,7 +196,7 @@ def test_who_writes_knows_no_secret_asks_nobody_and_leaves_nothing(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("WANDB_API_KEY", CANARY)
     monkeypatch.setenv("REGATTA_GITHUB_TOKEN", CANARY)
-    before = set(guard.descendants(os.getpid()))
+    before = set(process_tree.descendants(os.getpid()))
     with (
         socket.create_server(("127.0.0.1", 0)) as proxy,
         tempfile.TemporaryDirectory() as scratch,  # short, for W&B's socket
@@ -202,9 +204,9 @@ def test_who_writes_knows_no_secret_asks_nobody_and_leaves_nothing(
         monkeypatch.setattr(tempfile, "tempdir", scratch)
         url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         code = SPY.format(seen=str(seen), proxies=dict.fromkeys(PROXIES, url))
-        monkeypatch.setattr(upload, "WRITING", (sys.executable, "-c", code))
+        monkeypatch.setattr(wandb_upload, "WRITING", (sys.executable, "-c", code))
         # `true` in the place of W&B: what is written is not uploaded.
-        there, troubles = upload.upload(
+        there, troubles = wandb_upload.upload(
             life.store, life.execution.id, {"WANDB_API_KEY": CANARY}, ["true"]
         )
         assert (there, len(troubles)) == ([], 4)
@@ -217,5 +219,5 @@ def test_who_writes_knows_no_secret_asks_nobody_and_leaves_nothing(
     assert environment.keys() <= names | {"WANDB_DIR", "WANDB_MODE"}
     assert CANARY not in seen.read_text()
     assert list(home.iterdir()) == []
-    assert set(guard.descendants(os.getpid())) == before
+    assert set(process_tree.descendants(os.getpid())) == before
     assert not list(life.store.root.rglob("*.wandb"))

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from engine.checkpoint import tree_sha256
-from engine.plain import PlainConfig, PlainModel
-from runner.builtin import trained
-from runner.builtin.blame import BadOwnCode
+from engine.model.plain import PlainConfig, PlainModel
+from engine.training.checkpoint import tree_sha256
+from runner.worker.builtin import trained
+from runner.worker.builtin.own_code_errors import BadOwnCode
 
 PARAMS = {"a/w": np.ones((3, 4), np.float32), "b": np.zeros(2, np.float32)}
 CONFIG = {"seq_len": 8, "vocab_size": 16}
@@ -112,7 +112,7 @@ def test_who_asks_keeps_to_the_limits_and_its_children_do_not() -> None:
     """A process that watches takes no more memory and time than the step may."""
     script = """
 import resource, subprocess, sys, time
-from runner import guard
+from runner.lib import process_tree as guard
 import numpy
 guard.hold_to(400 << 20, 100)
 try:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from runner import record
-from runner.cluster import parse
-from runner.queues import HOUR
-from runner.schedule import Cluster, Policy, Pool
-from runner.store import Store
-from runner.turns import OVERHEAD, Life, Turns, queue_of, request_of
+from runner.scheduler.cluster import parse
+from runner.scheduler.live_queue import OVERHEAD, Life, Turns, queue_of, request_of
+from runner.scheduler.queue import HOUR
+from runner.scheduler.schedule import Cluster, Policy, Pool
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 from tests.runner.test_schedule import request
 

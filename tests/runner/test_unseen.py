@@ -6,18 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from runner import execute, graph, isolate, outputs, planning
-from runner.execute import OWN_MACHINE, Terms
-from runner.isolate import Limits
-from runner.makers import Made, MakingFailed, find, make
-from runner.store import Store
+from runner.isolation import bubblewrap
+from runner.isolation.bubblewrap import Limits
+from runner.planning import planner
+from runner.schema import step_graph
+from runner.store import digests
+from runner.store.artifacts import Made, MakingFailed, find, make
+from runner.store.store import Store
+from runner.worker import executor
+from runner.worker.executor import OWN_MACHINE, Terms
 from tests.runner.bucket import machine
 
 TRAP = Path(__file__).parents[1] / "traps" / "unseen" / "own.py"
 FINGERPRINT = "0123456789abcdef" * 4
 ISOLATED = Terms("bubblewrap", Limits(memory=1 << 30, seconds=30))
 isolating = pytest.mark.skipif(
-    bool(isolate.probe()), reason=f"nothing was isolated, and so not tested: {isolate.probe()}"
+    bool(bubblewrap.probe()),
+    reason=f"nothing was isolated, and so not tested: {bubblewrap.probe()}",
 )
 
 
@@ -32,10 +37,10 @@ def made(store: Store, tmp_path: Path, how: str, terms: Terms = OWN_MACHINE) -> 
     }
     declared = {"title": "Unseen", "resources": {"kind": "cpu"}, "steps": steps}
     (folder / "experiment.yaml").write_text(json.dumps(declared))
-    plan = planning.plan_folder(folder, store)
-    code = store.fetch(planning.code_folder(plan))
-    for name in graph.order({name: step.needs for name, step in plan.steps.items()}):
-        last = execute.make(store, name, plan.steps, code, "x1", terms=terms)
+    plan = planner.plan_folder(folder, store)
+    code = store.fetch(planner.code_folder(plan))
+    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
+        last = executor.make(store, name, plan.steps, code, "x1", terms=terms)
     return last
 
 
@@ -45,7 +50,7 @@ def test_modes_times_and_links_of_an_output_tell_nothing_alike_on_disk_and_bucke
 ) -> None:
     disk = made(Store(tmp_path / "store"), tmp_path, how)
     told = json.loads((disk.folder / "told.json").read_text())
-    file, folder = ["0o100644", outputs.TIME * 10**9, 1], ["0o40755", outputs.TIME * 10**9]
+    file, folder = ["0o100644", digests.TIME * 10**9, 1], ["0o40755", digests.TIME * 10**9]
     names = {"first.txt", "deep/second.txt"} | ({"deep/third.txt"} if how == "links" else set())
     assert told == {".": folder, "deep": folder} | dict.fromkeys(names, file)
     there = made(bucket, tmp_path, how)
@@ -55,8 +60,8 @@ def test_modes_times_and_links_of_an_output_tell_nothing_alike_on_disk_and_bucke
         copied = find(bucket, "unseen.own.step", str(one))
         assert copied
         for path in [copied.folder, *copied.folder.rglob("*")]:
-            mode = outputs.FOLDER_MODE if path.is_dir() else outputs.FILE_MODE
-            assert (path.stat().st_mode & 0o7777, path.stat().st_mtime) == (mode, outputs.TIME)
+            mode = digests.FOLDER_MODE if path.is_dir() else digests.FILE_MODE
+            assert (path.stat().st_mode & 0o7777, path.stat().st_mtime) == (mode, digests.TIME)
 
 
 REFUSED = [
@@ -96,4 +101,4 @@ def test_what_the_system_itself_says_of_a_file_is_no_attribute(
 ) -> None:
     monkeypatch.setattr(os, "listxattr", lambda *_, **__: ["security.selinux", "system.nfs4_acl"])
     (tmp_path / "x").write_text("x")
-    assert list(outputs.accepted(tmp_path)) == ["x"]
+    assert list(digests.accepted(tmp_path)) == ["x"]

@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli, guard, local_ray, local_run, record, upload
-from runner.store import Store
+from runner.cli import local_run, main
+from runner.execution import local_ray
+from runner.lib import process_tree
+from runner.publish import wandb_upload
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 from tests.runner.test_cli import LocalStub
 from tests.runner.test_worker import declare
@@ -72,7 +76,7 @@ class Stub:
 
 @pytest.fixture
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stub:
-    monkeypatch.setattr(upload, "WRITING", (sys.executable, "-c", WRITING))
+    monkeypatch.setattr(wandb_upload, "WRITING", (sys.executable, "-c", WRITING))
     return Stub(tmp_path)
 
 
@@ -91,7 +95,7 @@ def finish(store: Store) -> None:
 
 
 def send(store: Store, stub: Stub) -> tuple[list[str], list[str]]:
-    return upload.upload(store, X, ENVIRONMENT, stub.command)
+    return wandb_upload.upload(store, X, ENVIRONMENT, stub.command)
 
 
 # ── How ──────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +135,7 @@ def test_runs_that_could_not_be_written_are_not_sent(
 ) -> None:
     half = WRITING + "    sys.exit('no space left')"
     for code, why in ((half, "no space left"), ("raise SystemExit(3)", "exit code 3")):
-        monkeypatch.setattr(upload, "WRITING", (sys.executable, "-c", code))
+        monkeypatch.setattr(wandb_upload, "WRITING", (sys.executable, "-c", code))
         assert send(store, stub) == ([], [f"the runs could not be written for W&B: {why}"])
     assert stub.calls == []
     assert record.names(store, "wandb") == []
@@ -161,15 +165,15 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(
     writing: bool,
     why: list[str],
 ) -> None:
-    before = set(guard.descendants(os.getpid()))
+    before = set(process_tree.descendants(os.getpid()))
     hanging = HANGING.format(pid=str(tmp_path / "pid"))
     stub.does(hanging)
     if writing:
-        monkeypatch.setattr(upload, "WRITING", (sys.executable, "-c", hanging))
-    monkeypatch.setattr(upload, "MAY_TAKE", 3.0)
+        monkeypatch.setattr(wandb_upload, "WRITING", (sys.executable, "-c", hanging))
+    monkeypatch.setattr(wandb_upload, "MAY_TAKE", 3.0)
     assert send(store, stub) == ([], why)
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
-    assert set(guard.descendants(os.getpid())) == before
+    assert set(process_tree.descendants(os.getpid())) == before
 
 
 # ── When ─────────────────────────────────────────────────────────────────────────────────────
@@ -180,15 +184,15 @@ def test_the_bot_uploads_what_is_over_and_tries_again_later(
 ) -> None:
     store = Store(tmp_path / "store")
     synthetic.begin(store, synthetic.execution(PLAN), "t1.claimed", "t1.started")
-    monkeypatch.setattr(upload, "LOOK_EVERY", 0.01)
-    monkeypatch.setattr(upload, "RETRY_AFTER", 0.5)
-    monkeypatch.setattr(upload.upload, "__defaults__", (ENVIRONMENT, stub.command))
+    monkeypatch.setattr(wandb_upload, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(wandb_upload, "RETRY_AFTER", 0.5)
+    monkeypatch.setattr(wandb_upload.upload, "__defaults__", (ENVIRONMENT, stub.command))
     stop = threading.Event()
 
-    upload.keep_uploading(store, stop)  # without a key it is over at once
+    wandb_upload.keep_uploading(store, stop)  # without a key it is over at once
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     stub.does("pass")
-    thread = threading.Thread(target=upload.keep_uploading, args=(store, stop))
+    thread = threading.Thread(target=wandb_upload.keep_uploading, args=(store, stop))
     thread.start()
     try:
         time.sleep(0.3)
@@ -221,13 +225,13 @@ def test_a_command_uploads_an_execution_by_hand(
 
     def answer(execution: str = X) -> tuple[int, str]:
         asked = ["wandb", execution, "--store", str(store.root)]
-        said = CliRunner().invoke(cli.app, asked)
+        said = CliRunner().invoke(main.app, asked)
         return said.exit_code, " ".join(said.output.split())
 
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     assert answer() == (2, "WANDB_API_KEY is not set; it says whose W&B the runs are to go to.")
     monkeypatch.setenv("WANDB_API_KEY", KEY)
-    monkeypatch.setattr(upload.upload, "__defaults__", (ENVIRONMENT, stub.command))
+    monkeypatch.setattr(wandb_upload.upload, "__defaults__", (ENVIRONMENT, stub.command))
     assert answer("x1")[0] == 2
     assert answer() == (2, f"{X} is not over; upload its runs when it has a result.")
     nothing = "W&B: none of its runs has figures, and nothing was uploaded"
@@ -252,9 +256,9 @@ def test_run_uploads_at_its_end_and_does_not_depend_on_it(
         asked.append(record.read(store, f"executions/{execution}/result", record.Result))
         raise OSError("no space left")
 
-    monkeypatch.setattr(upload, "upload", full)
+    monkeypatch.setattr(wandb_upload, "upload", full)
     words = ["run", str(declare(tmp_path / "tiny")), "--store", str(tmp_path / "store")]
-    said = CliRunner().invoke(cli.app, words)
+    said = CliRunner().invoke(main.app, words)
     assert said.exit_code == 0
     assert "W&B: no space left" in said.output
     assert [result.state for result in asked] == ["done"]

@@ -17,12 +17,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli, drive, guard, lifecycle, local_ray, planning, record
-from runner.launch import RayJobs
-from runner.leases import LeaseWatch
-from runner.local_ray import LocalRay
-from runner.reports import ANOTHER_WORKER
-from runner.store import Store
+from runner.cli import main
+from runner.execution import effects, lifecycle, local_ray
+from runner.execution.local_ray import LocalRay
+from runner.execution.ray_jobs import RayJobs
+from runner.lib import process_tree
+from runner.planning import planner
+from runner.schema import record
+from runner.schema.job_reports import ANOTHER_WORKER
+from runner.store.leases import LeaseWatch
+from runner.store.store import Store
 from tests.runner.test_worker import TINY, declare, state_sha256
 
 pytestmark = [
@@ -74,7 +78,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
             story.scratch = ray.token_file.parent
             _run_twice(story, folder, store, ray)
             _run_disturbed(story, folder, store, ray)
-            family = [ray.guard.pid, *guard.descendants(ray.guard.pid)]
+            family = [ray.guard.pid, *process_tree.descendants(ray.guard.pid)]
             story.listening = _listening(family)
         story.left = [pid for pid in family if _environment(pid)]
     finally:
@@ -106,23 +110,23 @@ def _run_twice(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
 
 def _ask(command: str, what: str, store: Store, ray: LocalRay) -> Any:
     given = ["--ray-address", ray.url, "--ray-token-file", str(ray.token_file), "--json"]
-    answer = CliRunner().invoke(cli.app, [command, what, "--store", str(store.root), *given])
+    answer = CliRunner().invoke(main.app, [command, what, "--store", str(store.root), *given])
     assert answer.exit_code == 0, answer.output
     return json.loads(answer.stdout)
 
 
 def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
     """The same plan; its worker is killed after the first run's sixth checkpoint."""
-    plan = planning.plan_folder(folder, store)
+    plan = planner.plan_folder(folder, store)
     now = datetime.now(UTC)
     execution = record.Execution(id=record.execution_id("x"), at=now, plan=plan, origin=None)
-    drive.begin(store, execution)
+    effects.begin(store, execution)
     jobs, leases = RayJobs(ray), LeaseWatch(store)
     deadline = time.monotonic() + 120
-    while not (facts := drive.observe(store, jobs.look, leases, execution.id)).result:
+    while not (facts := effects.observe(store, jobs.look, leases, execution.id)).result:
         assert time.monotonic() < deadline, facts
         if action := lifecycle.decide(facts):
-            drive.act(store, jobs, facts, action, datetime.now(UTC))
+            effects.act(store, jobs, facts, action, datetime.now(UTC))
         elif not story.worker and facts.attempts[0].lease.started:
             _disturb(story, store, facts.attempts[0].folder, ray)
         else:
@@ -142,9 +146,9 @@ def _disturb(story: Story, store: Store, attempt: str, ray: LocalRay) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(started["pid"], signal.SIGSTOP)  # so that it stays where it is while we look
-    family = [ray.guard.pid, *guard.descendants(ray.guard.pid)]
+    family = [ray.guard.pid, *process_tree.descendants(ray.guard.pid)]
     story.environments = {pid: _environment(pid) for pid in family}
-    command = [sys.executable, "-m", "runner.worker", str(store.path(f"work/{attempt}"))]
+    command = [sys.executable, "-m", "runner.worker.main", str(store.path(f"work/{attempt}"))]
     story.second_worker = subprocess.run(command, check=False).returncode
     story.worker = started["pid"]
     os.kill(story.worker, signal.SIGKILL)

@@ -16,14 +16,17 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-import engine.train
-from engine.checkpoint import tree_sha256
-from engine.data import TokenStore
-from runner import drive, lifecycle, planning, record, reports, worker
-from runner.leases import LeaseWatch
-from runner.lifecycle import Job
-from runner.reports import ANOTHER_SPEC, ANOTHER_WORKER, TOLD_TO_END, StepMetrics
-from runner.store import Store
+import engine.training.train
+from engine.data.token_store import TokenStore
+from engine.training.checkpoint import tree_sha256
+from runner.execution import effects, lifecycle
+from runner.execution.lifecycle import Job
+from runner.planning import planner
+from runner.schema import job_reports, record
+from runner.schema.job_reports import ANOTHER_SPEC, ANOTHER_WORKER, TOLD_TO_END, StepMetrics
+from runner.store.leases import LeaseWatch
+from runner.store.store import Store
+from runner.worker import main
 from tests import stub_trainer, synthetic
 
 TINY = """
@@ -73,7 +76,7 @@ class Processes:
             self.jobs[folder] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def command(self, where: Path, spec_sha256: str) -> list[str]:
-        return [sys.executable, "-m", "runner.worker", str(where), spec_sha256]
+        return [sys.executable, "-m", "runner.worker.main", str(where), spec_sha256]
 
     def stop(self, folder: str) -> None:
         self.jobs[folder].kill()
@@ -82,7 +85,7 @@ class Processes:
 def work(where: Path) -> int:
     """Run the worker on an attempt's folder; its exit code."""
     return subprocess.run(
-        [sys.executable, "-m", "runner.worker", str(where)], check=False
+        [sys.executable, "-m", "runner.worker.main", str(where)], check=False
     ).returncode
 
 
@@ -91,16 +94,16 @@ class Life:
 
     def __init__(self, folder: Path, store: Store, name: str = "1") -> None:
         self.store, self.jobs, self.leases = store, Processes(), LeaseWatch(store)
-        plan = planning.plan_folder(folder, store)
+        plan = planner.plan_folder(folder, store)
         self.id = record.execution_id(f"{store.id}/{name}")
-        drive.begin(
+        effects.begin(
             store, record.Execution(id=self.id, at=datetime.now(UTC), plan=plan, origin=None)
         )
 
     def turn(self) -> None:
-        facts = drive.observe(self.store, self.jobs.look, self.leases, self.id)
+        facts = effects.observe(self.store, self.jobs.look, self.leases, self.id)
         if action := lifecycle.decide(facts):
-            drive.act(self.store, self.jobs, facts, action, datetime.now(UTC))
+            effects.act(self.store, self.jobs, facts, action, datetime.now(UTC))
         else:
             time.sleep(0.05)
 
@@ -194,7 +197,7 @@ def test_a_second_worker_leaves_with_its_own_code_and_touches_nothing(life: Life
 TERMINATED = """
 import os, signal, sys
 from pathlib import Path
-from runner import worker
+from runner.worker import main as worker
 
 real = worker.MetricsChunks.add
 
@@ -244,12 +247,12 @@ def test_sigterm_saves_and_the_next_attempt_ends_as_an_undisturbed_one(
     assert LeaseWatch(told.store).look(out.parent.name).released
     # It saved the step it was in, which no rule asked for, and its curve reaches as far.
     assert sorted(path.name for path in out.glob("checkpoints/fast.s1/*")) == ["5", "8"]
-    lines = reports.read_metrics(out / "metrics" / "fast.s1", 20, [])
+    lines = job_reports.read_metrics(out / "metrics" / "fast.s1", 20, [])
     assert [line.step for line in lines] == list(range(1, 9))
     assert "told to end by SIGTERM" in (out / "log.txt").read_text()
 
     assert told.to_the_end().state == "done"
-    second = reports.read_metrics(told.out("t2") / "metrics" / "fast.s1", 20, [])
+    second = job_reports.read_metrics(told.out("t2") / "metrics" / "fast.s1", 20, [])
     assert next(second).step == 9
     for run in ("fast.s0", "fast.s1", "slow.s0", "slow.s1"):
         attempt = "t1" if run == "fast.s0" else "t2"
@@ -273,7 +276,7 @@ def test_a_second_sigterm_ends_it_at_once(life: Life, folder: Path) -> None:
 BEFORE = """
 import os, signal, sys, time
 from pathlib import Path
-from runner import machine, worker
+from runner.worker import environment as machine, main as worker
 
 def settle(*_):
     os.kill(os.getpid(), signal.SIGTERM)
@@ -287,7 +290,7 @@ sys.exit(worker.main(Path(sys.argv[1])))
 def test_sigterm_before_training_ends_it_at_once(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     plan = synthetic.plan(arms={"fast": synthetic.planned_arm()}, seeds=[0])
-    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    spec = job_reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
     store.create(f"work/{spec.folder}/spec.json", spec.canonical())
     where = store.path(f"work/{spec.folder}")
     ended = subprocess.run([sys.executable, "-c", BEFORE, where], check=False, timeout=50)
@@ -342,9 +345,9 @@ def test_a_text_that_is_not_the_planned_one_is_refused_in_words(tmp_path: Path) 
 def test_a_standard_library_of_another_python_is_refused_in_words(tmp_path: Path) -> None:
     folder = declare(tmp_path / "x")
     store = Store(tmp_path / "store")
-    plan = planning.plan_folder(folder, store)
+    plan = planner.plan_folder(folder, store)
     data = plan.data.model_copy(update={"source": "stdlib"})
-    spec = reports.AttemptSpec(
+    spec = job_reports.AttemptSpec(
         attempt="x.t1", nonce="aa", kind="train", plan=plan.model_copy(update={"data": data})
     )
     store.create(f"work/{spec.folder}/spec.json", spec.canonical())
@@ -381,7 +384,7 @@ def test_a_spec_that_cannot_be_read_is_said_and_not_retried(tmp_path: Path) -> N
     where.mkdir(parents=True)
     (where / "spec.json").write_text("{}")
     assert work(where) == 1
-    failed = reports.read_report(where / "out" / "failed.json", reports.AttemptReport, "aa")
+    failed = job_reports.read_report(where / "out" / "failed.json", job_reports.AttemptReport, "aa")
     assert failed
     assert failed.why.startswith("ValidationError: ")
     assert len(failed.why) <= 500
@@ -393,7 +396,7 @@ def test_a_spec_of_another_digest_is_left_alone_with_a_code_of_its_own(tmp_path:
     where.mkdir(parents=True)
     (where / "spec.json").write_text("{}")
     left = subprocess.run(
-        [sys.executable, "-m", "runner.worker", str(where), "0" * 64],
+        [sys.executable, "-m", "runner.worker.main", str(where), "0" * 64],
         capture_output=True,
         text=True,
         check=False,
@@ -407,7 +410,7 @@ def test_a_spec_of_another_digest_is_left_alone_with_a_code_of_its_own(tmp_path:
 ORPHAN = """
 import subprocess, sys
 from pathlib import Path
-from runner import machine, worker
+from runner.worker import environment as machine, main as worker
 
 def leave_an_orphan(*_):
     sleep = "trap '' TERM; echo $$ > {pid}; while :; do sleep 1; done"
@@ -424,7 +427,7 @@ sys.exit(worker.main(Path(sys.argv[1])))
 def test_nothing_that_a_job_started_outlives_its_last_report(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     plan = synthetic.plan(arms={"fast": synthetic.planned_arm()}, seeds=[0])
-    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    spec = job_reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
     store.create(f"work/{spec.folder}/spec.json", spec.canonical())
     where, pid = store.path(f"work/{spec.folder}"), tmp_path / "pid"
     code = ORPHAN.format(pid=pid)
@@ -453,7 +456,7 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    chunks = worker.MetricsChunks(tmp_path / "m")
+    chunks = main.MetricsChunks(tmp_path / "m")
 
     def add(step: int) -> list[str]:
         chunks.add(StepMetrics(step=step, loss=1.0, grad_norm=1.0, learning_rate=1.0, tokens=step))
@@ -464,10 +467,10 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
     assert add(2) == []
     now[0] = 2.0
     assert add(3) == ["000000.jsonl"]
-    monkeypatch.setattr(worker, "MOST_CHUNK", 300)
+    monkeypatch.setattr(main, "MOST_CHUNK", 300)
     assert add(4) == ["000000.jsonl"]
     assert add(5) == ["000000.jsonl", "000001.jsonl"]
-    assert [line.step for line in reports.read_metrics(tmp_path.resolve() / "m", 5, [])] == [
+    assert [line.step for line in job_reports.read_metrics(tmp_path.resolve() / "m", 5, [])] == [
         1,
         2,
         3,
@@ -483,11 +486,11 @@ def test_a_curve_is_on_disk_before_any_checkpoint_and_odd_figures_are_none(
     arm = synthetic.planned_arm(steps=5)
     folder, said, seen = tmp_path.resolve() / "metrics" / "fast.s0", {}, []
 
-    def train(*given: object, **named: object) -> Iterator[engine.train.Metrics]:
+    def train(*given: object, **named: object) -> Iterator[engine.training.train.Metrics]:
         said.update(named, given=given)
         for step in range(1, 6):
             bad = step == 2
-            yield engine.train.Metrics(
+            yield engine.training.train.Metrics(
                 step=step,
                 loss=math.nan if bad else 5.5,
                 bpb=math.nan if bad else 8.0,
@@ -498,16 +501,16 @@ def test_a_curve_is_on_disk_before_any_checkpoint_and_odd_figures_are_none(
                 skipped=bad,
                 saving=step == 3,
             )
-            seen.append([line.step for line in reports.read_metrics(folder, 5, [])])
+            seen.append([line.step for line in job_reports.read_metrics(folder, 5, [])])
 
-    monkeypatch.setattr(engine.train, "train", train)
+    monkeypatch.setattr(engine.training.train, "train", train)
     plan = synthetic.plan(arms={"fast": arm}, seeds=[0])
-    spec = reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
+    spec = job_reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
     tokens = TokenStore.of(np.zeros(10_000, np.uint8))
-    report = worker._run(spec, arm, 0, "fast.s0", tokens, tmp_path, [], lambda: False)
+    report = main._run(spec, arm, 0, "fast.s0", tokens, tmp_path, [], lambda: False)
     assert (report.state, report.step) == ("finished", 5)
     assert seen == [[], [], [1, 2, 3], [1, 2, 3], [1, 2, 3]]
-    lines = list(reports.read_metrics(folder, 5, []))
+    lines = list(job_reports.read_metrics(folder, 5, []))
     assert [line.step for line in lines] == [1, 2, 3, 4, 5]
     assert (lines[1].loss, lines[1].bpb, lines[1].grad_norm) == (None, None, None)
     assert [line.skipped for line in lines] == [False, True, False, False, False]
@@ -526,9 +529,9 @@ def test_the_stub_and_the_worker_leave_the_same_files(life: Life, tmp_path: Path
 
     store, ray = Store(tmp_path / "store"), stub_trainer.StubRay()
     execution = record.require(life.store, f"executions/{life.id}/execution", record.Execution)
-    drive.begin(store, execution)
+    effects.begin(store, execution)
     leases = LeaseWatch(store)
-    while not (facts := drive.observe(store, ray.look, leases, execution.id)).result:
+    while not (facts := effects.observe(store, ray.look, leases, execution.id)).result:
         if action := lifecycle.decide(facts):
-            drive.act(store, ray, facts, action, execution.at)
+            effects.act(store, ray, facts, action, execution.at)
     assert shape(store, life.id) == shape(life.store, life.id)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner.yaml12 import MOST_BYTES, MOST_DEPTH, BadYaml, read
+from runner.lib.yaml_lines import MOST_BYTES, MOST_DEPTH, BadYaml, read
 
 
 @pytest.mark.parametrize(

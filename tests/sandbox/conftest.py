@@ -13,7 +13,7 @@ import requests
 from github import Auth, Github
 from github.Repository import Repository
 
-from bot.sandbox.server import Clock, Sandbox, make_sandbox, running
+from bot.fake_github.server import Clock, Sandbox, make_sandbox, running
 
 from .openapi import Recorder
 

@@ -10,7 +10,7 @@ import pytest
 from github import GithubException, InputGitAuthor, InputGitTreeElement
 from github.Repository import Repository
 
-from bot.sandbox.server import Sandbox
+from bot.fake_github.server import Sandbox
 
 from .conftest import FILES, Ask
 

@@ -7,8 +7,8 @@ import requests
 from github import GithubException
 from github.Repository import Repository
 
-from bot.sandbox.faults import Fault
-from bot.sandbox.server import Sandbox
+from bot.fake_github.server import Sandbox
+from bot.fake_github.world.faults import Fault
 
 from .conftest import Ask
 

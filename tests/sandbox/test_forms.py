@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.sandbox import forms
+from bot.fake_github.world import forms
 
 from .conftest import FORM
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.sandbox.markdown import render
+from bot.fake_github.pages.markdown import render
 
 PAGE = "/regatta-lab/lab"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from bot.sandbox.server import Sandbox
+from bot.fake_github.server import Sandbox
 
 from .conftest import NAME
 

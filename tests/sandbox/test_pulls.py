@@ -9,7 +9,7 @@ import pytest
 from github import GithubException
 from github.Repository import Repository
 
-from bot.sandbox.server import Sandbox
+from bot.fake_github.server import Sandbox
 
 from .conftest import NAME, TOKENS, Ask, client
 

@@ -8,7 +8,7 @@ import pytest
 from github import GithubException, UnknownObjectException
 from github.Repository import Repository
 
-from bot.sandbox.server import Sandbox
+from bot.fake_github.server import Sandbox
 
 from .conftest import BOT_TOKEN, NAME, TOKENS, Ask, client
 

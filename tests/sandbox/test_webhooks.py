@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bot.sandbox.server import Sandbox, make_sandbox
+from bot.fake_github.server import Sandbox, make_sandbox
 
 from .conftest import BOT_TOKEN, FILES, SECRET, TOKENS, Received
 

@@ -12,17 +12,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from bot import handle, sweep, webhook
-from bot.facts import Isolated
+from bot.controller import catch_up
+from bot.controller.reconciler import Reconciler
+from bot.fake_github.server import running
+from bot.fake_github.world.sandbox import Sandbox, make_sandbox
+from bot.fake_github.world.state import Clock
 from bot.github import GitHub
-from bot.reconcile import Reconciler
-from bot.sandbox.sandbox import Sandbox, make_sandbox
-from bot.sandbox.server import running
-from bot.sandbox.state import Clock
-from runner import faults
-from runner.cluster import Described
-from runner.signing import Key
-from runner.store import Store
+from bot.inbox import webhook
+from bot.model.thread import Isolated
+from bot.service import actions_job
+from runner.lib import fault_points
+from runner.publish.signing import Key
+from runner.scheduler.cluster import Described
+from runner.store.store import Store
 from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
 
@@ -104,7 +106,7 @@ class Lab:
             clock=self.clock,
             deliver=self.deliver,
         )
-        self.sweep_every: timedelta | None = sweep.EVERY if mode == "actions" else None
+        self.sweep_every: timedelta | None = catch_up.EVERY if mode == "actions" else None
         self.records_branch = False  # each commit takes a few git commands of the sandbox's
         self.key: Key | None = None
         self.credentials: Callable[[], str] = lambda: "installation-token"
@@ -159,7 +161,7 @@ class Lab:
         if self.gate is not None:
             try:
                 status, _ = self.gate.receive(headers, body)
-            except faults.Ended:
+            except fault_points.Ended:
                 self.die()
         if status // 100 != 2:
             self.undelivered.append((headers, body))
@@ -177,7 +179,7 @@ class Lab:
                     self.start()
                     continue
                 wait = self.bot.run(300) if isinstance(self.bot, Jobs) else self.bot.work()
-            except faults.Ended:
+            except fault_points.Ended:
                 self.die()
                 continue
             if wait is None:
@@ -269,7 +271,7 @@ class Jobs:
         events, self._events = self._events[-1:], []
         for headers, body in events or [({"X-GitHub-Event": "schedule"}, b"{}")]:
             self._keep(headers, body)
-        ended = handle.work(
+        ended = actions_job.work(
             self._lab.reconciler(),
             may_take=may_take,
             monotonic=self._lab.monotonic,
@@ -282,7 +284,7 @@ class Jobs:
         file = self._lab.root / "event.json"
         file.write_bytes(body)
         run = headers.get("X-GitHub-Delivery", f"clock{self._n}").replace("-", "")
-        event = handle.event_of(
+        event = actions_job.event_of(
             {
                 "GITHUB_EVENT_NAME": headers["X-GitHub-Event"],
                 "GITHUB_EVENT_PATH": str(file),
@@ -290,7 +292,7 @@ class Jobs:
             }
         )
         store = Store(self._lab.root / "store")
-        handle.keep(store, event, self._lab.sandbox.world.repository_id)
+        actions_job.keep(store, event, self._lab.sandbox.world.repository_id)
 
 
 @contextmanager

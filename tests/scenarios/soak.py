@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from bot import sweep
-from runner import charts, faults
+from bot.controller import catch_up
+from runner.lib import fault_points
+from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
 from tests.scenarios.test_faults import PIXEL
 from tests.stub_trainer import StubRay
@@ -49,7 +50,7 @@ class Killer:
             self._next = self.effects + self._every
             self._after = self._random.random() < 0.5
             self.kills += 1
-            raise faults.Ended(point)
+            raise fault_points.Ended(point)
 
 
 def soak(deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY) -> dict[str, Any]:
@@ -59,10 +60,10 @@ def soak(deliveries: int, seed: int = 1, kill_every: int = KILL_EVERY) -> dict[s
     with (
         tempfile.TemporaryDirectory() as there,
         mock.patch.object(charts, "png", return_value=PIXEL),
-        faults.hooked(killer),
+        fault_points.hooked(killer),
         a_lab(Path(there), StubRay(pace=48)) as lab,
     ):
-        lab.sweep_every = sweep.EVERY
+        lab.sweep_every = catch_up.EVERY
         lab.die()
         _live(lab, deliveries, random.Random(seed))
         killer.quiet = True

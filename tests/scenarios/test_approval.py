@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bot import declared, labfile, webhook
-from runner import charts
+from bot.controller import pull_request_source
+from bot.inbox import webhook
+from bot.model import policy_file
+from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.scenarios.test_story import FILE, PIXEL, executions, push, results, tell
 
-POLICY = labfile.PATH
+POLICY = policy_file.PATH
 
 
 @pytest.fixture
@@ -160,7 +162,7 @@ def test_what_cannot_be_looked_up_once_is_looked_up_again(
     pull = lab.propose()
     lab.die()  # and with it what it remembers
     with monkeypatch.context() as patch:
-        patch.setattr(declared.Declared, "fingerprint", lambda *_: "")
+        patch.setattr(pull_request_source.Declared, "fingerprint", lambda *_: "")
         lab.say("grace", pull, line(lab, pull))
     assert "The lab's own code has changed" in lab.last(pull)
     lab.say("grace", pull, line(lab, pull))
@@ -322,12 +324,13 @@ def test_a_base_branch_that_moves_forward_voids_nothing(lab: Lab) -> None:
 def test_an_upgrade_of_the_lab_that_changes_what_would_run_voids_an_approval(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runner import planning
+    from runner.planning import planner
+    from runner.schema import plan_fingerprint
 
     pull = approved_and_held(lab)
-    real = planning.fingerprint
+    real = plan_fingerprint.fingerprint
     lab.die()  # and is upgraded
-    monkeypatch.setattr(planning, "fingerprint", lambda plan: real(plan)[::-1])
+    monkeypatch.setattr(planner, "fingerprint", lambda plan: real(plan)[::-1])
     assert "the lab's own code has changed since plan 1" in voided(lab)
     lab.say("sam", pull, "Oh.")
     assert line(lab, pull, 2) != line(lab, pull, 1)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from bot import aside, reconcile
-from bot.reconcile import Reconciler
-from runner import faults
-from runner.files import StoreFault
-from runner.launch import RayError
-from runner.lifecycle import Job
+from bot.controller import reconciler
+from bot.controller.reconciler import Reconciler
+from bot.inbox import quarantine
+from runner.execution.lifecycle import Job
+from runner.execution.ray_jobs import RayError
+from runner.lib import fault_points
+from runner.store.backends import StoreFault
 from tests.scenarios.lab import Lab, a_lab
 from tests.scenarios.test_recovery import begun, results, turn
 from tests.stub_trainer import StubRay
@@ -21,10 +22,10 @@ from tests.stub_trainer import StubRay
 class Poison:
     """Ends the process, or raises, whenever a decision is made on a message with that word."""
 
-    def __init__(self, error: type[BaseException] = faults.Ended) -> None:
+    def __init__(self, error: type[BaseException] = fault_points.Ended) -> None:
         self.error = error
         self.times = 0
-        self.real = reconcile.decide
+        self.real = reconciler.decide
 
     def __call__(self, thread: Any, *more: Any) -> Any:
         if any("poison" in message.body for message in thread.messages):
@@ -43,7 +44,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
     poison = Poison()
-    monkeypatch.setattr(reconcile, "decide", poison)
+    monkeypatch.setattr(reconciler, "decide", poison)
     return poison
 
 
@@ -83,9 +84,9 @@ def test_a_process_that_ends_for_other_reasons_sets_nothing_aside(lab: Lab) -> N
     def dies(point: str) -> None:
         counts["n"] += 1
         if counts["n"] % 17 == 0:
-            raise faults.Ended(point)
+            raise fault_points.Ended(point)
 
-    with faults.hooked(dies):
+    with fault_points.hooked(dies):
         for _ in range(6):
             lab.say("sam", 1, "/help")
     assert helped(lab) == 6
@@ -97,9 +98,9 @@ def test_a_look_that_came_further_before_the_process_ended_is_not_counted(lab: L
 
     def dies(point: str) -> None:
         if ends and point == ends[0]:
-            raise faults.Ended(ends.pop(0))
+            raise fault_points.Ended(ends.pop(0))
 
-    with faults.hooked(dies):
+    with fault_points.hooked(dies):
         lab.say("sam", 1, "/help")
     assert ends == []
     assert helped(lab) == 1
@@ -107,7 +108,8 @@ def test_a_look_that_came_further_before_the_process_ended_is_not_counted(lab: L
 
 
 @pytest.mark.parametrize(
-    ("error", "times"), [(RuntimeError, reconcile.MOST_FAILURES), (SystemExit, aside.MOST_ENDS)]
+    ("error", "times"),
+    [(RuntimeError, reconciler.MOST_FAILURES), (SystemExit, quarantine.MOST_ENDS)],
 )
 def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
     lab: Lab, poison: Poison, error: type[BaseException], times: int
@@ -135,14 +137,14 @@ def test_where_many_wait_the_one_that_raises_is_set_aside_and_no_other(
 def test_what_raises_on_a_push_does_not_keep_a_command_from_its_answer(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = reconcile.decide
+    real = reconciler.decide
 
     def bad(thread: Any, *more: Any) -> Any:
         if thread.pushes:
             raise RuntimeError("a rule that cannot take this push")
         return real(thread, *more)
 
-    monkeypatch.setattr(reconcile, "decide", bad)
+    monkeypatch.setattr(reconciler, "decide", bad)
     pull = lab.propose()
     lab.sandbox.commit("ada", "warm", {"README.md": b"more"}, "More")
     lab.clock.advance(1)
@@ -160,7 +162,7 @@ def test_an_exit_from_inside_does_not_end_the_loop(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop, bot = threading.Event(), lab.bot
-    assert isinstance(bot, reconcile.Reconciler)
+    assert isinstance(bot, reconciler.Reconciler)
 
     def leaves() -> float:
         stop.set()
@@ -203,7 +205,7 @@ def test_a_thread_whose_delivery_cannot_be_set_aside_is_looked_at_again(
         raise StoreFault("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(aside, "put", full)
+        broken.setattr(quarantine, "put", full)
         lab.clock.advance(31)
         lab.sandbox.comment("sam", 1, "poison")
         assert isinstance(lab.bot, Reconciler)

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from bot import webhook
 from bot.github import GitHub
+from bot.inbox import webhook
 from tests.rendered import live, unescaped
 from tests.scenarios.lab import EXPERIMENT, PREDICTIONS, SECRET, TEXT, Lab, a_lab, form_body
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bot import labfile
-from bot.sandbox.state import CheckRun
-from runner import charts
+from bot.fake_github.world.state import CheckRun
+from bot.model import policy_file
+from runner.publish import charts
 from tests.scenarios.lab import Lab, a_lab
 from tests.scenarios.test_recovery import results
 from tests.scenarios.test_story import PIXEL, begun, look, tell
@@ -82,7 +82,7 @@ def test_who_may_not_press_a_button_does_not_use_it_up_for_who_may(lab: Lab) -> 
 def test_what_runs_can_be_stopped_while_the_policy_cannot_be_read(lab: Lab) -> None:
     pull = begun(lab)
     owner = lab.sandbox.world.owner.login
-    lab.sandbox.commit(owner, "main", {labfile.PATH: b"commands: ["}, "Policy")
+    lab.sandbox.commit(owner, "main", {policy_file.PATH: b"commands: ["}, "Policy")
     tell(lab, "ada", pull, "/cancel")
     assert "ada has the role `write`" in lab.last(pull)
     tell(lab, "grace", pull, "/cancel")

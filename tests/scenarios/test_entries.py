@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bot import sweep
-from bot.site import entered
-from bot.site.board import read_lab
-from runner import entries
-from runner.store import Store
+from bot.controller import catch_up
+from bot.site.facts.board import read_lab
+from bot.site.pages import entered
+from runner.history import results_entries
+from runner.store.store import Store
 from tests.analysis.test_speedrun import CLEAN
 from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab
 from tests.stub_trainer import StubRay
@@ -59,7 +59,7 @@ def checks(lab: Lab) -> list[tuple[str, str | None]]:
 
 
 def rows(lab: Lab) -> list[str]:
-    return [row.path for row in entries.merged(Store(lab.root / "store"))]
+    return [row.path for row in results_entries.merged(Store(lab.root / "store"))]
 
 
 def test_a_clean_file_gets_a_green_check_and_a_corrected_one_is_checked_anew(lab: Lab) -> None:
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_read_is_told_and_strangers_words_are_no_markup(la
     pull = enter(lab, b'{"runs": [{"run_info": {"<img src=x>@grace": 1}}]}')
     assert "it cannot be taken" in lab.last(pull)
     push(lab, results(EVIL))
-    push(lab, b" " * (entries.MOST_BYTES + 1))
+    push(lab, b" " * (results_entries.MOST_BYTES + 1))
     assert "is larger than 1,000,000 bytes" in lab.last(pull)
     said = "".join(lab.comments(pull))
     assert [word for word in MARKUP if word in said] == []
@@ -135,7 +135,7 @@ def test_one_who_replaces_his_own_file_enters_nothing_twice(lab: Lab) -> None:
     lab.sandbox.merge("grace", enter(lab, again, branch="again"))
     lab.settle()
     assert [conclusion for _, conclusion in checks(lab)] == ["success"] * 2
-    (row,) = entries.merged(Store(lab.root / "store"))
+    (row,) = results_entries.merged(Store(lab.root / "store"))
     assert row.run.description == "described better"
 
 
@@ -154,7 +154,7 @@ def test_what_is_closed_or_merged_elsewhere_brings_no_rows(lab: Lab) -> None:
 
 def test_a_merge_that_no_delivery_told_of_is_found_by_a_sweep(lab: Lab) -> None:
     pull = enter(lab, results(CLEAN))
-    lab.sweep_every = sweep.EVERY
+    lab.sweep_every = catch_up.EVERY
     lab.die()
     lab.sandbox.merge("grace", pull)
     lab.clock.advance(timedelta(hours=2).total_seconds())
@@ -194,6 +194,6 @@ def test_reproduce_begins_the_labs_own_run_of_the_experiment_that_came_along(lab
     lab.sandbox.merge("grace", pull)
     lab.settle()
     store = Store(lab.root / "store")
-    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    (row,) = entered.rows(results_entries.merged(store), read_lab(store).entries)
     assert {ours.arm for ours in row.ours} == {"slow", "fast"}
     assert row.tier == "self-reported", "its figure is not what the lab got"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from runner import charts, faults
+from runner.lib import fault_points
+from runner.publish import charts
 from tests.scenarios.lab import a_lab
 from tests.scenarios.visible import visible
 from tests.stub_trainer import StubRay
@@ -32,7 +33,7 @@ class Dies:
         self.counts[point] += 1
         if not self.died and self.at == (point, self.counts[point]):
             self.died = True
-            raise faults.Ended(point)
+            raise fault_points.Ended(point)
 
 
 def tell(at: tuple[str, int] | None) -> tuple[dict[str, Any], Dies]:
@@ -43,7 +44,7 @@ def tell(at: tuple[str, int] | None) -> tuple[dict[str, Any], Dies]:
         with pytest.MonkeyPatch.context() as patch:
             # Drawing takes a second and is no effect.
             patch.setattr(charts, "png", lambda _: PIXEL)
-            with faults.hooked(dies), a_lab(Path(there), trainer) as lab:
+            with fault_points.hooked(dies), a_lab(Path(there), trainer) as lab:
                 issue = lab.preregister()
                 pull = lab.propose()
                 lab.say("sam", pull, "/run")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import charts
+from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
 from tests.stub_trainer import StubRay
 

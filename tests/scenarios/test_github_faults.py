@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bot.facts import ThreadId
-from bot.sandbox.faults import Fault, Faults
-from runner import charts
+from bot.fake_github.world.faults import Fault, Faults
+from bot.model.thread import ThreadId
+from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
 from tests.scenarios.test_faults import PIXEL
 from tests.scenarios.visible import visible

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.site.pages import build
-from runner import charts
-from runner.analysis import preregistered, verdicts
-from runner.past import Past
-from runner.store import Store
+from bot.site.pages.build import build
+from runner.analysis import registration_review, verdicts
+from runner.history.execution_index import Past
+from runner.publish import charts
+from runner.store.store import Store
 from tests.runner.test_ladder import DECLARED
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab, form_body
 from tests.site.test_pages import Page
@@ -129,8 +129,8 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     repository = int(next(iter(lab.records("preregistrations"))).split("/")[0])
     found = Past(Store(lab.root / "store")).registration(repository, issue)
     assert found is not None
-    review = preregistered.review(found)
-    assert [one.why_not for one in review.weighed] == [preregistered.LOWER_RUNG] * 3 + [""]
+    review = registration_review.review(found)
+    assert [one.why_not for one in review.weighed] == [registration_review.LOWER_RUNG] * 3 + [""]
     assert not any(review.deviations(one.outcome.execution.id) for one in review.weighed)
     last = review.weighed[-1].outcome
     assert last.result is not None
@@ -164,8 +164,8 @@ def test_who_changes_an_upper_rung_after_a_lower_one_ran_has_another_ladder_than
     repository = int(next(iter(lab.records("preregistrations"))).split("/")[0])
     found = Past(Store(lab.root / "store")).registration(repository, 1)
     assert found is not None
-    why = [one.why_not for one in preregistered.review(found).weighed]
-    assert why == ["", preregistered.RUN_AGAIN, preregistered.EXPLORATORY]
+    why = [one.why_not for one in registration_review.review(found).weighed]
+    assert why == ["", registration_review.RUN_AGAIN, registration_review.EXPLORATORY]
 
 
 def test_a_ladder_that_ends_early_leaves_what_it_did_not_reach_undecided_and_says_so(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bot import pace
-from runner import charts
+from bot.controller import write_budget
+from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, READING, Lab, a_lab
 from tests.scenarios.test_recovery import answers, results, turn
 from tests.scenarios.test_story import PIXEL, begun, finish, look, push, reactions, tell
@@ -128,7 +128,7 @@ def test_a_spent_budget_holds_up_neither_training_nor_its_launch(
 ) -> None:
     monkeypatch.setattr(charts, "png", lambda _: PIXEL)
     limits = ((60.0, 8), (3600.0, 400))
-    monkeypatch.setattr(pace.Pace.__init__, "__defaults__", (limits,))
+    monkeypatch.setattr(write_budget.Pace.__init__, "__defaults__", (limits,))
     with a_lab(tmp_path, StubRay(pace=0)) as lab:
         lab.preregister()
         pull = lab.propose()

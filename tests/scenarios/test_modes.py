@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bot import handle, sweep
-from bot.reconcile import Reconciler
-from bot.sandbox.faults import Fault
-from runner import charts
+from bot.controller import catch_up
+from bot.controller.reconciler import Reconciler
+from bot.fake_github.world.faults import Fault
+from bot.service import actions_job
+from runner.publish import charts
 from tests.scenarios.lab import Lab, a_lab
 from tests.scenarios.test_story import PIXEL, executions, results
 from tests.scenarios.visible import visible
@@ -27,11 +28,11 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         yield lab
 
 
-def as_job(lab: Lab, headers: Mapping[str, str], body: bytes) -> handle.Event:
+def as_job(lab: Lab, headers: Mapping[str, str], body: bytes) -> actions_job.Event:
     """What Actions say of the event that this delivery is about, too."""
     file = lab.root / "the-event.json"
     file.write_bytes(body)
-    return handle.event_of(
+    return actions_job.event_of(
         {
             "GITHUB_EVENT_NAME": headers["X-GitHub-Event"],
             "GITHUB_EVENT_PATH": str(file),
@@ -83,13 +84,13 @@ def test_a_job_leaves_its_event_to_the_server_that_leads(
         lab.sandbox.webhooks._deliver = None  # the webhook is not set up
         lab.sandbox.comment("ada", number, "/help")
         event = as_job(lab, *_newest(lab))
-        handle.keep(lab.store, event, lab.sandbox.world.repository_id)
+        actions_job.keep(lab.store, event, lab.sandbox.world.repository_id)
 
         def both_sleep(seconds: float) -> None:
             lab.sleep(seconds)
             server.work()
 
-        ended = handle.work(
+        ended = actions_job.work(
             lab.reconciler(), may_take=300, monotonic=lab.monotonic, sleep=both_sleep
         )
         assert ended == "another leads"
@@ -142,18 +143,20 @@ def test_a_review_that_was_edited_or_may_have_been_is_to_be_typed_again(
 def test_a_job_that_leads_says_that_github_is_away(lab: Lab) -> None:
     lab.preregister()
     lab.sandbox.faults.add(Fault("status_before", "GET", r"/issues/comments", 10**6, 500))
-    ended = handle.work(lab.reconciler(), may_take=300, monotonic=lab.monotonic, sleep=lab.sleep)
+    ended = actions_job.work(
+        lab.reconciler(), may_take=300, monotonic=lab.monotonic, sleep=lab.sleep
+    )
     assert ended == "GitHub is away"
 
 
 def test_who_took_the_name_of_a_repository_that_moved_does_not_get_its_lab(lab: Lab) -> None:
     lab.preregister()
     github = lab.reconciler()._github
-    sweep.belongs(lab.store, github)
+    catch_up.belongs(lab.store, github)
     assert github._line.id is not None
     github._line.id += 1
-    with pytest.raises(sweep.AnotherRepository, match="of the repository with the id"):
-        sweep.belongs(lab.store, github)
+    with pytest.raises(catch_up.AnotherRepository, match="of the repository with the id"):
+        catch_up.belongs(lab.store, github)
 
 
 def test_a_claim_that_the_server_left_open_is_found_by_its_login(lab: Lab) -> None:
@@ -188,21 +191,21 @@ def test_a_job_lets_go_of_the_lease_so_that_the_next_begins_at_once(lab: Lab) ->
     ],
 )
 def test_what_is_no_job_of_actions_is_refused_in_words(environment: dict[str, str]) -> None:
-    with pytest.raises(handle.NoEvent, match=r"GitHub Actions|cannot be read"):
-        handle.event_of(environment)
+    with pytest.raises(actions_job.NoEvent, match=r"GitHub Actions|cannot be read"):
+        actions_job.event_of(environment)
 
 
 def test_a_store_that_the_next_job_would_not_find_is_refused() -> None:
-    assert handle.lasting("gs://bucket/lab") == "gs://bucket/lab"
-    assert handle.lasting("/srv/regatta") == "/srv/regatta"
-    with pytest.raises(handle.NoPlace, match="REGATTA_STORE"):
-        handle.lasting("store")
+    assert actions_job.lasting("gs://bucket/lab") == "gs://bucket/lab"
+    assert actions_job.lasting("/srv/regatta") == "/srv/regatta"
+    with pytest.raises(actions_job.NoPlace, match="REGATTA_STORE"):
+        actions_job.lasting("store")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"null", b'{"action":"created","comment":null}', b"{}"])
 def test_an_odd_event_is_for_no_thread(lab: Lab, body: bytes) -> None:
     event = as_job(lab, {"X-GitHub-Event": "issue_comment"}, body)
-    handle.keep(lab.reconciler() and lab.store, event, lab.sandbox.world.repository_id)
+    actions_job.keep(lab.reconciler() and lab.store, event, lab.sandbox.world.repository_id)
     assert lab.records("inbox") == {}
 
 

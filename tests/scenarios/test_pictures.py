@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.sandbox.faults import Fault
-from runner import charts
+from bot.fake_github.world.faults import Fault
+from runner.publish import charts
 from tests.scenarios.lab import Lab, Mode, a_lab
 from tests.scenarios.test_faults import PIXEL
 from tests.scenarios.test_forbidden import always, told

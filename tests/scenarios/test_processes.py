@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from bot import labfile
-from bot.sandbox.sandbox import make_sandbox
-from bot.sandbox.server import running
-from runner import isolate
-from runner.guard import PR_SET_CHILD_SUBREAPER, descendants
-from runner.launch import RayAddress
-from runner.local_ray import local_ray
+from bot.fake_github.server import running
+from bot.fake_github.world.sandbox import make_sandbox
+from bot.model import policy_file
+from runner.execution.local_ray import local_ray
+from runner.execution.ray_jobs import RayAddress
+from runner.isolation import bubblewrap
+from runner.lib.process_tree import PR_SET_CHILD_SUBREAPER, descendants
 from tests.scenarios.lab import EXPERIMENT, ROOT, SECRET, TEXT, TOKENS, form_body
 
-BEATS = 12 if isolate.probe() else 11  # where own code is isolated, nobody has to run it again
+BEATS = 12 if bubblewrap.probe() else 11  # where own code is isolated, nobody has to run it again
 LONGER = EXPERIMENT.replace("num_train_steps: 16", "num_train_steps: 120")
 
 
@@ -116,7 +116,7 @@ def test_a_bot_killed_in_the_middle_of_training_finishes_the_story_in_its_next_l
     form = ".github/ISSUE_TEMPLATE/experiment.yml"
     sandbox = make_sandbox(
         tmp_path / "sandbox",
-        files={name: (ROOT / name).read_bytes() for name in (form, labfile.PATH)},
+        files={name: (ROOT / name).read_bytes() for name in (form, policy_file.PATH)},
         bot_token="installation-token",
         persona_tokens=TOKENS,
         webhook_secret=SECRET,

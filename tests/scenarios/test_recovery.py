@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from bot.facts import Show, ThreadId
-from bot.sandbox.faults import Fault
-from runner import charts, faults
+from bot.fake_github.world.faults import Fault
+from bot.model.thread import Show, ThreadId
+from runner.lib import fault_points
+from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab
 from tests.scenarios.test_faults import PIXEL
 from tests.stub_trainer import StubRay
@@ -146,9 +147,9 @@ def test_a_death_after_a_second_try_leaves_one_comment(lab: Lab) -> None:
     def dies(point: str) -> None:
         if point == "github.create_comment.after" and not reached:
             reached.append(point)
-            raise faults.Ended(point)
+            raise fault_points.Ended(point)
 
-    with faults.hooked(dies):
+    with fault_points.hooked(dies):
         lab.say("sam", 2, "/run")
     assert reached
     assert answers(lab, "`/run` by sam") == 1

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bot import heard, intake
-from bot.intake import Heard
-from bot.sandbox.webhooks import Delivery
+from bot.fake_github.world.webhooks import Delivery
+from bot.inbox import deliveries, payloads
+from bot.inbox.payloads import Heard
 from tests.scenarios.lab import Lab, a_lab
 from tests.scenarios.visible import visible
 from tests.stub_trainer import StubRay
@@ -43,9 +43,9 @@ def by_the_same_id(lab: Lab, delivery: Delivery) -> None:
 
 
 def _kept(lab: Lab, delivery: Delivery, how: Heard) -> None:
-    said = intake.read(delivery.event, json.loads(delivery.body), how)
+    said = payloads.read(delivery.event, json.loads(delivery.body), how)
     if said and said.thread and lab.bot:
-        heard.keep(lab.store, said.thread, f"{how}-{delivery.id}", said)
+        deliveries.keep(lab.store, said.thread, f"{how}-{delivery.id}", said)
         lab.bot.wake(said.thread)
 
 

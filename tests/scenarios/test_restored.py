@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bot import sweep
-from bot.sandbox.faults import Fault
-from runner import record
-from runner.record import execution_id
+from bot.controller import catch_up
+from bot.fake_github.world.faults import Fault
+from runner.schema import record
+from runner.schema.record import execution_id
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab
 from tests.stub_trainer import StubRay
 
@@ -21,7 +21,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     with a_lab(tmp_path, StubRay(pace=0)) as lab:
         lab.preregister()
         lab.propose()
-        lab.sweep_every = sweep.EVERY
+        lab.sweep_every = catch_up.EVERY
         lab.die()
         lab.settle()
         yield lab

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from bot import handle, heard, logs, metrics, operate, sweep
-from bot.facts import ThreadId
-from bot.reconcile import LIST_EVERY, ONE_ROUND, Reconciler
-from bot.sandbox.faults import Fault
-from runner.files import StoreFault
+from bot.controller import catch_up
+from bot.controller.reconciler import LIST_EVERY, ONE_ROUND, Reconciler
+from bot.fake_github.world.faults import Fault
+from bot.inbox import deliveries
+from bot.model.thread import ThreadId
+from bot.service import actions_job, health
+from bot.telemetry import logs, metrics
+from runner.store.backends import StoreFault
 from tests.scenarios.lab import Lab, a_lab
 from tests.stub_trainer import StubRay
 
@@ -68,17 +71,17 @@ def test_what_another_process_took_is_found_while_there_is_much_to_do(
     lab.clock.advance(1)
     lab.sandbox.comment("sam", 1, "/help")
     headers, body = lab.undelivered[-1]
-    event = handle.Event(headers["X-GitHub-Event"], json.loads(body), "another-1")
-    handle.keep(lab.store, event, lab.sandbox.world.repository_id)
+    event = actions_job.Event(headers["X-GitHub-Event"], json.loads(body), "another-1")
+    actions_job.keep(lab.store, event, lab.sandbox.world.repository_id)
     before = looks.count(1)
     listed: list[float] = []
-    real = heard.waiting
+    real = deliveries.waiting
 
     def waiting(*given: Any) -> Any:
         listed.append(lab.monotonic())
         return real(*given)
 
-    monkeypatch.setattr(heard, "waiting", waiting)
+    monkeypatch.setattr(deliveries, "waiting", waiting)
     for _ in range(6):
         bot.work()
     assert listed
@@ -92,7 +95,7 @@ def test_a_job_of_actions_ends_in_its_time_however_much_there_is_to_do(
     bot = bot_of(lab)
     busy(lab, monkeypatch, seconds=1.0)
     began = lab.monotonic()
-    ended = handle.work(bot, may_take=60, monotonic=lab.monotonic, sleep=lab.sleep)
+    ended = actions_job.work(bot, may_take=60, monotonic=lab.monotonic, sleep=lab.sleep)
     assert ended == "time is over"
     assert lab.monotonic() - began <= 60 + 2 * ONE_ROUND
 
@@ -118,7 +121,7 @@ def test_a_full_disk_is_seen_in_health_figures_and_words(
     bot = bot_of(lab)
     bot.come_around()
     assert bot.leads
-    loop = operate.Loop(lambda: True, lambda: bot.came_around, lambda: bot.leads, lab.monotonic)
+    loop = health.Loop(lambda: True, lambda: bot.came_around, lambda: bot.leads, lab.monotonic)
     stumbles = _stumbles()
     caplog.set_level(logging.CRITICAL)
     with monkeypatch.context() as full:
@@ -127,11 +130,11 @@ def test_a_full_disk_is_seen_in_health_figures_and_words(
             lab.sleep(10)
             bot.come_around()
         assert not bot.leads
-        assert "stood still" in operate.unwell(loop)
+        assert "stood still" in health.unwell(loop)
         assert _stumbles() - stumbles > 50
     bot.come_around()
     assert bot.leads
-    assert operate.unwell(loop) == ""
+    assert health.unwell(loop) == ""
 
 
 def _no_space(*_: object, **__: object) -> None:
@@ -145,17 +148,17 @@ def _stumbles() -> float:
 def test_a_sweep_happens_while_there_is_much_to_do(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab.sweep_every = sweep.EVERY
+    lab.sweep_every = catch_up.EVERY
     lab.die()
     lab.settle()
     bot = bot_of(lab)
     busy(lab, monkeypatch, seconds=1.0)
     lab.sandbox.faults.add(Fault("status_before", "GET", r"/issues/comments$", times=1))
-    until = lab.monotonic() + 2 * sweep.EVERY.total_seconds()
-    before = sweep.last_at(lab.store, lab.sandbox.world.repository_id)
+    until = lab.monotonic() + 2 * catch_up.EVERY.total_seconds()
+    before = catch_up.last_at(lab.store, lab.sandbox.world.repository_id)
     while lab.monotonic() < until:
         lab.sleep(max(bot.come_around() or 1.0, 60.0))
-    assert sweep.last_at(lab.store, lab.sandbox.world.repository_id) != before
+    assert catch_up.last_at(lab.store, lab.sandbox.world.repository_id) != before
 
 
 def test_the_eyes_on_a_command_are_logged_with_its_delivery(lab: Lab) -> None:

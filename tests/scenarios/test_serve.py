@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bot.sandbox.webhooks import sign
-from runner.local_ray import free_ports
+from bot.fake_github.world.webhooks import sign
+from runner.execution.local_ray import free_ports
 from tests.scenarios.lab import SECRET, a_lab
 
 OLD = "the-secret-before-this-one"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.sandbox.errors import Refused
-from bot.sandbox.state import Clock
-from runner import charts
+from bot.fake_github.world.errors import Refused
+from bot.fake_github.world.state import Clock
+from runner.publish import charts
 from tests.scenarios import lab as labs
 from tests.scenarios.lab import READING, ROOT, Lab, a_lab
 from tests.scenarios.test_approval import from_a_fork, line

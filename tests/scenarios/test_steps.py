@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from bot.facts import Isolated
-from bot.site import pages
-from runner import charts, execute, graph, isolate, lock, planning, redact
-from runner.reports import AttemptReport
-from runner.store import Store
+from bot.model.thread import Isolated
+from bot.site.pages import build
+from runner.isolation import bubblewrap
+from runner.lib import redact
+from runner.planning import lockfile, planner
+from runner.publish import charts
+from runner.schema import step_graph
+from runner.schema.job_reports import AttemptReport
+from runner.store.store import Store
+from runner.worker import executor
 from tests.scenarios.lab import READING, Lab, a_lab, form_body
 from tests.scenarios.test_story import PIXEL, bpb, executions, look, tell
 from tests.stub_trainer import StubJob, StubRay, put_report
@@ -100,7 +105,7 @@ def test_what_steps_scored_is_on_the_board_and_each_step_on_their_page(
     lab.preregister(form_body(predictions=FAST_IS_BETTER))
     lab.say("grace", proposed(lab, {"experiment.yaml": BUILT_IN}), "/run")
     (execution,) = executions(lab)
-    pages.build(lab.store, tmp_path / "site")
+    build.build(lab.store, tmp_path / "site")
     index = (tmp_path / "site" / "index.html").read_text()
     assert "Bits per byte on wide-or-deep, tokens" in index
     assert "2.4050 ± 0.0071" in index
@@ -174,15 +179,15 @@ def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab
 
 
 def really_made(job: StubJob) -> None:
-    """Make the steps as `runner.execute` does, but one after another and without a Ray."""
+    """Make the steps as `runner.worker.executor` does, but one after another and without a Ray."""
     store, spec = Store(job.root), job.spec
     execution = spec.attempt.rpartition(".")[0]
-    code = store.path(planning.code_folder(spec.plan))
+    code = store.path(planner.code_folder(spec.plan))
     if spec.plan.compiled:
-        lock.check(code, isolated=spec.isolation == "bubblewrap")
-    for name in graph.order({name: step.needs for name, step in spec.plan.steps.items()}):
-        terms = execute.Terms(spec.isolation)
-        execute.make(store, name, spec.plan.steps, code, execution, terms=terms)
+        lockfile.check(code, isolated=spec.isolation == "bubblewrap")
+    for name in step_graph.order({name: step.needs for name, step in spec.plan.steps.items()}):
+        terms = executor.Terms(spec.isolation)
+        executor.make(store, name, spec.plan.steps, code, execution, terms=terms)
 
 
 OWN_STEP = "title: T\nresources: {kind: cpu}\nsteps:\n  a: {do: own:step}\n"
@@ -199,7 +204,7 @@ OWN = "def step(config, inputs, out): (out / 'a.txt').write_text('a')\n"
 def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
     tmp_path: Path, isolation: Isolated, said: str, receipt: str
 ) -> None:
-    if isolation == "bubblewrap" and (words := isolate.probe()):
+    if isolation == "bubblewrap" and (words := bubblewrap.probe()):
         pytest.skip(f"nothing was isolated, and so not tested: {words}")
     with a_lab(tmp_path, trainer := StubRay(), isolation=isolation) as lab:
         trainer.make_steps = really_made
@@ -235,14 +240,14 @@ def test_a_held_secret_that_a_job_quotes_is_on_no_page_and_in_no_record(tmp_path
 
 
 def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) -> None:
-    if words := isolate.probe():
+    if words := bubblewrap.probe():
         pytest.skip(f"nothing was isolated, and so not tested: {words}")
     trap = Path(__file__).parents[1] / "traps" / "compiled"
     files = {path.name: path.read_text() for path in trap.iterdir() if path.is_file()}
     (tmp_path / "here").mkdir()
     for name, text in files.items():
         (tmp_path / "here" / name).write_text(text)
-    files["experiment.lock.yaml"] = lock.compiled(tmp_path / "here", isolated=True)
+    files["experiment.lock.yaml"] = lockfile.compiled(tmp_path / "here", isolated=True)
     with a_lab(tmp_path, trainer := StubRay(), isolation="bubblewrap") as lab:
         trainer.make_steps = really_made
         pull = proposed(lab, files)
@@ -255,7 +260,7 @@ def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab, tmp_pa
     declared = files.pop("experiment.yaml").partition("title:")
     files["experiment.py"] = "raise SystemExit('run!')\n"
     (tmp_path / "experiment.py").write_text(files["experiment.py"])
-    files["experiment.lock.yaml"] = "".join([lock._source(tmp_path), *declared[1:]])
+    files["experiment.lock.yaml"] = "".join([lockfile._source(tmp_path), *declared[1:]])
     plan = lab.last(proposed(lab, files))
     assert "**6 steps** (6 new)" in plan
     files["experiment.py"] += "x = 1\n"

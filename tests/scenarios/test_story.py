@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.sandbox.faults import Fault
-from runner import charts
+from bot.fake_github.world.faults import Fault
+from runner.publish import charts
 from tests import stub_trainer
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, Mode, a_lab, form_body
 from tests.stub_trainer import StubJob, StubRay

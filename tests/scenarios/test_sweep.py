@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from bot import intake, sweep
-from bot.facts import ThreadId
+from bot.controller import catch_up
+from bot.fake_github.world.faults import Fault
 from bot.github import Attempt, Later
-from bot.sandbox.faults import Fault
-from runner.store import Store
+from bot.inbox import payloads as inbox_payloads
+from bot.model.thread import ThreadId
+from runner.store.store import Store
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab
 from tests.stub_trainer import StubRay
 
@@ -22,7 +23,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     with a_lab(tmp_path, StubRay(pace=48)) as lab:
         lab.preregister()
         lab.propose()
-        lab.sweep_every = sweep.EVERY
+        lab.sweep_every = catch_up.EVERY
         lab.die()
         lab.settle()
         yield lab
@@ -164,7 +165,7 @@ def opened(number: int) -> tuple[str, Any]:
 
 
 def sweep_once(store: Store, github: Any) -> list[int]:
-    found = sweep.once(store, github, NOW)
+    found = catch_up.once(store, github, NOW)
     return [thread.number for thread in found]
 
 
@@ -183,7 +184,7 @@ def test_only_deliveries_that_nobody_ever_took_are_fetched(tmp_path: Path) -> No
     assert github.asked == [8]
     (name,) = store.list("records/inbox/7/5")
     assert name == "never-taken.json"
-    said = intake.Delivery.model_validate_json(store.require(f"records/inbox/7/5/{name}"))
+    said = inbox_payloads.Delivery.model_validate_json(store.require(f"records/inbox/7/5/{name}"))
     assert said.thread == ThreadId(7, 5)
     assert sweep_once(store, github) == []
 
@@ -196,6 +197,6 @@ def test_a_sweep_that_breaks_off_is_not_taken_for_done(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(Later):
         sweep_once(store, Breaking([], {}))
-    assert sweep.last_at(store, 7) is None
+    assert catch_up.last_at(store, 7) is None
     sweep_once(store, Listing([], {}))
-    assert sweep.last_at(store, 7) == NOW
+    assert catch_up.last_at(store, 7) == NOW

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import charts
-from runner.cluster import Described, parse
+from runner.publish import charts
+from runner.scheduler.cluster import Described, parse
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab
 from tests.scenarios.test_story import PIXEL, executions, finish, look, tell
 from tests.stub_trainer import StubRay

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bot import webhook
+from bot.controller.reconciler import Reconciler
 from bot.github import GitHub, Made
-from bot.reconcile import Reconciler
-from runner.store import Store
+from bot.inbox import webhook
+from runner.store.store import Store
 from tests.scenarios.lab import SECRET, Lab, a_lab
 from tests.stub_trainer import StubRay
 

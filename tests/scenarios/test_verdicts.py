@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.site.pages import build
-from runner import charts
+from bot.site.pages.build import build
+from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, READING, TEXT, Lab, a_lab, form_body
 from tests.scenarios.test_story import PIXEL, push
 from tests.site.test_pages import Page

@@ -13,19 +13,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bot import witness
-from bot.cli import app
+from bot.cli.main import app
+from bot.controller import records_branch
+from bot.controller.write_budget import Pace
+from bot.fake_github.world.faults import Fault
+from bot.fake_github.world.sandbox import Sandbox
 from bot.github import GitHub
-from bot.pace import Pace
-from bot.sandbox.faults import Fault
-from bot.sandbox.sandbox import Sandbox
-from runner import charts, faults, record, redact, signing
-from runner.signing import Key
-from runner.store import Store
+from runner.lib import fault_points, redact
+from runner.publish import charts, signing
+from runner.publish.signing import Key
+from runner.schema import record
+from runner.store.store import Store
 from tests.scenarios.lab import Lab, Mode, a_lab
 from tests.scenarios.test_faults import PIXEL, Dies
 
-REF = f"refs/heads/{witness.BRANCH}"
+REF = f"refs/heads/{records_branch.BRANCH}"
 NOT_PERMITTED = '{"message": "Resource not accessible by integration"}'
 RULES = '{"message": "Repository rule violations found\\n\\nCannot update this protected ref."}'
 BROKEN = '{"message": "Server Error"}'
@@ -73,7 +75,7 @@ class Copying:
             sleep=self.lab.sleep,
         )
         github.on_write = self.pace.wrote
-        self.witness = witness.Witness(self.store, github, self.pace, self.key)
+        self.witness = records_branch.Witness(self.store, github, self.pace, self.key)
 
     def work(self, most: int = 100) -> None:
         """Copy until nothing is due."""
@@ -169,7 +171,7 @@ def test_an_execution_that_ends_is_one_commit_with_its_records(tmp_path: Path, m
         (id,) = ended(lab.store)
         assert commits(lab.sandbox) == [ROOT_COMMIT, f"{id}: done"]
         there = files(lab.sandbox)
-        assert there.pop("README.md") == witness.README.encode()
+        assert there.pop("README.md") == records_branch.README.encode()
         store = tmp_path / "store"
         assert all((store / path).read_bytes() == content for path, content in there.items())
         kinds = {path.split("/")[1] for path in there}
@@ -230,7 +232,7 @@ def test_where_it_is_switched_off_nothing_is_asked_or_written(copying: Copying) 
 
 def test_who_dies_anywhere_on_the_way_leaves_one_commit(copying: Copying) -> None:
     quiet = Dies(None)
-    with faults.hooked(quiet):
+    with fault_points.hooked(quiet):
         copying.work()
     assert {f"github.{x}.after" for x in ("add_files", "commit", "advance")} < quiet.counts.keys()
     # Before one effect is after the one before it.
@@ -238,7 +240,7 @@ def test_who_dies_anywhere_on_the_way_leaves_one_commit(copying: Copying) -> Non
     for at in [(name, n + 1) for name, count in after.items() for n in range(count)]:
         copying.forget()
         copying.new_life()
-        with faults.hooked(Dies(at)), pytest.raises(faults.Ended):
+        with fault_points.hooked(Dies(at)), pytest.raises(fault_points.Ended):
             copying.work()
         copying.new_life()
         copying.work()
@@ -270,7 +272,7 @@ def test_what_somebody_else_committed_meanwhile_stays(copying: Copying, first: b
                 parents = [tip] if (tip := git.ref(REF)) else []
                 git.set_ref(REF, git.write_commit(tree, parents, "Mine", by, by))
 
-    with faults.hooked(push):
+    with fault_points.hooked(push):
         copying.work()
     assert writes == (1 if first else 2)
     assert commits(copying.sandbox)[-2:] == ["Mine", f"{copying.id}: done"]
@@ -298,7 +300,7 @@ def test_who_was_faster_with_the_same_execution_is_seen(copying: Copying) -> Non
             other.work()
             copying.store.remove(f"records/witnessed/{copying.id}.json")
 
-    with faults.hooked(overtake):
+    with fault_points.hooked(overtake):
         copying.work()
     assert commits(copying.sandbox) == [ROOT_COMMIT, f"{copying.id}: done"]
 
@@ -342,7 +344,7 @@ def test_a_refused_branch_keeps_nobody_from_anything(tmp_path: Path) -> None:
         lab.sandbox.faults.add(Fault("status_before", "PATCH", "/git/refs/", 10**6, 422, RULES))
         lab.say("grace", pull, "/run")
         assert lab.labels(1) == ["experiment: done"]
-        assert not any(witness.BRANCH in words for n in (1, 2) for words in lab.comments(n))
+        assert not any(records_branch.BRANCH in words for n in (1, 2) for words in lab.comments(n))
         assert commits(lab.sandbox) == [ROOT_COMMIT]
 
 
@@ -378,11 +380,11 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     copying.work()
     whole = files(copying.sandbox)
     copying.forget()
-    monkeypatch.setattr(witness, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(records_branch, "MOST_AT_ONCE", 3)
     sizes = {path: len(content) for path, content in whole.items() if "/runs/" in path}
     largest = max(sizes, key=sizes.__getitem__)
     big = copying.place / largest
-    big.write_bytes(big.read_bytes() + b" " * witness.MOST_FILE)
+    big.write_bytes(big.read_bytes() + b" " * records_branch.MOST_FILE)
     copying.new_life()
     copying.work()
     assert len([x for x in copying.sandbox.requests if x.path.endswith("/git/trees")]) >= 5
@@ -393,7 +395,7 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     why = "it is larger than 1 MB"
     assert told == {largest: {"bytes": big.stat().st_size, "sha256": digest, "why": why}}
     assert "left-out/" in commits(copying.sandbox)[-1]
-    monkeypatch.setattr(witness, "MOST_FILES", 3)
+    monkeypatch.setattr(records_branch, "MOST_FILES", 3)
     copying.forget()
     copying.new_life()
     copying.work()
@@ -430,7 +432,7 @@ def test_a_revoked_key_signs_nothing_and_is_not_published_again(
     execution = record.require(
         copying.store, f"executions/{copying.id}/execution", record.Execution
     )
-    assert list(witness._signed(copying.store, execution, key)) == []
+    assert list(records_branch._signed(copying.store, execution, key)) == []
 
 
 def test_in_a_checkout_a_receipt_can_be_verified(
@@ -441,7 +443,15 @@ def test_in_a_checkout_a_receipt_can_be_verified(
     copying.new_life()
     copying.work()
     subprocess.run(
-        ["git", "clone", "--quiet", "--branch", witness.BRANCH, copying.git.path, tmp_path / "out"],
+        [
+            "git",
+            "clone",
+            "--quiet",
+            "--branch",
+            records_branch.BRANCH,
+            copying.git.path,
+            tmp_path / "out",
+        ],
         check=True,
     )
     monkeypatch.chdir(tmp_path / "out")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bot.sandbox.state import CheckRun
+from bot.fake_github.world.state import CheckRun
 from tests.scenarios.lab import Lab
 
 _VOLATILE = [

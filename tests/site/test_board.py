@@ -2,8 +2,8 @@
 
 import pytest
 
-from bot.site.board import groups, ranked, read_lab
-from runner.store import Store
+from bot.site.facts.board import groups, ranked, read_lab
+from runner.store.store import Store
 from tests import synthetic
 
 

@@ -6,11 +6,12 @@ import time
 import numpy as np
 import pytest
 
-from bot.site import chart, curves
-from bot.site.board import read_lab
-from bot.site.drawn import Axis, Drawing, Mark
-from runner.store import Store
-from runner.thinning import kept
+from bot.site.base import chart
+from bot.site.base.drawn import Axis, Drawing, Mark
+from bot.site.charts import curves
+from bot.site.facts.board import read_lab
+from runner.lib.downsample import kept
+from runner.store.store import Store
 from tests import synthetic
 
 
@@ -111,7 +112,7 @@ def test_a_drawing_shows_every_mark_without_a_script_and_no_word_as_code():
     [(False, 0, 65_536), (False, 2.1, 2.1), (False, -1, 1), (True, 1e15, 3e21), (True, 3, 5)],
 )
 def test_an_axis_has_a_handful_of_round_figures(log, low, high):
-    from bot.site.drawn import _Scale
+    from bot.site.base.drawn import _Scale
 
     ticks = _Scale(Axis("x", log), [low, high], 0).ticks()
     assert 2 <= len(ticks) <= 12

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from bot.site import data
-from bot.site.board import read_lab
-from bot.site.files import put
-from bot.site.outputs import outputs
-from bot.site.pages import build
-from bot.site.templating import look
-from engine.data import TokenStore
-from runner import gcs, makers, preview, record, redact
-from runner.store import Store, StoreError
+from bot.site.base.files import put
+from bot.site.facts.board import read_lab
+from bot.site.facts.outputs import outputs
+from bot.site.pages import data
+from bot.site.pages.build import build
+from bot.site.pages.templating import look
+from engine.data.token_store import TokenStore
+from runner.lib import redact
+from runner.publish import preview
+from runner.schema import record, token_key
+from runner.store import artifacts, gcs
+from runner.store.store import Store, StoreError
 from tests import fake_gcs, synthetic
 from tests.site.test_pages import EVIL, Page
 
@@ -44,7 +47,7 @@ def planned(do, fingerprint, store, **more):
 
 def made(store, write, fingerprint=FINGERPRINT, name="texts.map"):
     """A step that `write` makes, and how it ended."""
-    manifest = makers.make(store, name, fingerprint, write, {}, by="x1").manifest
+    manifest = artifacts.make(store, name, fingerprint, write, {}, by="x1").manifest
     return record.StepEnd(
         state="made",
         by="x1",
@@ -123,7 +126,7 @@ def test_a_page_lists_files_with_sizes_and_digests_and_shows_the_first_records(b
     assert page.text.index("text first words") < page.text.index("text second words")
     assert f"train.jsonl {len(content)} {hashlib.sha256(content).hexdigest()}" in page.text
     assert "1 file 49 bytes" in page.text
-    assert makers.said(store, "texts.map", FINGERPRINT).output_sha256 in page.text
+    assert artifacts.said(store, "texts.map", FINGERPRINT).output_sha256 in page.text
 
 
 def test_the_pages_of_an_execution_of_a_run_and_of_later_steps_link_to_it(store, tmp_path):
@@ -143,7 +146,7 @@ def test_the_pages_of_an_execution_of_a_run_and_of_later_steps_link_to_it(store,
     assert f"../{PAGE}" in of_tokens.links
     assert "t o b e d e c o d e d" in " ".join(of_tokens.text.split())
     assert "The first 13 of 13 tokens of 1 document" in of_tokens.text
-    path = f"data/{makers.tokens_fingerprint(plan.data)[:16]}.html"
+    path = f"data/{token_key.tokens_fingerprint(plan.data)[:16]}.html"
     assert f"../../{path}" in Page(site / "executions" / plain.id / "index.html").links
     assert "The store does not hold these tokens" in Page(site / path).text
 
@@ -151,7 +154,7 @@ def test_the_pages_of_an_execution_of_a_run_and_of_later_steps_link_to_it(store,
 def test_the_tokens_of_an_execution_without_steps_have_a_page(store, tmp_path):
     plan = synthetic.plan()
     synthetic.finish(store, synthetic.execution(plan), synthetic.PLAIN)
-    fingerprint = makers.tokens_fingerprint(plan.data)
+    fingerprint = token_key.tokens_fingerprint(plan.data)
     path = f"data/{fingerprint[:16]}.html"
     assert draw(store, tmp_path) == [path]
     assert draw(store, tmp_path) == []
@@ -159,7 +162,7 @@ def test_the_tokens_of_an_execution_without_steps_have_a_page(store, tmp_path):
     def write(folder):
         TokenStore.build(folder / "train", ["since made"])
 
-    made(store, write, fingerprint, makers.TOKENS)
+    made(store, write, fingerprint, token_key.TOKENS)
     assert draw(store, tmp_path) == [path]
     assert "s i n c e m a d e" in Page(tmp_path / "site" / path).text
 
@@ -194,7 +197,7 @@ def test_a_page_is_drawn_once_whoever_uses_the_output(built, store, tmp_path, mo
 )
 def test_what_was_removed_is_said_with_what_it_was(built, store, tmp_path, gone, said):
     built(lines("words that are gone"))
-    manifest = makers.said(store, "texts.map", FINGERPRINT)
+    manifest = artifacts.said(store, "texts.map", FINGERPRINT)
     folder = store.path(manifest.folder)
     shutil.rmtree(folder if gone else folder.parent)
     assert draw(store, tmp_path) == [PAGE]
@@ -280,7 +283,7 @@ def test_a_folder_that_cannot_be_listed_or_read_stops_no_build(store, tmp_path):
     synthetic.finish(store, synthetic.execution(plan, "2"), synthetic.PLAIN)
     end = made(store, lines("a"))
     execute(store, {"text": end})
-    place = f"steps/{makers.TOKENS}/{makers.tokens_fingerprint(plan.data)[:16]}/manifest.json"
+    place = f"steps/{token_key.TOKENS}/{token_key.tokens_fingerprint(plan.data)[:16]}/manifest.json"
     store.path(place).mkdir(parents=True)  # a folder where a file should be
     manifest = store.path(end.folder).parent / "manifest.json"
     manifest.unlink()

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bot.site import delphi, templating
-from bot.site.files import File
-from runner import cli
-from runner.analysis import sealed
-from runner.analysis.sealed import Seal
-from runner.store import to_json
+from bot.site.base.files import File
+from bot.site.pages import delphi, templating
+from runner.analysis import sealed_forecast
+from runner.analysis.sealed_forecast import Seal
+from runner.cli import main
+from runner.lib.canonical_json import to_json
 from tests.analysis.test_sealed import END, a_seal, the_run
 from tests.site.test_pages import Page
 
@@ -24,7 +24,7 @@ def write(folder: Path, seal: Seal, loss: float | None = None) -> None:
     if loss is not None:
         found = delphi.read(folder)
         assert found
-        came = sealed.outcome(seal, found.seal_sha256, the_run(loss=loss), "x1", END)
+        came = sealed_forecast.outcome(seal, found.seal_sha256, the_run(loss=loss), "x1", END)
         (folder / "outcome.json").write_bytes(to_json(came.model_dump(mode="json")))
 
 
@@ -165,7 +165,7 @@ def test_the_page_says_by_which_command_the_forecast_is_made_again() -> None:
         found = re.search(r"<code>(regatta forecast --at [^<]*)</code>", page)
         assert found
         words = found[1].replace("experiments/", f"{folder.parent}/").split()
-        done = CliRunner().invoke(cli.app, words[1:])
+        done = CliRunner().invoke(main.app, words[1:])
         assert done.exit_code == 0, done.output
         seal = Seal.model_validate_json((folder / "seal.json").read_bytes())
         assert f"{seal.forecast.loss:.4f} bits per byte" in done.output

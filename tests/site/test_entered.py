@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from bot.site import entered
-from bot.site.board import read_lab
-from bot.site.pages import build
-from runner import entries, record
-from runner.entries import EntryRecord, Merged
-from runner.store import Store
+from bot.site.facts.board import read_lab
+from bot.site.pages import entered
+from bot.site.pages.build import build
+from runner.history import results_entries
+from runner.history.results_entries import EntryRecord, Merged
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 from tests.analysis.test_speedrun import CLEAN
 from tests.site.test_pages import Page
@@ -27,7 +28,7 @@ def store(tmp_path: Path) -> Store:
 def merge(store: Store, *runs: Any, pull: int = 2, path: str = "a/speedrun_results.json") -> str:
     """A merged pull request with these runs; returns the commit of its head."""
     content = json.dumps({"runs": [{"run_info": run} for run in runs]}).encode()
-    file = entries.examined(path, content, {})
+    file = results_entries.examined(path, content, {})
     commit = f"{pull:040x}"
     folder = f"entries/{synthetic.REPOSITORY}/{pull}"
     entry = EntryRecord(
@@ -71,7 +72,7 @@ def test_a_row_is_shown_as_self_reported_and_has_no_rank(store: Store, tmp_path:
 def test_the_same_wandb_run_merged_twice_is_found_on_both_rows(store: Store) -> None:
     merge(store, CLEAN)
     merge(store, CLEAN, pull=3, path="b/speedrun_results.json")
-    rows = entered.rows(entries.merged(store), [])
+    rows = entered.rows(results_entries.merged(store), [])
     assert [[finding.rule for finding in row.findings] for row in rows] == [["twice"], ["twice"]]
 
 
@@ -92,10 +93,10 @@ def test_the_labs_own_run_of_its_experiment_reproduces_a_row(
     store: Store, size: int, tokens: int, mean: float, elsewhere: bool, tier: str
 ) -> None:
     commit = merge(store, CLEAN | {"model_size": size, "total_tokens": tokens})
-    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    (row,) = entered.rows(results_entries.merged(store), read_lab(store).entries)
     assert row.tier == "self-reported"
     ran(store, "f" * 40 if elsewhere else commit, mean)
-    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    (row,) = entered.rows(results_entries.merged(store), read_lab(store).entries)
     assert row.tier == tier
     assert bool(row.ours) == (not elsewhere)
 
@@ -127,7 +128,7 @@ def test_a_figure_that_its_track_does_not_believe_reproduces_no_row(store: Store
     synthetic.begin(store, execution)
     result = record.Result(at=synthetic.START, state="done", entered=(competed,))
     record.write(store, f"executions/{execution.id}/result", result)
-    (row,) = entered.rows(entries.merged(store), read_lab(store).entries)
+    (row,) = entered.rows(results_entries.merged(store), read_lab(store).entries)
     assert (row.tier, row.ours) == ("self-reported", ())
 
 
@@ -139,7 +140,7 @@ def test_without_entries_the_page_says_how_to_enter(store: Store, tmp_path: Path
 def test_what_was_merged_though_it_cannot_be_stops_no_page(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "_beyond", lambda _: "")  # as an older lab took it
+    monkeypatch.setattr(results_entries, "_beyond", lambda _: "")  # as an older lab took it
     values = (0.0, -1.0, 1e-300, 1e300)
     keys = ("training_time", "model_flops", "training_hardware_flops", "eval/paloma/c4_en/bpb")
     odd = [CLEAN | {key: value} for key in keys for value in values]
@@ -162,10 +163,10 @@ def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
     page = tmp_path / "site" / "audit.html"
     assert "Entered in this lab Nothing yet." in Page(page).text
     merge(store, CLEAN)
-    faulty = entries.examined(
-        entries.plain(f"{EVIL}.json"), results(CLEAN | {"training_time": 100.0}), {}
+    faulty = results_entries.examined(
+        results_entries.plain(f"{EVIL}.json"), results(CLEAN | {"training_time": 100.0}), {}
     )
-    broken = entries.examined("c/speedrun_results.json", b"{", {})
+    broken = results_entries.examined("c/speedrun_results.json", b"{", {})
     for n, files in enumerate([(faulty, broken), ()], 3):
         entry = EntryRecord(
             repository=synthetic.REPOSITORY,

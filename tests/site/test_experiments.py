@@ -2,8 +2,8 @@
 
 import pytest
 
-from bot.site.pages import build
-from runner.store import Store
+from bot.site.pages.build import build
+from runner.store.store import Store
 from tests import synthetic
 from tests.site.test_pages import HOST, Page
 

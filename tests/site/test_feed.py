@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from bot.site.pages import build
-from runner.store import Store
+from bot.site.pages.build import build
+from runner.store.store import Store
 from tests import synthetic
 from tests.site.test_pages import EVIL
 

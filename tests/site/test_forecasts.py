@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.site import forecasts
-from bot.site.board import read_lab
-from bot.site.pages import build
-from runner import record
-from runner.store import Store
+from bot.site.facts import forecasts
+from bot.site.facts.board import read_lab
+from bot.site.pages.build import build
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 from tests.site.test_pages import Page
 

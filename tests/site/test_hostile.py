@@ -18,29 +18,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.live import Live
-from bot.site.pages import build
-from bot.site.runs import end_of_log
-from bot.site.templating import look
-from runner import (
-    bounds,
-    children,
-    drive,
-    entries,
-    lifecycle,
-    makers,
-    measured,
-    outputs,
-    preview,
-    progress,
-    record,
-    regular,
-    reports,
-    step_runs,
-)
-from runner.leases import LeaseWatch
-from runner.record import PlannedStep
-from runner.store import Store
+from bot.service.live import Live
+from bot.site.pages.build import build
+from bot.site.pages.runs import end_of_log
+from bot.site.pages.templating import look
+from runner.execution import effects, lifecycle, progress
+from runner.history import measurements, results_entries, step_runs
+from runner.lib import bounds, untrusted_files
+from runner.publish import preview
+from runner.schema import job_reports, record
+from runner.schema.record import PlannedStep
+from runner.store import artifacts, digests
+from runner.store.leases import LeaseWatch
+from runner.store.store import Store
+from runner.worker import shard_jobs
 from tests import hostile, synthetic
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
@@ -96,11 +87,11 @@ def lived(store: Store, spoil: Callable[[Path], None], name: str) -> None:
     arms = {"slow": synthetic.planned_arm(steps=4), "fast": synthetic.planned_arm(steps=4)}
     plan = synthetic.plan(arms=arms, seeds=(0, 1), predictions=[synthetic.prediction()])
     execution = synthetic.execution(plan, name)
-    drive.begin(store, execution)
+    effects.begin(store, execution)
     now, leases = synthetic.START, LeaseWatch(store, lambda: 0.0)
     for _ in range(40):
         now += timedelta(seconds=1)
-        facts = drive.observe(store, ray.look, leases, execution.id, now)
+        facts = effects.observe(store, ray.look, leases, execution.id, now)
         if facts.result:
             return
         if facts.attempts and facts.attempts[-1].job in ("succeeded", "failed"):
@@ -109,13 +100,13 @@ def lived(store: Store, spoil: Callable[[Path], None], name: str) -> None:
             assert live.drawn(execution.id, "fast.s0")
             progress.progress(store, facts)
         if action := lifecycle.decide(facts):
-            drive.act(store, ray, facts, action, now)
+            effects.act(store, ray, facts, action, now)
     raise AssertionError(f"{name} has no end")
 
 
 def ran(local: LocalStub, folder: Path, store: Path, spoil: Callable[[Path], None]) -> None:
     """An experiment in steps that competes, run by hand, whose steps leave that."""
-    make = makers.make
+    make = artifacts.make
 
     def spoiling(store: Store, name: str, fingerprint: str, build: Any, *rest: Any, **told: Any):
         def both(out: Path) -> None:
@@ -127,7 +118,7 @@ def ran(local: LocalStub, folder: Path, store: Path, spoil: Callable[[Path], Non
     local.ray = StubRay(pace=1)
     local.ray.make_steps = made()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(makers, "make", spoiling)
+        patched.setattr(artifacts, "make", spoiling)
         answer = ask("run", declare(folder), "--store", store)
     assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.output
     assert answer.exit_code in (0, 1), answer.output
@@ -154,8 +145,8 @@ def test_whatever_steps_leave_every_page_is_built(local: LocalStub, data: st.Dat
 
 
 KINDS: dict[str, Any] = {
-    "metrics": reports.StepMetrics,
-    "evaluated": reports.EvaluationReport,
+    "metrics": job_reports.StepMetrics,
+    "evaluated": job_reports.EvaluationReport,
     "scores": step_runs.SCORES,
 }
 CHECKED = ("step", "tokens", "targets")  # against the plan
@@ -216,17 +207,17 @@ def as_a_curve(_: Path) -> object:
 
 
 def as_a_model(_: Path) -> object:
-    return measured._another_model(cast(Store, None), STEP)
+    return measurements._another_model(cast(Store, None), STEP)
 
 
 def as_metrics(path: Path) -> object:
     refused: list[str] = []
-    return list(reports.read_metrics(path.parent, 100, refused)), refused
+    return list(job_reports.read_metrics(path.parent, 100, refused)), refused
 
 
 def as_an_entry(path: Path) -> object:
-    content = regular.read(path, entries.MOST_BYTES) or b""
-    return entries.examined("a", content, {}).canonical()
+    content = untrusted_files.read(path, results_entries.MOST_BYTES) or b""
+    return results_entries.examined("a", content, {}).canonical()
 
 
 def part_of(path: Path, _: str, at: int, length: int) -> bytes:
@@ -249,19 +240,19 @@ def as_a_preview(path: Path) -> object:
 
 
 def as_a_receipt(path: Path) -> object:
-    return children.receipts(path)
+    return shard_jobs.receipts(path)
 
 
 def as_a_score(path: Path) -> object:
-    return reports.read_report(path, reports.EvaluationReport)
+    return job_reports.read_report(path, job_reports.EvaluationReport)
 
 
 def as_a_run(path: Path) -> object:
-    return reports.read_report(path, reports.RunReport)
+    return job_reports.read_report(path, job_reports.RunReport)
 
 
 def as_noted(path: Path) -> object:
-    return bounds.parse(progress.NOTED, regular.ending(path, progress.LINE))
+    return bounds.parse(progress.NOTED, untrusted_files.ending(path, progress.LINE))
 
 
 def as_a_manifest(path: Path) -> object:
@@ -271,7 +262,7 @@ def as_a_manifest(path: Path) -> object:
     place.unlink(missing_ok=True)
     if path.is_file():
         place.hardlink_to(path)
-    return makers.said(store, "a", "0" * 64)
+    return artifacts.said(store, "a", "0" * 64)
 
 
 READERS = {
@@ -287,7 +278,7 @@ READERS = {
     as_noted: [1, 2.5],
     as_a_manifest: {"name": "a", "seconds": 1.0, "files": {}},
 }
-REFUSALS = (*step_runs.UNBELIEVED, regular.Refused, outputs.BadOutput)
+REFUSALS = (*step_runs.UNBELIEVED, untrusted_files.Refused, digests.BadOutput)
 
 
 @contextmanager
@@ -304,7 +295,7 @@ def reading(reader: Callable[[Path], object], path: Path) -> object:
     """What a reader says of a file, or the refusal, each in words that can be written down."""
 
     def file_of(_: object, __: object, ___: str, most: int = step_runs.MOST_BYTES) -> object:
-        return regular.read(path, most)
+        return untrusted_files.read(path, most)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(step_runs, "file_of", file_of)

@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from bot.site import boards, frontier, rows
-from bot.site.board import read_lab
-from bot.site.pages import build
-from bot.site.spent import Spent
-from runner import record
-from runner.store import Store
+from bot.site.base import rows
+from bot.site.facts import frontier
+from bot.site.facts.board import read_lab
+from bot.site.facts.spent import Spent
+from bot.site.pages import boards
+from bot.site.pages.build import build
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 
 

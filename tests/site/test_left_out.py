@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from bot.site import boards, experiments, front, runs, spent
-from bot.site.memory import Memory
-from bot.site.pages import SiteSummary, build
-from runner import record
-from runner.store import Store
+from bot.site.facts import spent
+from bot.site.facts.memory import Memory
+from bot.site.pages import boards, experiments, front, runs
+from bot.site.pages.build import SiteSummary, build
+from runner.schema import record
+from runner.store.store import Store
 from tests import synthetic
 
 FAULT = "integer division result too large for a float"
@@ -133,7 +134,7 @@ def test_an_execution_on_which_a_board_breaks_is_found_and_the_board_is_drawn_wi
     site = tmp_path / "site"
     built(store, site)
     with monkeypatch.context() as patched:
-        patched.setattr("bot.site.board.spent", breaks)
+        patched.setattr("bot.site.facts.board.spent", breaks)
         (site / "leaderboards.html").unlink()
         synthetic.finish(store, synthetic.execution(synthetic.plan(), "new"), synthetic.PLAIN)
         left = built(store, site).left_out

@@ -6,10 +6,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from bot import live
-from bot.site.templating import look
-from runner import redact
-from runner.store import Store
+from bot.service import live
+from bot.site.pages.templating import look
+from runner.lib import redact
+from runner.store.store import Store
 from tests import synthetic
 from tests.site.test_pages import EVIL, Page
 

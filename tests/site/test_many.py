@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bot.site import files
-from bot.site.memory import NAME, Memory
-from bot.site.pages import build
-from runner import signing
-from runner.store import Store
+from bot.site.base import files
+from bot.site.facts.memory import NAME, Memory
+from bot.site.pages.build import build
+from runner.publish import signing
+from runner.store.store import Store
 from tests import synthetic
 
 EXECUTIONS = 20
@@ -90,7 +90,7 @@ def test_a_memory_that_cannot_be_read_is_written_anew(store, tmp_path, spoiled):
 def test_an_upgrade_reads_and_draws_everything_again(store, tmp_path, monkeypatch):
     _, first = built(store, tmp_path / "site")
     monkeypatch.setattr(files, "edition", lambda: "another")
-    monkeypatch.setattr("bot.site.memory.edition", lambda: "another")
+    monkeypatch.setattr("bot.site.facts.memory.edition", lambda: "another")
     memory, drawn = built(store, tmp_path / "site")
     assert (memory.read, drawn) == (EXECUTIONS, first)
 
@@ -100,7 +100,7 @@ def test_every_file_of_the_labs_code_is_in_the_edition(tmp_path, monkeypatch):
         (tmp_path / room).mkdir()
     sentence = tmp_path / "runner" / "figures.py"
     sentence.write_text("one")
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "bot" / "site" / "files.py"))
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "bot/site/base/files.py"))
     files.edition.cache_clear()
     before = files.edition()
     sentence.write_text("two")

@@ -7,10 +7,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bot.site import executions, pages
-from bot.site.pages import SiteError, build
-from engine.config import TrainConfig
-from runner.store import Store
+from bot.site.pages import build as pages_build
+from bot.site.pages import executions
+from bot.site.pages.build import SiteError, build
+from engine.config.schema import TrainConfig
+from runner.store.store import Store
 from tests import synthetic
 
 HOST = "http://127.0.0.1:8000"
@@ -291,7 +292,7 @@ def test_a_build_that_dies_is_finished_by_the_next_one(filled, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(pages, "leaderboard", dies)
+        patched.setattr(pages_build, "leaderboard", dies)
         with pytest.raises(KeyboardInterrupt):
             build(filled, site)
     assert (site / "index.html").read_bytes() == front
@@ -329,7 +330,7 @@ def test_a_host_that_is_no_web_address_is_refused(store, tmp_path, address):
 def test_an_interval_far_from_its_set_is_drawn_within_the_strip(store):
     plan = synthetic.plan(predictions=[synthetic.prediction("1e6 ± 1")])
     synthetic.finish(store, synthetic.execution(plan), synthetic.PLAIN)
-    (verdict,) = pages.read_lab(store).entries[0].result.verdicts
+    (verdict,) = pages_build.read_lab(store).entries[0].result.verdicts
     drawn = executions.strip(verdict)
     assert 0 <= drawn["from"] <= drawn["at"] <= drawn["to"] < drawn["set_from"]
     assert drawn["set_from"] <= drawn["set_to"] <= 100

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.site import preview
-from bot.site.pages import SiteError, SiteSummary, build
-from runner.store import Store
+from bot.site.pages import preview
+from bot.site.pages.build import SiteError, SiteSummary, build
+from runner.store.store import Store
 from tests import synthetic
 
 ADDRESS = "https://lab.example.org/runs"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.site import public
-from bot.site.pages import build
-from runner.analysis import public_boards, speedrun
-from runner.store import Store
+from bot.site.pages import public
+from bot.site.pages.build import build
+from runner.analysis import public_boards, speedrun_file
+from runner.store.store import Store
 from tests.site.test_pages import Page
 
 
@@ -34,10 +34,10 @@ def test_every_error_is_shown_and_the_medians(site: Path) -> None:
 
 def test_every_finding_is_shown_with_its_reason(site: Path) -> None:
     text = Page(site / "audit.html").text
-    findings = speedrun.audit_rows(public_boards.rows())
+    findings = speedrun_file.audit_rows(public_boards.rows())
     for finding in findings:
         assert finding.words.replace("experiments/speedrun/", "") in text
-    for rule in speedrun.RULES.values():
+    for rule in speedrun_file.RULES.values():
         assert rule in text
     twin = json.loads((site / "api" / "audit.json").read_bytes())
     assert len(twin) == len(findings)

@@ -5,12 +5,13 @@ import json
 
 import pytest
 
-from bot.site import provenance_drawn, runs
-from bot.site.board import read_lab
-from bot.site.pages import build
-from bot.site.templating import compared
-from runner import redact
-from runner.store import Store
+from bot.site.charts import provenance_drawn
+from bot.site.facts.board import read_lab
+from bot.site.pages import runs
+from bot.site.pages.build import build
+from bot.site.pages.templating import compared
+from runner.lib import redact
+from runner.store.store import Store
 from tests import synthetic
 from tests.site.test_pages import HOST, Page
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bot.site import scaling_charts
-from bot.site.pages import build
-from runner.store import Store
+from bot.site.charts import scaling_charts
+from bot.site.pages.build import build
+from runner.store.store import Store
 from tests.site.test_pages import Page
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bot.site.pages import build
-from runner import signing
-from runner.store import Store
+from bot.site.pages.build import build
+from runner.publish import signing
+from runner.store.store import Store
 from tests import synthetic
 from tests.runner.test_signing import NOW, receipt
 from tests.site.test_pages import Page

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.site import tracks as page
-from bot.site.board import read_lab
-from bot.site.pages import build
-from runner import tracks
-from runner.store import Store
+from bot.site.facts.board import read_lab
+from bot.site.pages import tracks as page
+from bot.site.pages.build import build
+from runner.schema import tracks
+from runner.store.store import Store
 from tests import synthetic
 
 COST, BUDGET = tracks.known()["small-cost"], tracks.known()["small-budget"]

@@ -30,7 +30,11 @@ def step(config, inputs, out):
         except OSError:
             continue
         reached.append(switch)
-    for path in (lab / "isolate.py", Path(__file__), Path("/proc/sys/kernel/core_pattern")):
+    for path in (
+        lab / "isolation" / "bubblewrap.py",
+        Path(__file__),
+        Path("/proc/sys/kernel/core_pattern"),
+    ):
         try:
             os.chmod(path, 0o777)
             reached.append(f"chmod {path}")

@@ -1,0 +1,130 @@
+"""`regatta`: the bot's commands, with runner's mounted beside them."""
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bot.cli.doctor import command as doctor_command
+from bot.cli.handle import command as handle_command
+from bot.cli.init import command as init_command
+from bot.cli.serve import command as serve_command
+from bot.setup import init
+from runner.cli.main import app
+from runner.cli.options import TheJobs, TheStore
+
+ROOT = Path(__file__).parents[2]
+
+site_app = typer.Typer(help="The static site.", no_args_is_help=True)
+app.add_typer(site_app, name="site")
+app.command("doctor")(doctor_command)
+app.command("handle")(handle_command)
+app.command("init")(init_command)
+app.command("serve")(serve_command)
+errors = Console(stderr=True)
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="End after the story.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write each beat with its time and link to this file.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Of the sandbox; 0 takes a free one.")] = 0,
+) -> None:
+    """Play the lab's whole story on this machine: sandbox, bot, Ray, training, verdict."""
+    from bot.demo.demo import play
+
+    sys.exit(play(ROOT, once=once, report=report, port=port))
+
+
+@app.command()
+def sandbox(
+    root: Annotated[Path, typer.Option(help="Where its git repository is made.")] = Path("sandbox"),
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8081,
+    webhook_url: Annotated[str, typer.Option(help="Where deliveries go.")] = "",
+    leaderboard_url: Annotated[str, typer.Option(help="What its pages link to.")] = "",
+) -> None:
+    """Run the sandbox: a small stand-in for GitHub on 127.0.0.1. For playing and testing only."""
+    from bot.fake_github.server import serve as serve_sandbox
+    from bot.fake_github.world.sandbox import PERSONAS, make_sandbox
+
+    made = make_sandbox(
+        root,
+        files=seed_files(ROOT),
+        bot_token=os.environ.get("REGATTA_GITHUB_TOKEN", secrets.token_hex(16)),
+        persona_tokens={one.login: f"{one.login}-token" for one in PERSONAS},
+        webhook_secret=os.environ.get("REGATTA_WEBHOOK_SECRET", secrets.token_hex(16)),
+        webhook_url=webhook_url or None,
+        leaderboard_url=leaderboard_url or None,
+    )
+    for label, color in init.labels().items():
+        made.create_label(made.world.owner.login, label, color)
+    serve_sandbox(made, port=port, ready=lambda url: print(url, flush=True))
+
+
+@site_app.command()
+def build(
+    out: Annotated[Path, typer.Option(help="The folder to write; replaced as a whole.")] = Path(
+        "site"
+    ),
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    lab: Annotated[str, typer.Option(help="The lab's name on the pages.")] = "Regatta",
+    repository_url: Annotated[
+        str, typer.Option(help="Where links to threads begin, as https://github.com.")
+    ] = "https://github.com",
+    key: Annotated[
+        Path | None, typer.Option(help="The lab's signing key (`regatta key new`).")
+    ] = None,
+    address: Annotated[
+        str,
+        typer.Option(
+            envvar="REGATTA_SITE",
+            help="Where people will reach the site. Preview images are only found by their whole "
+            "address, so without it none are drawn.",
+        ),
+    ] = "",
+) -> None:
+    """Draw the leaderboard and its pages from the records."""
+    from bot.site.pages import build as pages_build
+    from runner.publish import signing
+    from runner.store.store import Store, StoreError
+
+    try:
+        opened = Store(store, jobs=jobs, make=False)
+        signs = signing.read_key(key) if key else None
+        pages_build.build(
+            opened, out, lab=lab, repository_url=repository_url, key=signs, address=address
+        )
+    except (StoreError, pages_build.SiteError, signing.BadKey) as error:
+        _stop(str(error))
+    print(out / "index.html")
+
+
+def seed_files(root: Path) -> dict[str, bytes]:
+    """What a lab's repository begins with: its README, its form and template."""
+    paths = [root / "README.md", *sorted((root / ".github").rglob("*"))]
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()
+    }
+
+
+def _stop(words: str) -> None:
+    errors.print(words, style="red", highlight=False)
+    sys.exit(2)
+
+
+def main() -> None:
+    """The command line. A disk or a bucket may fail a command in its middle."""
+    from runner.store.store import StoreError
+
+    try:
+        app()
+    except StoreError as error:
+        errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(1)

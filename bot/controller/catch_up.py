@@ -1,0 +1,239 @@
+"""Finds what no delivery told of, and puts it in the inbox. What follows is the rules' business.
+
+GitHub does not deliver twice by itself. So every few minutes the App's own list of deliveries is
+looked through for those that nobody took; their payloads are GitHub's word, like a signed body.
+After a longer silence, and where the bot is no App (in Actions), the open threads are looked
+through: comments and reviews that were not heard of, forced pushes, and whatever changed. Their
+text may have been changed since it was written: `Message.heard` and `edited` say so.
+
+    sweeps/<repository>/<n>.json    up to when everything was looked through; the newest counts
+"""
+
+import logging
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+
+from bot.controller import store_recovery
+from bot.github import Attempt, GitHub, Later, Refused
+from bot.inbox import deliveries, payloads
+from bot.inbox.payloads import Delivery
+from bot.model.thread import ThreadId
+from runner.lib.base_record import Instant, Record
+from runner.schema import record
+from runner.store.store import Store
+
+EVERY = timedelta(minutes=10)
+OVERLAP = timedelta(minutes=10)  # GitHub's lists lag, and its times are whole seconds
+SILENCE = timedelta(hours=1)  # longer than that, and the threads themselves are looked through
+FIRST = timedelta(hours=24)  # how far back where nobody ever looked
+
+log = logging.getLogger("regatta.sweep")
+
+
+class Swept(Record):
+    """Everything up to then has been looked through."""
+
+    at: Instant
+
+
+def once(store: Store, github: GitHub, now: datetime) -> list[ThreadId]:
+    """Look through everything since the last time; the threads that something was found on.
+
+    Raises Later; doing it again is safe, and finds the same.
+    """
+    last = last_at(store, github.id)
+    since = (last or now - FIRST) - OVERLAP
+    found: set[ThreadId] = set()
+    try:
+        found.update(_untaken(store, github, since))
+        listed = True
+    except Refused as error:
+        log.info("the App's deliveries cannot be listed: %s", error)
+        listed = False
+    if not listed or last is None or now - last >= SILENCE:
+        found.update(_comments(store, github, since))
+        found.update(_threads(store, github, since))
+    _keep(store, github.id, now)
+    return sorted(found)
+
+
+def restored(store: Store, github: GitHub) -> list[ThreadId]:
+    """Compare the bot's own comments with the records, from where these end; see
+    `bot.controller.store_recovery`."""
+    now = github.now()
+    since = (last_at(store, github.id) or now - store_recovery.LOOK_BACK) - store_recovery.OVERLAP
+    own = [
+        store_recovery.Own(ThreadId(github.id, each.number), each.id, each.at, each.body)
+        for each in github.comments_since(since)
+        if each.author.login == github.bot
+    ]
+    return store_recovery.adopt(store, own, now)
+
+
+class AnotherRepository(Exception):
+    """The records are of another repository; the message says of which."""
+
+
+def belongs(store: Store, github: GitHub) -> None:
+    """See that the records are of this repository. Who has taken the name that one gave up, by a
+    move, is not to have its lab. Raises AnotherRepository."""
+    known = record.names(store, "sweeps")
+    if known and str(github.id) not in known:
+        raise AnotherRepository(
+            f"{github.name} has the id {github.id}, and the records of {store.root} are of the "
+            f"repository with the id {', '.join(known)}. If that was renamed, name it as it is "
+            "called now; for another lab, name another store."
+        )
+
+
+def last_at(store: Store, repository: int) -> datetime | None:
+    """Up to when everything was looked through; None if that was never done."""
+    found = record.names(store, f"sweeps/{repository}")
+    newest = record.read(store, f"sweeps/{repository}/{found[-1]}", Swept) if found else None
+    return newest.at if newest else None
+
+
+def _keep(store: Store, repository: int, now: datetime) -> None:
+    taken = record.names(store, f"sweeps/{repository}")
+    n = int(taken[-1]) + 1 if taken else 1
+    record.write(store, f"sweeps/{repository}/{n:012d}", Swept(at=now))
+    for old in taken[:-1]:
+        store.remove(f"records/sweeps/{repository}/{old}.json")
+
+
+def _untaken(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    """Deliveries to the App that were never answered with a 2xx."""
+    taken: set[str] = set()
+    missed: dict[str, int] = {}
+    for attempt in takewhile(lambda each: each.at >= since, github.app_deliveries()):
+        if attempt.taken:
+            taken.add(attempt.guid)
+        elif attempt.repository == github.id and _is_heard(attempt):
+            missed.setdefault(attempt.guid, attempt.id)
+    for guid, attempt_id in missed.items():
+        if guid in taken:
+            continue
+        _, event, payload = github.app_delivery(attempt_id)
+        said = payloads.read(event, payload, "app-list")
+        if said and said.thread and said.repository == github.id:
+            log.info("delivery %s was missed, and is in the App's list", guid)
+            if deliveries.keep(store, said.thread, guid, said):
+                yield said.thread
+
+
+def _is_heard(attempt: Attempt) -> bool:
+    known = attempt.action in payloads.HEARD.get(attempt.event, ())
+    return known and re.fullmatch(deliveries.NAME, attempt.guid) is not None
+
+
+def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    for each in github.comments_since(since):
+        id = ThreadId(github.id, each.number)
+        if each.bot or each.author.id == 0 or deliveries.knows(store, id, "comment", each.id):
+            continue
+        said = Delivery(
+            event="issue_comment",
+            action=payloads.SWEPT,
+            repository=github.id,
+            number=each.number,
+            pull=each.pull,
+            at=each.at,
+            message=payloads.said(
+                each.id, each.author, each.at, each.body, edited=each.changed > each.at
+            ),
+        )
+        log.info("comment %s on thread %s was missed", each.id, each.number)
+        if deliveries.keep(store, id, f"swept-c{each.id}", said):
+            yield id
+
+
+def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId]:
+    entered = _not_merged(store, github.id)  # whose merge would be news
+    for seen in github.threads_since(since, state="all" if entered else "open"):
+        if not seen.open and seen.number not in entered:
+            continue
+        id = ThreadId(github.id, seen.number)
+        about = Delivery(
+            event="pull_request" if seen.pull else "issues",
+            action=payloads.SWEPT,
+            repository=github.id,
+            number=seen.number,
+            pull=seen.pull,
+            at=seen.changed,
+        )
+        if seen.pull:
+            deliveries.note_pushes(store, id, github.pushes(seen.number))
+            yield from _reviews(store, github, id, since)
+        name = f"swept-{seen.changed.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        if deliveries.keep(store, id, name, about):
+            yield id
+
+
+def _not_merged(store: Store, repository: int) -> set[int]:
+    """Pull requests that brought results, and of which no merge was seen."""
+    folder = f"entries/{repository}"
+    return {
+        int(pull)
+        for pull in record.names(store, folder)
+        if "merged" not in record.names(store, f"{folder}/{pull}")
+    }
+
+
+def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Iterator[ThreadId]:
+    for review in github.reviews(id.number):
+        known = review.author.id == 0 or deliveries.knows(store, id, "review", review.id)
+        if known or review.at < since or review.commit is None:
+            continue
+        said = Delivery(
+            event="pull_request_review",
+            action=payloads.SWEPT,
+            repository=id.repository,
+            number=id.number,
+            pull=True,
+            at=review.at,
+            message=payloads.said(
+                review.id,
+                review.author,
+                review.at,
+                review.body,
+                # The list does not say whether it was, and who may write here can do that.
+                edited=bool(review.body) and not github.unedited(review),
+                commit=review.commit,
+            ),
+        )
+        if deliveries.keep(store, id, f"swept-r{review.id}", said):
+            yield id
+
+
+class Sweeper:
+    """Sweeps when it is time, and takes a broken GitHub as a reason to come again."""
+
+    def __init__(
+        self,
+        store: Store,
+        github: GitHub,
+        every: timedelta | None,
+        ray: store_recovery.Jobs,
+    ) -> None:
+        """Without `every`, it never sweeps. The jobs of `ray` are looked through as well."""
+        self._store = store
+        self._github = github
+        self._ray = ray
+        self._every = every
+        self._next: datetime | None = None
+
+    def work(self) -> list[ThreadId]:
+        """The threads that something was found on, if it is time to look."""
+        moment = self._github.now()
+        if self._every is None or (self._next and moment < self._next):
+            return []
+        self._next = moment + self._every
+        store_recovery.stop_orphans(self._store, self._ray)
+        try:
+            return once(self._store, self._github, moment)
+        except (Later, Refused) as error:
+            log.info("the sweep is put off: %s", error)
+            self._next = moment + timedelta(minutes=1)
+            return []

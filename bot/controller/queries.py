@@ -1,0 +1,120 @@
+"""Answers what rules ask: of GitHub, and of the lab as it is now."""
+
+import base64
+import secrets
+from typing import Any
+
+import yaml
+
+from bot.controller.pull_request_source import Declared, drifted
+from bot.github import GitHub
+from bot.model import policy_file
+from bot.model.policy_file import FORM_PATH, Policy
+from bot.model.thread import Form, Question, ThreadId
+from runner.history.execution_index import Past
+from runner.planning import limits, subset
+from runner.scheduler.budget_ledger import Ledger
+from runner.scheduler.live_queue import Turns
+from runner.schema import record
+from runner.schema.record import Narrowing, PlanRecord
+from runner.store.store import Store
+
+
+class Asked:
+    """Looks up what a rule asked for, and changes nothing."""
+
+    def __init__(self, store: Store, github: GitHub, turns: Turns | None = None) -> None:
+        self._store = store
+        self._github = github
+        self._turns = turns
+        self._past = Past(store)
+        self._declared = Declared(store, github, self._past)
+        self._ledger = Ledger(store)
+        self._fingerprints: dict[tuple[int, str, str, int], str] = {}
+
+    def answer(self, id: ThreadId, question: Question) -> Any:
+        """Look one thing up. Raises `Later` where it cannot be known now."""
+        match question.what:
+            case "issue":
+                return self._github.issue(id.number)
+            case "pull":
+                return self._github.pull(id.number)
+            case "role":
+                return self._github.role(*question.about)
+            case "form":
+                return self._form()
+            case "finding":
+                base, head, *rung = question.about
+                return self._declared.finding(id.repository, base, head, *map(int, rung))
+            case "refusal":
+                return self._refusal(id, *question.about)
+            case "policy":
+                return self._policy()
+            case "review":
+                return self._github.review(id.number, int(question.about[0]))
+            case "forced":
+                return tuple(self._github.pushes(id.number))
+            case "committers":
+                return self._github.committers(id.number)
+            case "registration":
+                return self._past.registration(id.repository, int(question.about[0]))
+            case "replan":
+                return self._replan(id, question.about[0])
+            case "code":
+                return _code()
+            case _:
+                raise AssertionError(f"nobody has asked {question} yet")
+
+    def _refusal(self, id: ThreadId, login: str, person: str, plan: str, left: str = "") -> str:
+        path = f"plans/{id.repository}/{id.number}/{plan}"
+        proposed, now = record.require(self._store, path, PlanRecord), self._github.now()
+        if proposed.plan is None:
+            return ""
+        narrowing = Narrowing.model_validate_json(left) if left else None
+        found, limit = subset.remaining(proposed, narrowing)
+        if meant := drifted(self._store, found):
+            return meant[0]
+        if self._turns and (full := self._turns.refusal(found, login, now)):
+            return full
+        wanted = limits.set_aside(int(person), found, limit or limits.LEAST)
+        budgets = self._policy().device_hours_per_person_and_month
+        if not budgets:
+            return ""
+        return limits.over_budget(wanted, self._ledger.spendings(), budgets, now)
+
+    def _policy(self) -> Policy:
+        sha, content = self._github.policy_file()
+        return policy_file.parse(content, sha)
+
+    def _replan(self, id: ThreadId, n: str) -> str:
+        """What the lab as it is now would call what a plan is of: the code of this process does not
+        change, so that it is asked once of each commit."""
+        path = f"plans/{id.repository}/{id.number}/{n}"
+        planned = record.require(self._store, path, PlanRecord)
+        if planned.plan is None:
+            return ""
+        rung = planned.plan.rung.n if planned.plan.rung else 1
+        key = (id.repository, planned.plan.experiment, planned.commit, rung)
+        if known := self._fingerprints.get(key):
+            return known
+        if found := self._declared.fingerprint(*key):  # what could not be looked up may yet be
+            self._fingerprints[key] = found
+        return found
+
+    def _form(self) -> Form:
+        content = self._github.file(FORM_PATH)
+        try:
+            form = yaml.safe_load(content or b"")
+            fields = form["body"] if isinstance(form, dict) else []
+            labels = {
+                field["id"]: field["attributes"]["label"] for field in fields if "id" in field
+            }
+        except (yaml.YAMLError, KeyError, TypeError):
+            labels = {}
+        return Form(labels)
+
+
+def _code() -> str:
+    """100 random bits, as they can be read aloud."""
+    letters = base64.b32encode(secrets.token_bytes(15)).decode().lower()[:20]
+    return "-".join(letters[n : n + 4] for n in range(0, 20, 4))

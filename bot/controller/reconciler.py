@@ -1,0 +1,437 @@
+"""The loop: look at a thread, decide, act, until nothing is due. Webhooks are hints to look.
+
+One thread at a time, one process at a time (a lease says who leads). Who begins to lead looks at
+every thread that the records know; from then on a delivery wakes its thread, whichever process
+took it, and a thread with something due wakes itself.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from bot.controller import catch_up, store_recovery
+from bot.controller.effects import Actor
+from bot.controller.observer import Observer
+from bot.controller.queries import Asked
+from bot.controller.records_branch import Witness
+from bot.controller.write_budget import LONGEST_RETRY, PICTURE_WRITES, Pace, PutOff, importance
+from bot.github import Forbidden, GitHub, Later, Refused
+from bot.inbox import deliveries as inbox_deliveries
+from bot.inbox import quarantine
+from bot.inbox.deliveries import Unheard
+from bot.model.thread import (
+    Action,
+    Check,
+    Drive,
+    Isolated,
+    Picture,
+    Question,
+    Say,
+    Thread,
+    ThreadId,
+    Write,
+)
+from bot.rules import execution as rules_execution
+from bot.rules import notices
+from bot.rules.decide import POLL_EVERY, Due, decide
+from bot.telemetry import logs, metrics
+from runner.execution import effects, lifecycle
+from runner.execution.ray_jobs import RayError
+from runner.publish.signing import Key
+from runner.scheduler.cluster import Described
+from runner.scheduler.live_queue import Turns
+from runner.store.leases import Leadership, LeaseWatch
+from runner.store.store import Store, StoreError
+
+MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
+LIST_EVERY = 5.0  # seconds between two looks into the inbox for what another process took
+ONE_ROUND = 5.0  # seconds of looking at threads before the loop comes around
+MOST_FAILURES = 10  # over more than half an hour, before a thread's deliveries are suspected
+MOST_ALONE = 3  # of them: looks at one delivery by itself, before that one is set aside
+MOST_ROUNDS = 100  # of one look; more means that two rules disagree
+RETRY = timedelta(seconds=10)
+
+log = logging.getLogger("regatta.reconcile")
+
+
+class _Blamed(Exception):
+    """A look at some deliveries failed, and that may be their doing."""
+
+
+class Ray(effects.Launcher, store_recovery.Jobs, Protocol):
+    """Where attempts run, and the list of them."""
+
+
+class Reconciler:
+    """Makes GitHub and the records agree."""
+
+    def __init__(
+        self,
+        store: Store,
+        github: GitHub,
+        ray: Ray,
+        *,
+        cluster: Described | None = None,
+        site: str = "",
+        isolation: Isolated = "",
+        on_records: Callable[[], None] = lambda: None,
+        sweep_every: timedelta | None = None,
+        records_branch: bool = False,
+        key: Key | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """With a `cluster`, executions begin in their turn, as `runner.scheduler.schedule` has it;
+        without one, all begin when they are approved, and Ray queues them. `isolation` is what code
+        of an experiment's own runs in; without one it is refused. `site` is the address of the
+        lab's own pages, which comments link to. `on_records` is called when facts were added, to
+        redraw what is derived from them. With `sweep_every`, GitHub's lists are looked through for
+        what was missed, and Ray's for what no record names. With `records_branch`, the records of
+        what has ended are copied to a branch; with a `key`, signed files as well."""
+        self._store = store
+        self._github = github
+        turns = Turns(store, cluster) if cluster else None
+        leases = LeaseWatch(store, monotonic)
+        self._observer = Observer(store, github, ray, leases, turns, site, isolation)
+        self._asked = Asked(store, github, turns)
+        self._actor = Actor(store, github, ray)
+        self._pace = Pace()
+        github.on_write = self._pace.wrote
+        self._witness = Witness(store, github, self._pace, key, on=records_branch)
+        self._leadership = Leadership(store, "bot", monotonic)
+        self.came_around = monotonic()  # when the loop last did, and all was well
+        self._on_records = on_records
+        self._added = False
+        self._monotonic = monotonic
+        self._due: dict[ThreadId, float] = {}
+        self._failures: dict[ThreadId, int] = {}
+        self._blamed: dict[ThreadId, int] = {}  # of these, the deliveries' own
+        self._alone: Counter[tuple[ThreadId, str]] = Counter()  # of them: at this delivery alone
+        self._turn: Sequence[Unheard] = ()  # what is looked at
+        self._put_off = PutOff()
+        self._woken = threading.Condition()
+        self._recorded = _Recorded(store)
+        self._tries = quarantine.Tries(store)
+        self._sweeper = catch_up.Sweeper(store, github, sweep_every, ray)
+        self._leads = self._holds = self._stumbles = False
+        self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
+        self._listed_at = float("-inf")
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads, as of its last `work`; one that stumbles leads nobody."""
+        return self._leads and not self._stumbles
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is this process's turn to lead, be GitHub there or not."""
+        return self._holds
+
+    def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
+        """Look at a thread, now or a while from now."""
+        with self._woken:
+            at = self._monotonic() + after.total_seconds()
+            self._due[id] = min(at, self._due.get(id, at))
+            self._woken.notify()
+
+    def work(self) -> float | None:
+        """Look at the threads that are due, for a while; seconds until there is more to do, None
+        if there will be nothing."""
+        try:
+            if not self._lead():
+                return 1.0
+        except (Later, Refused) as error:
+            log.info("GitHub cannot be asked what was missed: %s", error)
+            return error.wait.total_seconds() if isinstance(error, Later) else 60.0
+        # Threads with something that lives are due again and again: the round has to end.
+        until = self._monotonic() + ONE_ROUND
+        while self._monotonic() < until and (id := self._next()) is not None:
+            self._look_safely(id)
+            if not self._leadership.held():
+                return 1.0
+        if self._added:
+            self._added = False
+            self._on_records()
+            self._witness.look()
+        copies = self._witness.work(self._monotonic())
+        with self._woken:
+            metrics.WAITING.set(len(self._due))
+            waits = [at - self._monotonic() for at in self._due.values()]
+        waits += [] if copies is None else [copies]
+        return max(0.0, min(waits)) if waits else None
+
+    def _lead(self) -> bool:
+        """Whether this process leads; at the beginning, take stock of what is there."""
+        self._holds = self._leadership.held()
+        if not self._holds:
+            self._leads = False
+            return False
+        if not self._leads:
+            self._take_stock()
+            self._leads = True
+        for id in self._sweeper.work():
+            self.wake(id)
+        now = self._monotonic()
+        if now - self._listed_at >= LIST_EVERY:  # what another process took is in the inbox only
+            self._listed_at = now
+            waiting = set(inbox_deliveries.waiting(self._store, self._github.id))
+            for id, _ in waiting - self._inbox:
+                self.wake(id)
+            self._inbox = waiting
+        return True
+
+    def _take_stock(self) -> None:
+        """Before the first look: do the records go as far as what GitHub and Ray show?"""
+        inbox_deliveries.tidy(self._store, self._github.id)
+        catch_up.restored(self._store, self._github)
+        for id in self._observer.threads():
+            self.wake(id)
+        self._witness.look()
+
+    def look_around(self) -> None:
+        """Something happened to the repository or the installation: look at everything again."""
+        self._leads = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set, then let the next one lead."""
+        while not stop.is_set():
+            wait = self.come_around()
+            with self._woken:
+                self._woken.wait(timeout=min(wait if wait is not None else 1.0, 1.0))
+        self.release()
+
+    def come_around(self) -> float | None:
+        """`work`, whatever happens; seconds until it has more to do."""
+        try:
+            wait = self.work()
+        except (Exception, SystemExit):  # a full disk, say: nothing is lost by looking again
+            log.exception("the reconciler stumbled; it goes on")
+            metrics.STUMBLES.inc()
+            self._stumbles = True
+            return 1.0
+        self._stumbles = False
+        self.came_around = self._monotonic()
+        return wait
+
+    def release(self) -> None:
+        """Let the next one lead at once."""
+        self._leads = False
+        self._leadership.release()
+
+    def _next(self) -> ThreadId | None:
+        """The thread that has been due for longest, if one is."""
+        with self._woken:
+            id = min(self._due, key=self._due.__getitem__, default=None)
+            if id is None or self._due[id] > self._monotonic():
+                return None
+            del self._due[id]
+            return id
+
+    def _look_safely(self, id: ThreadId) -> None:
+        with logs.about(thread=id.number):
+            self._look_and_come_again(id)
+
+    def _look_and_come_again(self, id: ThreadId) -> None:
+        try:
+            with metrics.looking(Later):
+                again = self._look(id)
+        except Later as error:
+            log.info("thread %s: GitHub says later: %s", id.number, error)
+            self.wake(id, error.wait)
+        except (Exception, SystemExit) as error:  # a thread's words must not end the loop
+            times = self._failures[id] = self._failures.get(id, 0) + 1
+            log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
+            self.wake(id, min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY))
+            if isinstance(error, _Blamed):
+                self._blamed[id] = self._blamed.get(id, 0) + 1
+                if self._give_up(id):
+                    self.wake(id)
+        else:
+            self._failures.pop(id, None)
+            if not (self._suspects(id) and inbox_deliveries.unhandled(self._store, id)):
+                self._blamed.pop(id, None)
+            if again is not None:
+                self.wake(id, again)
+
+    def _suspects(self, id: ThreadId) -> bool:
+        """Whether one of a thread's deliveries may be why it cannot be looked at."""
+        return self._blamed.get(id, 0) >= MOST_FAILURES
+
+    def _give_up(self, id: ThreadId) -> bool:
+        """Set the delivery aside that was looked at by itself, if that has failed often enough: the
+        thread must not stand still for ever, and who is innocent must not pay."""
+        if len(self._turn) != 1:
+            return False
+        (one,) = self._turn
+        self._alone[id, one.name] += 1
+        if not self._suspects(id) or self._alone[id, one.name] < MOST_ALONE:
+            return False
+        why = f"it could not be looked at {self._alone.pop((id, one.name))} times"
+        quarantine.put(self._store, id, one, self._github.now(), why)
+        return True
+
+    def _look(self, id: ThreadId) -> timedelta | None:
+        self._turn = ()
+        again = self._carry_on(id)
+        if not self._actor.finish(id):
+            return _soonest(again, self._actor.again(id))
+        waiting = inbox_deliveries.unhandled(self._store, id)
+        ends = self._tries.ended_by(id, waiting)
+        for one in ends:
+            why = f"it ended the process {quarantine.MOST_ENDS} times"
+            quarantine.put(self._store, id, one, self._github.now(), why)
+        turn = self._tries.turn(id, [one for one in waiting if one not in ends])
+        self._turn = turn = turn[:1] if self._suspects(id) else turn
+        each = len(turn) != len(waiting) - len(ends)
+        with self._tries.around(id, turn):
+            try:
+                again = self._look_at(id, {one.name for one in turn} if each else None)
+            except (Later, RayError, StoreError, OSError):
+                raise
+            except Exception as error:
+                raise _Blamed(str(error)) from error
+        left = len(inbox_deliveries.unhandled(self._store, id)) if each else 0
+        # What has to wait for its turn to be written is not through with yet.
+        if 0 < left < len(waiting) - len(ends):
+            return timedelta(0)
+        return _soonest(again, self._actor.again(id))
+
+    def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
+        """Look at a thread and, if there is an `only`, at no other delivery's commands."""
+        postponed = self._put_off.left(
+            id, self._monotonic()
+        )  # what may not be written yet: seconds to wait
+        for _ in range(MOST_ROUNDS):
+            thread, deliveries, due = self._decide(id, only, postponed)
+            again = due.look_again
+            with logs.about(deliveries=[one.name for one in deliveries]):
+                done = [
+                    action
+                    for action in due.actions[:MOST_AT_ONCE]
+                    if self._act(thread, action, postponed)
+                ]
+            if not due.actions:
+                for delivery in deliveries if not postponed else ():
+                    if only is None or delivery.name in only:
+                        inbox_deliveries.handle(self._store, id, delivery)
+                        with logs.about(delivery=delivery.name):
+                            log.info("dealt with")
+                break
+            if not done:
+                continue  # to what needs not wait
+            self._wake_named(thread)
+            if len(due.actions) > MOST_AT_ONCE:
+                return timedelta(0)  # let the others have their turn
+            if all(_is_asked_of_ray(action) for action in due.actions):
+                break  # Ray takes its time; what it made of it is seen at the next look
+        else:
+            raise AssertionError(f"thread {id.number} does not come to rest")
+        later = [timedelta(seconds=wait) for wait in postponed.values()]
+        return _soonest(again, self._actor.weed(id), *later)
+
+    def _act(self, thread: Thread, action: Action, postponed: dict[str, float]) -> bool:
+        """Do an action. False: it has to wait for its turn to be written, see `postponed`."""
+        level = importance(thread, action)
+        if level is not None and not isinstance(action, Write | Drive):
+            writes = PICTURE_WRITES if isinstance(action, Picture) else 1
+            what = (thread.id, action.key)
+            if wait := self._pace.wait(what, level, self._monotonic(), writes):
+                postponed[action.key] = wait
+                return False
+        key = getattr(action, "key", "")
+        try:
+            self._actor.act(thread, action)
+        except Later as error:
+            if not isinstance(action, Say | Check):  # a claim that is open is the actor's to finish
+                postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
+            if isinstance(error, Forbidden) or isinstance(action, Picture):
+                log.warning("%s has to wait, and nothing else for it: %s", key, error)
+                return False
+            raise
+        self._put_off.forget(thread.id, key)
+        _tell(action)
+        self._added = self._added or isinstance(action, Write | Drive)
+        return True
+
+    def _decide(
+        self, id: ThreadId, only: set[str] | None, postponed: dict[str, float]
+    ) -> tuple[Thread, list[Unheard], Due]:
+        """Decide on facts that were all looked up for this one decision."""
+        answers: dict[Question, Any] = {}
+        seen: list[Unheard] | None = None
+        while True:
+            shown = self._actor.shown.get(id, {})
+            thread, deliveries = self._observer.thread(id, shown, answers, only)
+            if seen is not None and deliveries != seen:
+                answers.clear()  # they may be older than what has just come in
+                thread, deliveries = self._observer.thread(id, shown, answers, only)
+            seen = deliveries
+            due = decide(thread, self._recorded, postponed)
+            if not due.questions:
+                return thread, deliveries, due
+            with logs.about(deliveries=[one.name for one in deliveries]):
+                for action in due.actions[:MOST_AT_ONCE]:  # 👀
+                    self._act(thread, action, postponed)
+            for question in due.questions:
+                answers[question] = self._asked.answer(id, question)
+
+    def _carry_on(self, id: ThreadId) -> timedelta | None:
+        """Take the executions a step further, whatever GitHub does; when to come again, if need be.
+
+        Training that ended is recorded, lost attempts are followed by the next and what was
+        cancelled is stopped, also while a comment's fate is unknown or GitHub is away.
+        """
+        thread, _ = self._observer.thread(id, {}, {}, ())
+        for write in (voids := list(notices.voids(thread))):
+            self._actor.act(thread, write)
+        if voids:
+            thread, _ = self._observer.thread(id, {}, {}, ())
+        for action in rules_execution.ongoing(thread):
+            self._actor.act(thread, action)
+            self._added = True
+        live = thread.is_pull and any(not ran.result for ran in thread.executions)
+        return POLL_EVERY if live else None
+
+    def _wake_named(self, thread: Thread) -> None:
+        """A thread writes only to itself; the issues that its plans name look for themselves."""
+        if thread.is_pull:
+            for issue in {plan.plan.preregistration for plan in thread.plans if plan.plan}:
+                if issue is not None:
+                    self.wake(ThreadId(thread.id.repository, issue))
+
+
+def _soonest(*waits: timedelta | None) -> timedelta | None:
+    """The shortest of the waits, if there is any."""
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _tell(action: Action) -> None:
+    """Log and count what was done: never its words, which may be a stranger's."""
+    kind = type(action).__name__.lower()
+    metrics.EFFECTS.labels(kind).inc()
+    match action:
+        case Drive(execution=execution, action=step):
+            log.info("%s %s of %s", kind, type(step).__name__.lower(), execution)
+        case Write(path=path):
+            log.info("%s %s", kind, path)
+        case _:
+            log.info("%s %s", kind, action.key)
+
+
+def _is_asked_of_ray(action: Action) -> bool:
+    return isinstance(action, Drive) and isinstance(
+        action.action, lifecycle.Submit | lifecycle.Stop
+    )
+
+
+class _Recorded(Container[str]):
+    """Which records exist, for `in`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __contains__(self, path: object) -> bool:
+        return self._store.read(f"records/{path}.json") is not None

@@ -1,0 +1,120 @@
+"""What to do where GitHub and Ray know more than the records: the store is an older copy.
+
+The bot's own comments carry markers. Before it first acts, it looks at those that were written or
+changed since the records last grew. A marker without a record means that records were lost, and
+the thread is `restored` from then on: its comments are taken for said, so that nothing is posted
+again; nothing that was commanded before is launched; one comment asks to repeat what is still
+wanted. A marker can only stop: whoever forges one, by an edit, starts nothing. Jobs of this store
+in Ray that no record names are stopped.
+
+    restored/<repository>/<thread>/<n>.json     when, and the keys that were found
+"""
+
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from bot.model.thread import ThreadId
+from runner.execution.ray_jobs import Listed, RayError
+from runner.lib.base_record import Instant, Record
+from runner.lib.canonical_json import to_json
+from runner.schema import record
+from runner.schema.record import Claimed
+from runner.store.store import Store
+
+LOOK_BACK = timedelta(days=30)  # where the records do not tell how far they go
+OVERLAP = timedelta(hours=1)
+_MARKER = re.compile(r"<!-- regatta: ([0-9A-Za-z][0-9A-Za-z._-]{0,150}) -->\Z")
+_JOB = re.compile(r"(x[0-9a-f]{16})\.([te]\d+)-([0-9a-f]+)")
+
+log = logging.getLogger("regatta.restore")
+
+
+class Restored(Record):
+    """Records of this thread were lost."""
+
+    at: Instant
+    keys: tuple[str, ...]  # of the bot's comments that no record named
+
+
+@dataclass(frozen=True)
+class Own:
+    """A comment of the bot's own, as GitHub has it."""
+
+    thread: ThreadId
+    id: int
+    at: datetime
+    body: str
+
+
+class Jobs(Protocol):
+    """Ray's list of jobs."""
+
+    def listed(self) -> list[Listed]: ...
+    def stop(self, folder: str) -> None: ...
+
+
+def adopt(store: Store, comments: Iterable[Own], now: datetime) -> list[ThreadId]:
+    """Take the bot's comments that no record names for said; the threads that they are on."""
+    lost: dict[ThreadId, list[str]] = {}
+    for comment in comments:
+        marker = _MARKER.search(comment.body)
+        if marker is None:
+            continue
+        path = f"records/said/{_place(comment.thread)}/{marker[1]}"
+        if store.read(f"{path}/claim.json") is not None or store.read(f"{path}/done.json"):
+            continue
+        # The thread first: should we die here, it is found again, and is not taken for whole.
+        if comment.thread not in lost:
+            _mark(store, comment.thread, now, marker[1])
+        lost.setdefault(comment.thread, []).append(marker[1])
+        store.create(f"{path}/claim.json", to_json({"kind": "comment", "body": comment.body}))
+        done = {"id": comment.id, "at": comment.at.isoformat()}
+        store.create(f"{path}/done.json", to_json(done))
+    for thread, keys in lost.items():
+        log.error("thread %s: no record of %s; it is restored", thread.number, ", ".join(keys))
+    return sorted(lost)
+
+
+def _mark(store: Store, id: ThreadId, now: datetime, key: str) -> None:
+    n = len(record.names(store, f"restored/{_place(id)}")) + 1
+    record.write(store, f"restored/{_place(id)}/{n}", Restored(at=now, keys=(key,)))
+
+
+def moment(store: Store, id: ThreadId) -> datetime | None:
+    """Since when a thread is restored; None if its records are whole."""
+    found = record.numbered(store, f"restored/{_place(id)}", Restored)
+    return found[-1].at if found else None
+
+
+def stop_orphans(store: Store, ray: Jobs) -> list[str]:
+    """Stop the jobs of this store that no record names; their folders."""
+    stopped = []
+    try:
+        listed = ray.listed()
+    except RayError as error:
+        log.warning("nobody looked for jobs without a record: %s", error)
+        return []
+    for job in listed:
+        if job.store != store.id or _is_known(store, job.folder):
+            continue
+        log.error("the job %s is in Ray and in no record; it is stopped", job.folder)
+        ray.stop(job.folder)
+        stopped.append(job.folder)
+    return stopped
+
+
+def _is_known(store: Store, folder: str) -> bool:
+    """Whether an attempt of this name and nonce was claimed. What has another name is not ours."""
+    job = _JOB.fullmatch(folder)
+    if job is None:
+        return True
+    claimed = record.read(store, f"executions/{job[1]}/{job[2]}.claimed", Claimed)
+    return claimed is not None and claimed.nonce == job[3]
+
+
+def _place(id: ThreadId) -> str:
+    return f"{id.repository}/{id.number}"

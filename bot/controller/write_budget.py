@@ -1,0 +1,133 @@
+"""One budget of writes over all threads, the most important first and nothing starved. Pure: the
+clock is handed in.
+
+GitHub takes 80 writes a minute and 500 an hour and asks whoever writes more to be quiet. So each
+write asks here first. What is less important leaves a share of the budget to what is more
+important; what waits grows in importance, and of equals the one that waits longest is first. Who
+may not write now is told when to come again, and does something else until then.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bot.model.thread import Action, Check, Drive, Label, Picture, React, Say, Show, Thread, Write
+
+LIMITS = ((60.0, 80), (3600.0, 500))  # (seconds, writes in any such span)
+SHARES = (0.5, 0.8, 1.0)  # of a limit that may be in use for something of this importance
+FIGURES, STATE, ANSWER = range(3)  # importances
+GROWS_AFTER = 300.0  # seconds of waiting by which an importance is one higher
+SHORTEST = 0.05  # seconds to wait; less is no wait by a clock that is read twice
+FORGOTTEN_AFTER = 60.0  # seconds after its time at which who did not come again is not expected
+LONGEST_RETRY = timedelta(minutes=5)
+PICTURE_WRITES = 4  # a blob, a tree, a commit, a reference
+
+
+def importance(thread: Thread, action: Action) -> int | None:
+    """How important it is that an action becomes visible soon; None: it writes nothing there."""
+    match action:
+        case Write() | Drive():
+            return None
+        case React() | Say():
+            return ANSWER
+        case Check() | Label() | Picture():
+            return STATE
+        case Show(of=of, state=state):
+            shown = thread.shown.get(of)
+            changed = action.final if shown is None else shown.state != state
+            return STATE if changed and state != "folded" else FIGURES
+
+
+@dataclass
+class _Waiting:
+    importance: int
+    writes: int
+    since: float
+    expected: float = 0.0  # when it was told to come again
+
+    def grown(self, now: float) -> int:
+        """Its importance by now."""
+        return min(self.importance + int((now - self.since) // GROWS_AFTER), ANSWER)
+
+
+class PutOff:
+    """What GitHub did not take is put off, each time for longer, so that it holds up nothing else
+    on its thread. A claim that is open is `bot.controller.effects`'s to say again, and not among
+    this."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[Hashable, str], tuple[float, float]] = {}  # (when, seconds)
+
+    def put(self, of: Hashable, key: str, wait: timedelta, now: float) -> float:
+        """Put off `key` of a thread for at least so long; seconds."""
+        _, before = self._until.get((of, key), (0.0, 0.0))
+        seconds = max(wait.total_seconds(), min(2 * before, LONGEST_RETRY.total_seconds()))
+        self._until[of, key] = (now + seconds, seconds)
+        return seconds
+
+    def left(self, of: Hashable, now: float) -> dict[str, float]:
+        """What of a thread is put off: seconds that are left."""
+        return {
+            key: until - now
+            for (thread, key), (until, _) in self._until.items()
+            if thread == of and until > now
+        }
+
+    def forget(self, of: Hashable, key: str) -> None:
+        """It was done."""
+        self._until.pop((of, key), None)
+
+
+class Pace:
+    """What was written lately, and who waits to write."""
+
+    def __init__(self, limits: tuple[tuple[float, int], ...] = LIMITS) -> None:
+        self._limits = limits
+        self._written: deque[float] = deque()
+        self._waiting: dict[Hashable, _Waiting] = {}
+
+    def wrote(self, now: float) -> None:
+        """Something was written."""
+        self._written.append(now)
+        longest = max(span for span, _ in self._limits)
+        while self._written[0] <= now - longest:
+            self._written.popleft()
+
+    def wait(self, what: Hashable, importance: int, now: float, writes: int = 1) -> float:
+        """Seconds until `what` should ask again; 0.0: it may write now, and is expected to."""
+        self._forget(now)
+        mine = self._waiting.setdefault(what, _Waiting(importance, writes, since=now))
+        mine.importance = importance
+        level = mine.grown(now)
+        ahead = sum(
+            other.writes
+            for name, other in self._waiting.items()
+            if name != what and (-other.grown(now), other.since) < (-level, mine.since)
+        )
+        wait = max(
+            self._wait_in(span, max(1, int(most * SHARES[level])), ahead + writes, now)
+            for span, most in self._limits
+        )
+        if wait <= 0:
+            del self._waiting[what]
+            return 0.0
+        if level < ANSWER:
+            grows = GROWS_AFTER - (now - mine.since) % GROWS_AFTER
+            wait = max(SHORTEST, min(wait, grows))
+        mine.expected = now + wait
+        return wait
+
+    def _forget(self, now: float) -> None:
+        """Without those that do not come again, because what they wanted is not wanted any more."""
+        gone = [x for x, one in self._waiting.items() if one.expected + FORGOTTEN_AFTER < now]
+        for name in gone:
+            del self._waiting[name]
+
+    def _wait_in(self, span: float, most: int, wanted: int, now: float) -> float:
+        """Seconds until at most `most` are written in a span, the `wanted` next ones included."""
+        used = [at for at in self._written if at > now - span]
+        over = len(used) + wanted - most
+        if over <= 0 or not used:
+            return 0.0
+        return max(SHORTEST, used[min(over, len(used)) - 1] + span - now)

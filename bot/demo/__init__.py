@@ -1,0 +1,1 @@
+"""The lab's story, played on this machine."""

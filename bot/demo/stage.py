@@ -1,0 +1,214 @@
+"""The demo's stage: sandbox, Ray and bot as children of this process, what the people and the bot
+do there through the REST API, and the story as it is told in the terminal."""
+
+import contextlib
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.text import Text
+
+from runner.execution.local_ray import LocalRay, free_ports, local_ray
+from runner.lib import process_tree
+
+NAME = "regatta-lab/lab"
+PATIENCE = 180.0  # seconds for the bot to answer; a busy machine takes its time
+
+
+class Missed(Exception):
+    """A beat did not come; the message says what was waited for."""
+
+
+@dataclass
+class Beat:
+    """One thing that happens in the story, and where it can be seen."""
+
+    name: str
+    link: str
+    seconds: float  # since the beat before
+
+
+@dataclass
+class Story:
+    """What has happened so far."""
+
+    console: Console
+    began: float = field(default_factory=time.monotonic)
+    beats: list[Beat] = field(default_factory=list)
+    last: float = field(default_factory=time.monotonic)
+
+    def beat(self, name: str, link: str) -> None:
+        """Tick a beat off."""
+        now = time.monotonic()
+        self.beats.append(Beat(name, link, round(now - self.last, 1)))
+        line = Text("✓ ", style="bold green")
+        line.append(name, style="bold")
+        line.append(f"  {now - self.last:.0f} s", style="dim")
+        self.console.print(line)
+        self.console.print(Text(f"  {link}", style="blue"), soft_wrap=True)
+        self.last = now
+
+    def wait(self, for_what: str, look: Callable[[], Any], patience: float = PATIENCE) -> Any:
+        """What `look` returns once it returns something. Raises Missed."""
+        until = time.monotonic() + patience
+        with self.console.status(f"[dim]{for_what} …"):
+            while time.monotonic() < until:
+                with contextlib.suppress(httpx.TransportError):  # a page that is just redrawn
+                    if found := look():
+                        return found
+                time.sleep(0.3)
+        raise Missed(f"{for_what}: it did not happen within {patience:.0f} s")
+
+    def report(self, missed: str) -> dict[str, Any]:
+        """For `REPORT=`."""
+        return {
+            "beats": [asdict(beat) for beat in self.beats],
+            "seconds": round(time.monotonic() - self.began, 1),
+            "missed": missed or None,
+        }
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where everything is."""
+
+    home: Path
+    sandbox: str
+    bot: str
+    ray: LocalRay
+    api: httpx.Client
+
+    def url(self, path: str = "") -> str:
+        """A page of the repository."""
+        return f"{self.sandbox}/{NAME}{path}"
+
+    def ask(
+        self,
+        who: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        repository: str = NAME,
+        **query: str,
+    ) -> Any:
+        """What a person asks of the REST API, of the lab's repository or of a fork."""
+        answer = self.api.request(
+            method,
+            f"{self.sandbox}/api/v3/repos/{repository}{path}",
+            json=body,
+            params=query,
+            headers={"Authorization": f"token {who}-token"},
+        )
+        answer.raise_for_status()
+        return answer.json()
+
+    def said(self, number: int, words: str) -> str:
+        """Where the bot said something with `words` on a thread; "" if it has not."""
+        for comment in self._comments(number):
+            if comment["user"]["type"] == "Bot" and words in comment["body"]:
+                return str(comment["html_url"])
+        return ""
+
+    def line(self, number: int) -> str:
+        """The line that approves the newest plan of a pull request, as its comment shows it."""
+        for comment in reversed(self._comments(number)):
+            if comment["user"]["type"] == "Bot" and comment["body"].startswith("### Plan "):
+                found = re.findall(r"^/run \S+$", comment["body"], re.MULTILINE)
+                return str(found[-1]) if found else ""
+        return ""
+
+    def _comments(self, number: int) -> list[Any]:
+        return list(self.ask("ada", "GET", f"/issues/{number}/comments", per_page="100"))
+
+    def label(self, number: int) -> str:
+        """The lab's label on an issue."""
+        labels = self.ask("ada", "GET", f"/issues/{number}/labels")
+        ours = [label["name"] for label in labels if label["name"].startswith("experiment: ")]
+        return ours[0] if len(ours) == 1 else ""
+
+    def check(self, commit: str, prefix: str) -> Any:
+        """The check run on a commit whose name begins with `prefix`; None if there is none."""
+        found = self.ask("ada", "GET", f"/commits/{commit}/check-runs", filter="all")["check_runs"]
+        return next((check for check in found if check["name"].startswith(prefix)), None)
+
+
+def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
+    """Start sandbox, Ray and bot; all of them end with this process."""
+    bot_port = free_ports(1)[0]
+    bot = f"http://127.0.0.1:{bot_port}"
+    environment = surroundings() | {
+        "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
+        "REGATTA_GITHUB_TOKEN": secrets.token_hex(16),
+        "REGATTA_BOT": "regatta-lab[bot]",  # whom the sandbox takes the token for
+    }
+    sandbox_port = port or free_ports(1)[0]
+    sandbox = f"http://127.0.0.1:{sandbox_port}"
+    stack.enter_context(
+        child(
+            home,
+            "sandbox",
+            [
+                *("--root", str(home / "sandbox")),
+                *("--port", str(sandbox_port)),
+                *("--webhook-url", f"{bot}/webhook"),
+                *("--leaderboard-url", f"{bot}/index.html"),
+            ],
+            environment,
+        )
+    )
+    with story.console.status("[dim]sandbox and Ray start …"):
+        ray = stack.enter_context(local_ray(home))
+    stack.enter_context(
+        child(
+            home,
+            "serve",
+            [
+                *("--repository", NAME),
+                *("--store", str(home / "store")),
+                *("--github-api", f"{sandbox}/api/v3"),
+                *("--ray-address", ray.url),
+                *("--ray-token-file", str(ray.token_file)),
+                *("--seconds-between-writes", "0.2"),
+                *("--cluster", str(Path(__file__).parent / "cluster.yaml")),
+                *("--port", str(bot_port)),
+            ],
+            environment,
+        )
+    )
+    api = stack.enter_context(httpx.Client(timeout=30, trust_env=False))
+    lab = Lab(home, sandbox, bot, ray, api)
+    story.wait("the bot comes up", lambda: _answers(api, f"{bot}/index.html"))
+    return lab
+
+
+def surroundings() -> dict[str, str]:
+    """Of this process's environment, what the children need and no secret is in."""
+    names = ("PATH", "HOME", "LANG")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def child(
+    home: Path, command: str, options: list[str], environment: dict[str, str]
+) -> AbstractContextManager[object]:
+    """One of our own commands as a child that ends with us, its output in `<command>.log`."""
+    told = [sys.executable, "-m", "bot", command, *options]
+    return process_tree.kept(
+        told, home / f"{command}.scratch", home / f"{command}.log", environment
+    )
+
+
+def _answers(api: httpx.Client, url: str) -> bool:
+    try:
+        return api.get(url).is_success
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,144 @@
+"""REST operations of the App itself: who it is, its tokens, what was delivered to it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import timedelta
+from typing import Any
+
+import jwt
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from bot.fake_github.rest.requests import Answer, Sent, fields, number_asked
+from bot.fake_github.world import shapes
+from bot.fake_github.world.errors import Redirect, Refused, not_found, unprocessable
+from bot.fake_github.world.sandbox import Sandbox
+from bot.fake_github.world.state import World, stamp
+from bot.fake_github.world.webhooks import Attempt
+
+TOKEN_LASTS = timedelta(hours=1)
+REFUSED = "A JSON web token could not be decoded"
+
+
+def signed(world: World, word: str) -> bool:
+    """Whether the App's key signed this, and it is good now, by GitHub's clock."""
+    if world.app_key is None:
+        return False
+    try:
+        claims = jwt.decode(
+            word,
+            world.app_key,
+            algorithms=["RS256"],
+            options={"verify_exp": False, "verify_iat": False, "require": ["iat", "exp", "iss"]},
+        )
+    except jwt.PyJWTError:
+        return False
+    now = world.clock.now().timestamp()
+    mine = claims["iss"] in (str(world.app_id), "Iv1.sandbox")
+    return mine and claims["iat"] <= now < claims["exp"] <= now + 600
+
+
+def routes(sandbox: Sandbox) -> APIRouter:
+    """The operations, each of which needs a word that the App signed."""
+    world = sandbox.world
+
+    async def the_app(request: Request) -> None:
+        word = request.headers.get("authorization", "").partition(" ")[2].strip()
+        if not signed(world, word):
+            raise Refused(401, REFUSED)
+
+    router = APIRouter(dependencies=[Depends(the_app)])
+
+    @router.get("/app")
+    def get_app() -> Response:
+        return Answer(shapes.app(world))
+
+    @router.get("/app/installations")
+    def list_installations() -> Response:
+        return Answer([shapes.installation(world)])
+
+    @router.get("/repos/{owner}/{repo}/installation")
+    def get_installation(owner: str, repo: str) -> Response:
+        name = f"{owner}/{repo}".lower()
+        if name in world.old_names:
+            raise Redirect(f"/repositories/{world.repository_id}/installation")
+        if name != world.full_name.lower():
+            raise not_found()
+        return Answer(shapes.installation(world))
+
+    @router.post("/app/installations/{id}/access_tokens")
+    def create_token(id: int, sent: Sent = None) -> Response:
+        if id != world.installation_id:
+            raise not_found()
+        if world.suspended_at:
+            raise Refused(403, "This installation has been suspended")
+        asked = fields(sent or {})
+        names = asked.get("repositories", [world.name])
+        ids = asked.get("repository_ids", [world.repository_id])
+        if names != [world.name] or ids != [world.repository_id]:
+            raise unprocessable("There is at least one repository that does not exist")
+        token, until = f"ghs_{secrets.token_hex(18)}", world.clock.now() + TOKEN_LASTS
+        with sandbox.changing():
+            world.tokens[token], world.issued[token] = world.bot, until
+        made = {
+            "token": token,
+            "expires_at": stamp(until),
+            "permissions": shapes.APP_PERMISSIONS,
+            "repository_selection": "selected",
+            "repositories": [shapes.repository(world)],
+        }
+        return Answer(made, status_code=201)
+
+    @router.get("/app/hook/deliveries")
+    def list_deliveries(request: Request) -> Response:
+        """Newest first; a cursor names the attempt that a page begins with."""
+        attempts = list(reversed(sandbox.webhooks.attempts))
+        cursor = number_asked(request, "cursor", 0)
+        if cursor:
+            attempts = [each for each in attempts if each.id <= cursor]
+        most = min(max(number_asked(request, "per_page", 30), 1), 100)
+        headers = {}
+        if len(attempts) > most:
+            at = f"{world.api}/app/hook/deliveries?per_page={most}&cursor={attempts[most].id}"
+            headers["Link"] = f'<{at}>; rel="next"'
+        return Answer([_item(world, each) for each in attempts[:most]], headers=headers)
+
+    def attempt(id: int) -> Attempt:
+        for each in sandbox.webhooks.attempts:
+            if each.id == id:
+                return each
+        raise not_found()
+
+    @router.get("/app/hook/deliveries/{id}")
+    def get_delivery(id: int) -> Response:
+        one = attempt(id)
+        request = {"headers": one.delivery.headers, "payload": json.loads(one.delivery.body)}
+        told = {"url": "", "request": request, "response": {"headers": {}, "payload": ""}}
+        return Answer(_item(world, one) | told)
+
+    @router.post("/app/hook/deliveries/{id}/attempts")
+    def redeliver(id: int) -> Response:
+        sandbox.webhooks.redeliver(attempt(id).delivery)
+        return Answer({}, status_code=202)
+
+    return router
+
+
+def _item(world: World, one: Attempt) -> dict[str, Any]:
+    good = 200 <= one.status < 300
+    return {
+        "id": one.id,
+        "guid": one.delivery.id,
+        "delivered_at": stamp(one.at),
+        "redelivery": one.again,
+        "duration": 0.01,
+        "status": "OK" if good else "failed to connect to host" if not one.status else "Error",
+        "status_code": one.status or 502,
+        "event": one.delivery.event,
+        "action": one.delivery.action,
+        "installation_id": world.installation_id,
+        "repository_id": None if one.delivery.event == "installation" else world.repository_id,
+        "throttled_at": None,
+    }

@@ -1,0 +1,188 @@
+"""The sandbox as a web server on 127.0.0.1: the app, and how it is started and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import APIRouter, Body, FastAPI
+from fastapi.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bot.fake_github.pages import pages_files, pages_write, views
+from bot.fake_github.rest import api, api_graphql
+from bot.fake_github.rest.requests import answer_errors
+from bot.fake_github.world.errors import Refused
+from bot.fake_github.world.faults import Fault
+from bot.fake_github.world.gate import API, Gate
+from bot.fake_github.world.sandbox import Sandbox, make_sandbox
+from bot.fake_github.world.state import Clock, stamp
+
+__all__ = ["Clock", "Sandbox", "create_app", "make_sandbox", "running", "serve"]
+
+HOST = "127.0.0.1"
+
+
+def create_app(sandbox: Sandbox) -> ASGIApp:
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.sandbox = sandbox
+    site = views.Pages(sandbox)
+    answer_errors(app, site.refusal)
+    app.include_router(api.routes(sandbox), prefix=API)
+    app.include_router(api_graphql.routes(sandbox))
+    app.include_router(_switches(sandbox), prefix="/_sandbox")
+    app.mount("/_sandbox/static", StaticFiles(directory=views.HERE / "static"))
+    for part in (pages_write, views, pages_files):
+        app.include_router(part.routes(site))
+    return Gate(_Network(app, sandbox, site), sandbox)
+
+
+class _Network:
+    """The repository's app, and beside it one for each fork, made when it is first asked."""
+
+    def __init__(self, app: ASGIApp, sandbox: Sandbox, site: views.Pages) -> None:
+        self._app = app
+        self._sandbox = sandbox
+        self._site = site
+        self._forks: dict[int, ASGIApp] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._of(scope)(self._by_name(scope), receive, send)
+
+    def _by_name(self, scope: Scope) -> Scope:
+        """`/repositories/{id}/…`, where redirects lead, is the repository's name and the rest."""
+        world = self._sandbox.world
+        path, prefix = str(scope.get("path", "")), f"{API}/repositories/{world.repository_id}"
+        if path != prefix and not path.startswith(f"{prefix}/"):
+            return scope
+        renamed = f"{API}/repos/{world.full_name}{path.removeprefix(prefix)}"
+        return {**scope, "path": renamed, "raw_path": renamed.encode()}
+
+    def _of(self, scope: Scope) -> ASGIApp:
+        path = str(scope.get("path", "")).lower() + "/"
+        for id, fork in list(self._sandbox.forks.items()):
+            if path.startswith(f"{API}/repos/{fork.world.full_name}/".lower()):
+                if id not in self._forks:
+                    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+                    app.state.sandbox = self._sandbox
+                    answer_errors(app, self._site.refusal)
+                    app.include_router(api.fork_routes(fork), prefix=API)
+                    self._forks[id] = app
+                return self._forks[id]
+        return self._app
+
+
+def _switches(sandbox: Sandbox) -> APIRouter:
+    """What only a sandbox has: a clock that can be moved, and faults."""
+    router = APIRouter()
+
+    @router.post("/clock")
+    def move_clock(sent: dict[str, float] = Body()) -> dict[str, str]:  # noqa: B008
+        try:
+            return {"now": stamp(sandbox.world.clock.advance(sent.get("advance", 0.0)))}
+        except ValueError as error:
+            raise Refused(422, str(error)) from None
+
+    @router.post("/faults")
+    def set_fault(sent: dict[str, Any] = Body()) -> dict[str, str]:  # noqa: B008
+        try:
+            sandbox.faults.add(Fault(**sent))
+        except (TypeError, ValueError) as error:
+            raise Refused(422, str(error)) from None
+        return {"set": str(sent["kind"])}
+
+    @router.delete("/faults")
+    def clear_faults() -> dict[str, str]:
+        sandbox.faults.clear()
+        return {"set": "none"}
+
+    return router
+
+
+def serve(sandbox: Sandbox, *, port: int = 0, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until interrupted; `ready` is called with the URL once it listens."""
+    config, bound = _bind(sandbox, port)
+    if ready:
+        ready(sandbox.url)
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+@contextmanager
+def running(
+    sandbox: Sandbox, *, port: int = 0, wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app
+) -> Iterator[str]:
+    """Serve in a thread of this process for the length of a `with` block; yields the URL.
+
+    `wrap` puts something around the app, a test's recorder for example."""
+    config, bound = _bind(sandbox, port, wrap)
+    server = _InThread(config)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [bound]}, name="sandbox", daemon=True
+    )
+    thread.start()
+    try:
+        if not server.up.wait(timeout=30):
+            raise RuntimeError("the sandbox's server did not start")
+        yield sandbox.url
+    finally:
+        server.stop()
+        thread.join(timeout=10)
+
+
+class _InThread(uvicorn.Server):
+    """A server that another thread stops at once, without uvicorn's waits of 100 ms."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+
+    async def main_loop(self) -> None:
+        self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
+        self.up.set()
+        await self._asked.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Without requests under way there is nothing to wait for."""
+        if self.server_state.tasks:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+        for bound in sockets or []:
+            bound.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        self.should_exit = True
+        if self.up.is_set():
+            self._loop.call_soon_threadsafe(self._asked.set)
+
+
+def _bind(
+    sandbox: Sandbox, port: int, wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app
+) -> tuple[uvicorn.Config, socket.socket]:
+    """Take the port at once, so that the world knows its address before anybody asks."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((HOST, port))
+    bound.listen(128)
+    sandbox.listen_at(f"http://{HOST}:{bound.getsockname()[1]}")
+    config = uvicorn.Config(
+        wrap(create_app(sandbox)),
+        http="h11",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        date_header=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+    )
+    return config, bound

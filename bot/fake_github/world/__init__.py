@@ -1,0 +1,1 @@
+"""People, threads, code and git in memory, and their JSON shapes."""

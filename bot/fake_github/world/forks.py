@@ -1,0 +1,93 @@
+"""Somebody's fork: branches of its own, and objects in common with the repository it came from.
+
+So every commit of a fork can be fetched through the repository, as in GitHub's networks. A fork has
+no issues here, and the App is not installed on it: nothing that happens there sends a webhook
+but what moves a pull request.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from bot.fake_github.world.code import Code
+from bot.fake_github.world.errors import forbidden
+from bot.fake_github.world.git import Git
+from bot.fake_github.world.reviews import Reviews
+from bot.fake_github.world.state import RANKS, Issue, User
+
+
+class Fork(Code):
+    """What its owner does in it."""
+
+    def __init__(self, origin: Code, owner: User) -> None:
+        main = origin.world
+        folder = main.git.path.with_name(f"fork-of-{owner.login}.git")
+        world = replace(
+            main,
+            owner=owner,
+            git=Git(folder, objects=main.git.path / "objects"),
+            created_at=main.clock.now(),
+            repository_id=main.new_id(),
+            labels={},
+            issues={},
+            comments={},
+            checks={},
+            forks={},
+            parent=main,
+        )
+        super().__init__(world, origin.webhooks)
+        self.origin = origin
+        for branch, sha in main.git.branches().items():
+            world.git.set_ref(f"refs/heads/{branch}", sha)
+
+    def changing(self) -> AbstractContextManager[datetime]:
+        """With the repository's own lock, so that its webhooks wait for this change too."""
+        return self.origin.changing()
+
+    def emit(self, event: str, sender: User, **payload: Any) -> None:
+        """Nobody is told."""
+
+    def may(self, user: User, role: str) -> bool:
+        """A fork is its owner's; everybody reads."""
+        return user is self.world.owner or RANKS[role] == 0
+
+    def move_heads(self, user: User, repository: int, branch: str, after: str) -> None:
+        """The pull requests from here are in the repository that this one came from."""
+        self.origin.move_heads(user, repository, branch, after)
+
+
+class Forks(Reviews):
+    """Making forks, and finding the one that a pull request comes from."""
+
+    forks: dict[int, Fork]  # by repository id
+
+    def fork(self, login: str) -> Fork:
+        """The person's fork, made if there is none yet."""
+        with self.changing():
+            owner = self.user(login)
+            if owner.type != "User":
+                raise forbidden("Resource not accessible by integration")
+            for known in self.forks.values():
+                if known.world.owner is owner:
+                    return known
+            made = Fork(self, owner)
+            self.forks[made.world.repository_id] = made
+            self.world.forks[made.world.repository_id] = made.world
+            return made
+
+    def remove_fork(self, login: str) -> None:
+        """The person's fork goes, and with it the repository of its pull requests' heads."""
+        with self.changing():
+            gone = self.fork(login).world.repository_id
+            del self.forks[gone], self.world.forks[gone]
+            for issue in self.world.issues.values():
+                if issue.pull and issue.pull.head_repository == gone:
+                    issue.pull.head_repository = None
+
+    def home(self, issue: Issue) -> Code:
+        """The repository that a pull request's head is in."""
+        assert issue.pull is not None
+        return self.forks.get(issue.pull.head_repository or 0, self)

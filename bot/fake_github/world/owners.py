@@ -1,0 +1,70 @@
+"""What the owners of a repository and of an installation do to it: rename, hide, suspend, transfer.
+
+Only the sandbox's own switches and tests do these; pages and REST show what comes of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bot.fake_github.world import shapes, shapes_thread
+from bot.fake_github.world.errors import invalid
+from bot.fake_github.world.forks import Forks
+
+
+class Owners(Forks):
+    def rename(self, name: str) -> None:
+        """Another name; the old one redirects, until somebody takes it."""
+        with self.changing():
+            world = self.world
+            if not name or "/" in name:
+                raise invalid("Repository", "name", "invalid")
+            before = world.name
+            world.old_names.add(world.full_name.lower())
+            world.name = name
+            world.old_names.discard(world.full_name.lower())
+            self._tell("renamed", changes={"repository": {"name": {"from": before}}})
+
+    def set_private(self, private: bool) -> None:
+        """Newly private, strangers find nothing here; the installed App still does."""
+        with self.changing():
+            self.world.private = private
+            self._tell("privatized" if private else "publicized")
+
+    def suspend(self, suspended: bool) -> None:
+        """The App's installation is suspended, or is not any more: it may ask for nothing."""
+        with self.changing() as now:
+            self.world.suspended_at = now if suspended else None
+            action = "suspend" if suspended else "unsuspend"
+            told = shapes.installation(self.world)
+            self._installation(action, told)
+
+    def transfer_issue(self, number: int, repository: int = 700_999, to: int = 1) -> None:
+        """An issue goes to another repository of the owner's; its old address redirects there."""
+        with self.changing():
+            issue = self.issue(number)
+            seen = shapes_thread.issue(self.world, issue)
+            self.emit("issues", self.world.owner, action="transferred", issue=seen)
+            self.world.elsewhere[number] = f"/repositories/{repository}/issues/{to}"
+            self._forget(number)
+
+    def delete_issue(self, number: int) -> None:
+        """An issue and all that was said there is gone."""
+        with self.changing():
+            seen = shapes_thread.issue(self.world, self.issue(number))
+            self.emit("issues", self.world.owner, action="deleted", issue=seen)
+            self.world.elsewhere[number] = ""
+            self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        for comment in self.world.issues.pop(number).comments:
+            del self.world.comments[comment.id]
+
+    def _tell(self, action: str, **more: Any) -> None:
+        self.emit("repository", self.world.owner, action=action, **more)
+
+    def _installation(self, action: str, told: dict[str, Any]) -> None:
+        sender = shapes.user(self.world, self.world.owner)
+        self.webhooks.emit(
+            "installation", {"action": action, "installation": told, "sender": sender}
+        )

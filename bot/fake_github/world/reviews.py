@@ -1,0 +1,82 @@
+"""What people do to pull requests: submit, edit and dismiss reviews.
+
+Each method is the one implementation behind a REST operation and a page's form alike.
+"""
+
+from __future__ import annotations
+
+from bot.fake_github.world import shapes_thread
+from bot.fake_github.world.code import Code
+from bot.fake_github.world.errors import invalid, not_found, unprocessable
+from bot.fake_github.world.state import Issue, Review, User
+
+STATES = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
+
+
+class Reviews(Code):
+    def submit_review(
+        self, login: str, number: int, event: str, body: str = "", commit: str | None = None
+    ) -> Review:
+        """Review a pull request as it is now, or an earlier commit of it."""
+        with self.changing() as now:
+            user, issue = self.user(login), self.pull(number)
+            assert issue.pull is not None
+            if event not in STATES:
+                raise invalid("PullRequestReview", "event", "invalid")
+            if user is issue.user and event != "COMMENT":
+                verb = "approve" if event == "APPROVE" else "request changes on"
+                raise unprocessable(f"Can not {verb} your own pull request")
+            if event != "APPROVE" and not body.strip():
+                raise unprocessable("Body can't be blank")
+            self.check_body("PullRequestReview", body)
+            commit = commit or issue.pull.head_sha
+            if self.world.git.kind(commit) != "commit":
+                raise invalid("PullRequestReview", "commit_id", "invalid")
+            made = Review(self.world.new_id(), user, body, STATES[event], commit, now)
+            issue.pull.reviews.append(made)
+            issue.updated_at = now
+            self._tell_review("submitted", user, issue, made)
+            return made
+
+    def edit_review(self, login: str, number: int, review_id: int, body: str) -> Review:
+        """Another text; only who wrote it may."""
+        with self.changing() as now:
+            user, issue = self.user(login), self.pull(number)
+            review = self.review(number, review_id)
+            if user is not review.user:
+                raise unprocessable("Could not edit the review")
+            self.check_body("PullRequestReview", body)
+            before, review.body, review.edited_at = review.body, body, now
+            self._tell_review("edited", user, issue, review, changes={"body": {"from": before}})
+            return review
+
+    def dismiss_review(self, login: str, number: int, review_id: int, message: str) -> Review:
+        """It counts no more; who may write may dismiss."""
+        with self.changing():
+            user, issue = self.user(login), self.pull(number)
+            self.need(user, "write")
+            review = self.review(number, review_id)
+            if not message.strip():
+                raise invalid("PullRequestReview", "message", "missing_field")
+            if review.state not in ("APPROVED", "CHANGES_REQUESTED"):
+                raise unprocessable("Can not dismiss a commented pull request review")
+            review.state = "DISMISSED"
+            self._note(issue, "dismissed", user, f"{review.id} {message}")
+            self._tell_review("dismissed", user, issue, review)
+            return review
+
+    def review(self, number: int, review_id: int) -> Review:
+        pull = self.pull(number).pull
+        for review in pull.reviews if pull else ():
+            if review.id == review_id:
+                return review
+        raise not_found()
+
+    def _tell_review(
+        self, action: str, user: User, issue: Issue, review: Review, **more: object
+    ) -> None:
+        seen = shapes_thread.review(self.world, issue, review)
+        seen["state"] = seen["state"].lower()  # as webhooks have it
+        pull = shapes_thread.pull_simple(self.world, issue)
+        told = {"action": action, "review": seen, "pull_request": pull}
+        self.emit("pull_request_review", user, **told, **more)

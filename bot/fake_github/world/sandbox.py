@@ -1,0 +1,97 @@
+"""A sandbox: one repository with its people, bot, webhooks and faults, and how to make one."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.fake_github.world.faults import Faults
+from bot.fake_github.world.gate import Logged, Rates
+from bot.fake_github.world.git import Git, Signature
+from bot.fake_github.world.owners import Owners
+from bot.fake_github.world.state import Clock, Role, User, World
+from bot.fake_github.world.webhooks import Deliver, Webhooks
+
+
+@dataclass(frozen=True)
+class Persona:
+    login: str
+    name: str
+    role: Role
+    about: str
+
+
+PERSONAS = (
+    Persona("ada", "Ada", "write", "write"),
+    Persona("sam", "Sam", "", "no role"),
+    Persona("grace", "Grace", "maintain", "maintain"),
+)
+BOT = "regatta-lab[bot]"
+
+
+class Sandbox(Owners):
+    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `reviews.py`,
+    `forks.py` and `owners.py`."""
+
+    def __init__(self, world: World, webhooks: Webhooks) -> None:
+        super().__init__(world, webhooks)
+        self.forks = {}
+        self.faults = Faults()
+        self.requests: deque[Logged] = deque(maxlen=10_000)
+        self.rates = Rates(world.clock)
+
+    @property
+    def url(self) -> str:
+        return self.world.url
+
+    def listen_at(self, url: str) -> None:
+        """The server's address, from now on that of every link."""
+        for world in (self.world, *self.world.forks.values()):
+            world.url = url
+
+    def set_role(self, login: str, role: Role) -> None:
+        """Change what somebody may do; "" makes them a stranger."""
+        self.user(login).role = role
+
+
+def make_sandbox(
+    root: Path,
+    *,
+    files: Mapping[str, bytes],
+    bot_token: str,
+    persona_tokens: Mapping[str, str],
+    webhook_secret: str,
+    webhook_url: str | None = None,
+    owner: str = "regatta-lab",
+    repo: str = "lab",
+    leaderboard_url: str | None = None,
+    clock: Clock | None = None,
+    deliver: Deliver | None = None,
+    app_key: str | None = None,
+) -> Sandbox:
+    """A sandbox whose `main` has one commit with `files`; its git repository is under `root`.
+
+    `app_key`: the App's public key (PEM), for a bot that signs as the App; `bot_token` is good
+    beside it."""
+    clock = clock or Clock()
+    path = root / "repository.git"
+    for old in (path, *root.glob("fork-of-*.git")):  # the rest of the world was in memory
+        shutil.rmtree(old, ignore_errors=True)
+    lab = User(1, owner, owner, role="admin", type="Organization")
+    bot = User(2, BOT, "Regatta Lab", type="Bot", email=f"{BOT}@users.noreply.localhost")
+    world = World(lab, repo, bot, Git(path), clock, clock.now(), leaderboard_url=leaderboard_url)
+    world.app_key = app_key
+    for number, one in enumerate(PERSONAS, start=11):
+        email = f"{one.login}@users.noreply.localhost"
+        person = User(number, one.login, one.name, one.role, email=email)
+        world.users[one.login] = person
+        if one.login in persona_tokens:
+            world.tokens[persona_tokens[one.login]] = person
+    world.users |= {owner.lower(): lab, BOT.lower(): bot}
+    world.tokens[bot_token] = bot
+    by = Signature(owner, f"{owner}@users.noreply.localhost", clock.now())
+    world.git.add_commit(world.default_branch, files, "A new lab", by, None)
+    return Sandbox(world, Webhooks(webhook_url, webhook_secret, deliver, now=clock.now))

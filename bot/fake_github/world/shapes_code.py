@@ -1,0 +1,332 @@
+"""The world as GitHub's JSON: commits, trees, files, comparisons, check runs."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from bot.fake_github.world import shapes
+from bot.fake_github.world.git import ZERO, Change, Commit, Entry, Signature
+from bot.fake_github.world.shapes import Json, node_id, repo_api, time
+from bot.fake_github.world.state import CheckRun, Issue, User, World, stamp
+
+_UNSIGNED = {
+    "verified": False,
+    "reason": "unsigned",
+    "signature": None,
+    "payload": None,
+    "verified_at": None,
+}
+
+
+def _signature(who: Signature) -> Json:
+    return {"name": who.name, "email": who.email, "date": stamp(who.date)}
+
+
+def _user_of(world: World, who: Signature) -> Json | None:
+    found = [each for each in world.users.values() if each.email == who.email]
+    return shapes.user(world, found[0]) if found else None
+
+
+# The git database
+
+
+def git_commit(world: World, sha: str) -> Json:
+    one = world.git.commit(sha)
+    return {
+        "sha": sha,
+        "node_id": node_id("Commit", sha),
+        "url": f"{repo_api(world)}/git/commits/{sha}",
+        "html_url": f"{world.html}/commit/{sha}",
+        "author": _signature(one.author),
+        "committer": _signature(one.committer),
+        "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
+        "message": one.message.rstrip("\n"),
+        "parents": _parents(world, one, "git/commits"),
+        "verification": _UNSIGNED,
+    }
+
+
+def _parents(world: World, one: Commit, where: str) -> list[Json]:
+    return [
+        {
+            "sha": parent,
+            "url": f"{repo_api(world)}/{where}/{parent}",
+            "html_url": f"{world.html}/commit/{parent}",
+        }
+        for parent in one.parents
+    ]
+
+
+def git_ref(world: World, ref: str, sha: str) -> Json:
+    kind = world.git.kind(sha) or "commit"
+    return {
+        "ref": ref,
+        "node_id": node_id("Ref", ref),
+        "url": f"{repo_api(world)}/git/{ref}",
+        "object": {"sha": sha, "type": kind, "url": f"{repo_api(world)}/git/{kind}s/{sha}"},
+    }
+
+
+def git_tree(world: World, sha: str, entries: list[Entry]) -> Json:
+    tree = []
+    for entry in entries:
+        one: Json = {
+            "path": entry.path,
+            "mode": entry.mode,
+            "type": entry.type,
+            "sha": entry.sha,
+            "url": f"{repo_api(world)}/git/{entry.type}s/{entry.sha}",
+        }
+        tree.append(one | ({} if entry.size is None else {"size": entry.size}))
+    url = f"{repo_api(world)}/git/trees/{sha}"
+    return {"sha": sha, "url": url, "tree": tree, "truncated": False}
+
+
+def git_blob(world: World, sha: str) -> Json:
+    content = world.git.blob(sha)
+    return {
+        "sha": sha,
+        "node_id": node_id("Blob", sha),
+        "size": len(content),
+        "url": f"{repo_api(world)}/git/blobs/{sha}",
+        "content": base64.encodebytes(content).decode(),
+        "encoding": "base64",
+    }
+
+
+def content(world: World, entry: Entry, path: str, ref: str, *, whole: bool) -> Json:
+    """A file (with `whole`, its bytes) or an item of a folder's listing."""
+    kind = {"tree": "dir", "blob": "file", "commit": "submodule"}[entry.type]
+    url = f"{repo_api(world)}/contents/{path}?ref={ref}"
+    git_url = f"{repo_api(world)}/git/{entry.type}s/{entry.sha}"
+    html_url = f"{world.html}/{'tree' if kind == 'dir' else 'blob'}/{ref}/{path}"
+    shape: Json = {
+        "type": kind,
+        "size": entry.size or 0,
+        "name": path.rsplit("/", 1)[-1],
+        "path": path,
+        "sha": entry.sha,
+        "url": url,
+        "git_url": git_url,
+        "html_url": html_url,
+        "download_url": f"{world.html}/raw/{ref}/{path}" if kind == "file" else None,
+        "_links": {"self": url, "git": git_url, "html": html_url},
+    }
+    if whole:
+        shape["encoding"] = "base64"
+        shape["content"] = base64.encodebytes(world.git.blob(entry.sha)).decode()
+    return shape
+
+
+# Commits and comparisons
+
+
+def commit(world: World, sha: str, *, whole: bool = False) -> Json:
+    one = world.git.commit(sha)
+    url = f"{repo_api(world)}/commits/{sha}"
+    shape: Json = {
+        "sha": sha,
+        "node_id": node_id("Commit", sha),
+        "commit": {
+            "author": _signature(one.author),
+            "committer": _signature(one.committer),
+            "message": one.message.rstrip("\n"),
+            "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
+            "url": f"{repo_api(world)}/git/commits/{sha}",
+            "comment_count": 0,
+            "verification": _UNSIGNED,
+        },
+        "url": url,
+        "html_url": f"{world.html}/commit/{sha}",
+        "comments_url": f"{url}/comments",
+        "author": _user_of(world, one.author) or {},
+        "committer": _user_of(world, one.committer) or {},
+        "parents": _parents(world, one, "commits"),
+    }
+    if whole:
+        changes = world.git.diff(one.parents[0], sha) if one.parents else []
+        added, removed = sum(c.additions for c in changes), sum(c.deletions for c in changes)
+        shape["stats"] = {"additions": added, "deletions": removed, "total": added + removed}
+        shape["files"] = [diff_entry(world, sha, change) for change in changes]
+    return shape
+
+
+def diff_entry(world: World, sha: str, change: Change) -> Json:
+    shape: Json = {
+        "sha": change.sha,
+        "filename": change.path,
+        "status": change.status,
+        "additions": change.additions,
+        "deletions": change.deletions,
+        "changes": change.additions + change.deletions,
+        "blob_url": f"{world.html}/blob/{sha}/{change.path}",
+        "raw_url": f"{world.html}/raw/{sha}/{change.path}",
+        "contents_url": f"{repo_api(world)}/contents/{change.path}?ref={sha}",
+    }
+    return shape | ({} if change.patch is None else {"patch": change.patch})
+
+
+def branch(world: World, name: str, sha: str) -> Json:
+    api = f"{repo_api(world)}/branches/{name}"
+    return {
+        "name": name,
+        "commit": commit(world, sha, whole=True),
+        "_links": {"self": api, "html": f"{world.html}/tree/{name}"},
+        "protected": False,
+        "protection": {
+            "enabled": False,
+            "required_status_checks": {
+                "enforcement_level": "off", "contexts": [], "checks": [],
+            },
+        },
+        "protection_url": f"{api}/protection",
+    }  # fmt: skip
+
+
+def comparison(
+    world: World, base: str, head: str, merge_base: str, names: str, part: slice
+) -> Json:
+    """`part`: which of the commits; files are listed with the first ones, 300 at most."""
+    ahead, behind = world.git.log(base, head), world.git.log(head, base)
+    status = {(True, True): "diverged", (True, False): "ahead", (False, True): "behind"}
+    page = f"{world.html}/compare/{names}"
+    return {
+        "url": f"{repo_api(world)}/compare/{names}",
+        "html_url": page,
+        "permalink_url": f"{world.html}/compare/{base}...{head}",
+        "diff_url": f"{page}.diff",
+        "patch_url": f"{page}.patch",
+        "base_commit": commit(world, base),
+        "merge_base_commit": commit(world, merge_base),
+        "status": status.get((bool(ahead), bool(behind)), "identical"),
+        "ahead_by": len(ahead),
+        "behind_by": len(behind),
+        "total_commits": len(ahead),
+        "commits": [commit(world, sha) for sha in ahead[part]],
+        "files": [diff_entry(world, head, c) for c in world.git.diff(merge_base, head)[:300]]
+        if part.start == 0
+        else [],
+    }
+
+
+def push(world: World, who: User, ref: str, before: str, after: str) -> Json:
+    """The payload of a `push`, without what every payload has."""
+    shas = world.git.log(before, after) if before != ZERO else [after]
+    commits = [_pushed_commit(world, sha) for sha in shas]
+    forced = before != ZERO and world.git.merge_base(before, after) != before
+    return {
+        "ref": ref,
+        "before": before,
+        "after": after,
+        "created": before == ZERO,
+        "deleted": False,
+        "forced": forced,
+        "base_ref": None,
+        "compare": f"{world.html}/compare/{before[:12]}...{after[:12]}",
+        "commits": commits,
+        "head_commit": _pushed_commit(world, after),
+        "pusher": {"name": who.login, "email": who.email},
+    }
+
+
+def _pushed_commit(world: World, sha: str) -> Json:
+    one = world.git.commit(sha)
+    changes = world.git.diff(one.parents[0], sha) if one.parents else []
+    paths: dict[str, list[str]] = {"added": [], "removed": [], "modified": []}
+    for change in changes:
+        paths[change.status].append(change.path)
+    names: list[dict[str, Any]] = [
+        {"name": who.name, "email": who.email} for who in (one.author, one.committer)
+    ]
+    return {
+        "id": sha,
+        "tree_id": one.tree,
+        "distinct": True,
+        "message": one.message.rstrip("\n"),
+        "timestamp": stamp(one.committer.date),
+        "url": f"{world.html}/commit/{sha}",
+        "author": names[0],
+        "committer": names[1],
+        **paths,
+    }
+
+
+# Check runs
+
+
+def pull_changes(world: World, one: Issue) -> list[Change]:
+    """What a pull request changes: from where it left its base to its head."""
+    assert one.pull is not None
+    start = world.git.merge_base(one.pull.base_sha, one.pull.head_sha)
+    return world.git.diff(start or one.pull.base_sha, one.pull.head_sha)
+
+
+def check_run(world: World, run: CheckRun) -> Json:
+    url = f"{repo_api(world)}/check-runs/{run.id}"
+    page = f"{world.html}/runs/{run.id}"
+    return {
+        "id": run.id,
+        "name": run.name,
+        "node_id": node_id("CheckRun", run.id),
+        "head_sha": run.head_sha,
+        "external_id": run.external_id,
+        "url": url,
+        "html_url": page,
+        "details_url": run.details_url or page,
+        "status": run.status,
+        "conclusion": run.conclusion,
+        "started_at": time(run.started_at),
+        "completed_at": time(run.completed_at),
+        "output": {
+            "title": run.title,
+            "summary": run.summary,
+            "text": run.text,
+            "annotations_count": len(run.annotations),
+            "annotations_url": f"{url}/annotations",
+        },
+        "check_suite": {"id": int(run.head_sha[:7], 16)},
+        "app": shapes.app(world),
+        "pull_requests": [
+            _minimal_pull(world, one)
+            for one in list(world.issues.values())
+            if one.pull
+            and one.state == "open"
+            and one.pull.head_sha == run.head_sha
+            and one.pull.head_repository == world.repository_id  # GitHub lists none from forks
+        ],
+    }
+
+
+def check_suite(world: World, run: CheckRun) -> Json:
+    """As webhooks have it; answers name its id only."""
+    seen = check_run(world, run)
+    id = seen["check_suite"]["id"]
+    branches = [name for name, sha in world.git.branches().items() if sha == run.head_sha]
+    return {
+        "id": id,
+        "node_id": node_id("CheckSuite", id),
+        "head_branch": branches[0] if branches else None,
+        "head_sha": run.head_sha,
+        "status": run.status,
+        "conclusion": run.conclusion,
+        "url": f"{repo_api(world)}/check-suites/{id}",
+        "before": None,
+        "after": run.head_sha,
+        "pull_requests": seen["pull_requests"],
+        "app": seen["app"],
+        "created_at": stamp(run.created_at),
+        "updated_at": stamp(run.created_at),
+    }
+
+
+def _minimal_pull(world: World, one: Issue) -> Json:
+    assert one.pull is not None
+    repo = {"id": world.repository_id, "name": world.name, "url": repo_api(world)}
+    sides = (("head", one.pull.head, one.pull.head_sha), ("base", one.pull.base, one.pull.base_sha))
+    return {
+        "id": one.pull.id,
+        "number": one.number,
+        "url": f"{repo_api(world)}/pulls/{one.number}",
+        **{side: {"ref": ref, "sha": sha, "repo": repo} for side, ref, sha in sides},
+    }

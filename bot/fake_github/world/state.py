@@ -1,0 +1,230 @@
+"""The sandbox's world in memory: people, issues, pull requests, comments, checks, and one clock.
+
+Plain data and one lock. What may be done to it is in `threads.py` and `code.py`, how it looks as
+JSON in `shapes.py`; commits, trees and branches are in a real git repository (`git.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+from bot.fake_github.world.git import Git
+
+Role = str  # "admin", "maintain", "write", "triage", "read"; "" is a stranger
+RANKS: Mapping[Role, int] = {"": 0, "read": 0, "triage": 1, "write": 2, "maintain": 3, "admin": 4}
+REACTIONS = ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes")
+
+
+class Clock:
+    """GitHub's clock: it runs with the monotonic clock and can be moved forward, never back."""
+
+    def __init__(self, now: datetime | None = None, *, running: bool = True) -> None:
+        self._start = now or datetime.now(UTC)
+        self._began = time.monotonic()
+        self._running = running
+        self._moved = timedelta(0)
+
+    def now(self) -> datetime:
+        """The time at GitHub's resolution: whole seconds."""
+        ran = time.monotonic() - self._began if self._running else 0.0
+        return (self._start + self._moved + timedelta(seconds=ran)).replace(microsecond=0)
+
+    def advance(self, seconds: float) -> datetime:
+        if seconds < 0:
+            raise ValueError("the sandbox's clock only moves forward")
+        self._moved += timedelta(seconds=seconds)
+        return self.now()
+
+    def date_header(self) -> str:
+        return format_datetime(self.now(), usegmt=True)
+
+
+@dataclass
+class User:
+    id: int
+    login: str
+    name: str
+    role: Role = ""
+    type: str = "User"  # "User", "Bot" or "Organization"
+    email: str = ""
+
+
+@dataclass
+class Label:
+    id: int
+    name: str
+    color: str
+    description: str | None = None
+
+
+@dataclass
+class Reaction:
+    id: int
+    user: User
+    content: str
+    created_at: datetime
+
+
+@dataclass
+class Comment:
+    id: int
+    number: int  # of the issue or pull request it stands on
+    user: User
+    body: str
+    created_at: datetime
+    updated_at: datetime
+    reactions: list[Reaction] = field(default_factory=list)
+    edited: bool = False
+
+
+@dataclass
+class Event:
+    """Something the page's timeline tells between two comments."""
+
+    id: int  # from the same counter as comments, so that their order is the order of things
+    # "labeled", "unlabeled", "closed", "reopened", "renamed", "pushed", "force-pushed",
+    # "retargeted", "drafted", "readied", "dismissed", "merged", "locked", "unlocked"
+    kind: str
+    user: User
+    at: datetime
+    detail: str = ""
+
+
+@dataclass
+class Review:
+    id: int
+    user: User
+    body: str
+    state: str  # "APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED"
+    commit_id: str
+    created_at: datetime
+    edited_at: datetime | None = None
+
+
+@dataclass
+class Pull:
+    id: int
+    head: str  # branch names without refs/heads/
+    base: str
+    head_sha: str
+    base_sha: str
+    head_owner: User
+    head_repository: int | None  # None: the fork was removed
+    draft: bool = False
+    merged_at: datetime | None = None
+    merged_by: User | None = None
+    merge_commit_sha: str | None = None
+    reviews: list[Review] = field(default_factory=list)
+
+
+@dataclass
+class Issue:
+    """An issue or, when `pull` is set, a pull request: GitHub numbers them together."""
+
+    id: int
+    number: int
+    user: User
+    title: str
+    body: str | None
+    created_at: datetime
+    updated_at: datetime
+    state: str = "open"
+    state_reason: str | None = None
+    closed_at: datetime | None = None
+    closed_by: User | None = None
+    labels: list[Label] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    reactions: list[Reaction] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    pull: Pull | None = None
+    edited: bool = False
+    locked: bool = False
+    lock_reason: str | None = None
+
+
+@dataclass
+class CheckRun:
+    id: int
+    name: str
+    head_sha: str
+    created_at: datetime
+    status: str = "queued"
+    conclusion: str | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    external_id: str = ""
+    details_url: str | None = None
+    title: str | None = None
+    summary: str | None = None
+    text: str | None = None
+    images: list[dict[str, str]] = field(default_factory=list)
+    annotations: list[dict[str, object]] = field(default_factory=list)
+    actions: list[dict[str, str]] = field(default_factory=list)  # its buttons
+
+
+@dataclass
+class World:
+    owner: User
+    name: str
+    bot: User
+    git: Git
+    clock: Clock
+    created_at: datetime
+    url: str = "http://127.0.0.1"  # of the server; `server.running` sets it once it has a port
+    webhook_secret: str = ""
+    leaderboard_url: str | None = None
+    default_branch: str = "main"
+    users: dict[str, User] = field(default_factory=dict)
+    tokens: dict[str, User] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)  # by lower-case name
+    issues: dict[int, Issue] = field(default_factory=dict)
+    comments: dict[int, Comment] = field(default_factory=dict)
+    checks: dict[int, CheckRun] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
+    repository_id: int = 700_001
+    app_id: int = 800_001
+    installation_id: int = 900_001
+    forks: dict[int, World] = field(default_factory=dict)  # by repository id
+    parent: World | None = None  # of a fork
+    old_names: set[str] = field(default_factory=set)  # lower-case; they redirect
+    elsewhere: dict[int, str] = field(default_factory=dict)  # transferred issues → their new path
+    private: bool = False
+    suspended_at: datetime | None = None  # the App's installation
+    app_key: str | None = None  # the App's public key, PEM; without one there is no App to sign
+    issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → their end
+
+    def repository(self, id: int | None) -> World | None:
+        """This repository or one of its forks; None if there is none of that id."""
+        return self if id == self.repository_id else self.forks.get(id or 0)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.owner.login}/{self.name}"
+
+    @property
+    def api(self) -> str:
+        return f"{self.url}/api/v3"
+
+    @property
+    def html(self) -> str:
+        return f"{self.url}/{self.full_name}"
+
+    def new_id(self) -> int:
+        return next(self.ids)
+
+
+def stamp(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(text: str) -> datetime:
+    """An ISO 8601 time as clients send it, to the second; without a zone it is UTC."""
+    at = datetime.fromisoformat(text.strip().replace(" ", "+"))
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)

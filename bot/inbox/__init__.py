@@ -1,0 +1,1 @@
+"""What GitHub told us, kept until it is dealt with."""

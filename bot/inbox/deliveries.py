@@ -1,0 +1,165 @@
+"""The inbox: what was heard on each thread, and what of it is not dealt with. Facts out of it.
+
+    inbox/<repository>/<thread>/<delivery>.json     kept before GitHub has its 2xx
+    handled/<repository>/<thread>/<delivery>.json   the same, once a look at the thread was through
+    pushes/<repository>/<thread>/<time>-<commit>    for good: a head that moved and came back moved
+
+A delivery's id only saves work: it is outside the signature, so what must happen once has a key of
+its own (`Message.key`). Of what is dealt with nothing is read again but the pushes, so that a look
+costs the same on a thread with ten thousand comments.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bot.inbox.payloads import Delivery
+from bot.model.thread import Message, Push, Said, ThreadId
+from runner.lib.base_record import Record
+from runner.schema import record
+from runner.store.backends import StoreFault
+from runner.store.store import Store
+
+NAME = r"[0-9A-Za-z-]{1,80}"  # of a delivery: its id, which names a file
+
+
+class Pushed(Record):
+    """A push that was heard of."""
+
+    push: Push
+
+
+@dataclass(frozen=True)
+class Unheard:
+    """A delivery that is not dealt with."""
+
+    name: str
+    said: Delivery | None  # None: it cannot be read, and says nothing
+
+
+def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
+    """Put a delivery in the inbox. False if it was there, or was dealt with, before."""
+    if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
+        return False
+    try:
+        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+    except StoreFault as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        # Who leads has removed the thread's empty folder just now.
+        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+
+
+def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
+    """(thread, delivery) of all that is in the inbox; the time grows with that alone."""
+    for entry in store.walk(f"records/inbox/{repository}"):
+        number, _, name = entry.name.removeprefix(f"records/inbox/{repository}/").partition("/")
+        if number.isdigit() and name.endswith(".json"):
+            yield ThreadId(repository, int(number)), name.removesuffix(".json")
+
+
+def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
+    """The deliveries of a thread that are not dealt with: messages in their order, then others."""
+    names = record.names(store, f"inbox/{_place(id)}")
+    found = [
+        Unheard(name, _read(store, f"records/inbox/{_place(id)}/{name}.json"))
+        for name in names
+        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is None
+    ]
+    return sorted(found, key=_order)
+
+
+def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
+    """Record that a delivery is dealt with."""
+    if unheard.said and unheard.said.push:
+        note_pushes(store, id, [unheard.said.push])
+    path = f"records/inbox/{_place(id)}/{unheard.name}.json"
+    data = store.peek(path)
+    store.create(f"records/handled/{_place(id)}/{unheard.name}.json", data or b"{}\n")
+    store.remove(path)
+    store.prune(f"records/inbox/{_place(id)}")
+
+
+def tidy(store: Store, repository: int) -> None:
+    """Take out of the inbox what is dealt with and what a death left there nevertheless."""
+    for id, name in list(waiting(store, repository)):
+        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
+            store.remove(f"records/inbox/{_place(id)}/{name}.json")
+    store.prune(f"records/inbox/{repository}")
+
+
+def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
+    """Whether a comment or review was heard of before, in whichever way. Reads all of the thread's
+    deliveries: for sweeps."""
+    return any(
+        said.message is not None and (said.message.via, said.message.id) == (via, message)
+        for folder in ("inbox", "handled")
+        for name in record.names(store, f"{folder}/{_place(id)}")
+        if (said := _read(store, f"records/{folder}/{_place(id)}/{name}.json")) is not None
+    )
+
+
+def note_pushes(store: Store, id: ThreadId, found: Iterable[Push]) -> None:
+    """Keep what is known of a pull request's pushes for good."""
+    for push in found:
+        name = f"{push.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{push.after[:16] or 'unknown'}"
+        record.write(store, f"pushes/{_place(id)}/{name}", Pushed(push=push))
+
+
+def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[Push, ...]:
+    """All pushes to a pull request that are known, oldest first."""
+    known = [
+        record.require(store, f"pushes/{_place(id)}/{name}", Pushed).push
+        for name in record.names(store, f"pushes/{_place(id)}")
+    ]
+    new = [heard.said.push for heard in deliveries if heard.said and heard.said.push]
+    return tuple(sorted(dict.fromkeys(known + new), key=lambda push: (push.at, push.after)))
+
+
+def news(deliveries: Sequence[Unheard], restored: datetime | None) -> bool:
+    """Whether one of the deliveries tells of something since the thread's records were restored."""
+    times = [it.said.at if it.said else None for it in deliveries]
+    return any(restored is None or at is None or at > restored for at in times)
+
+
+def messages(
+    deliveries: Sequence[Unheard], said: Mapping[str, Said], restored: datetime | None = None
+) -> tuple[Message, ...]:
+    """What may hold commands. A pressed button counts only on a check run that is on record, and
+    of what was written before the records were restored nobody can say what became of it."""
+    found: dict[tuple[str, int, str, int], Message] = {}
+    for delivery in (heard.said for heard in deliveries):
+        if delivery is None or delivery.message is None:
+            continue
+        message = delivery.message
+        # The time of a press is not told, only that of its check run; to stop is the safe side.
+        stops = message.via == "button" and message.identifier == "cancel"
+        if restored is not None and message.at <= restored and not stops:
+            continue
+        check = said.get(delivery.check)
+        if message.via == "button" and (check is None or check.id != message.id):
+            continue
+        # What was heard in two ways is one message, and its first text counts.
+        by = message.author.id if message.via == "button" else 0
+        found.setdefault((message.via, message.id, message.identifier, by), message)
+    return tuple(found.values())
+
+
+def _order(heard: Unheard) -> tuple[datetime, int, int, str]:
+    message = heard.said.message if heard.said else None
+    if message is None:
+        return datetime.max.replace(tzinfo=UTC), 0, 0, heard.name
+    swept = int(message.heard == "sweep")  # after its signed double
+    return message.at, message.id, swept, heard.name
+
+
+def _read(store: Store, path: str) -> Delivery | None:
+    data = store.peek(path)
+    try:
+        return Delivery.model_validate_json(data or b"")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _place(id: ThreadId) -> str:
+    return f"{id.repository}/{id.number}"

@@ -1,0 +1,247 @@
+"""Reads what GitHub tells: any payload, however odd, becomes a small `Delivery` or nothing. Pure.
+
+The one parser for all ways in: signed deliveries, the App's list of deliveries, and the event file
+of Actions. Who signed a payload is not asked here. Whatever has another form than GitHub's is
+left out, never an error, so that no payload can stop the way in or a thread.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from bot.model.thread import Message, Push, ThreadId
+from runner.lib.base_record import Record
+from runner.schema.record import Person
+
+# What is acted on. A thread is also woken by what holds no command: facts have changed.
+HEARD = {
+    "issues": {"opened", "edited", "reopened", "closed", "deleted", "transferred"},
+    "issue_comment": {"created"},
+    "pull_request": {
+        "opened",
+        "synchronize",
+        "reopened",
+        "edited",
+        "ready_for_review",
+        "converted_to_draft",
+        "closed",
+    },
+    "pull_request_review": {"submitted", "dismissed"},
+    "check_run": {"requested_action"},
+    "repository": {"renamed", "transferred", "privatized", "publicized", "archived", "unarchived"},
+    "installation": {"suspend", "unsuspend", "deleted", "new_permissions_accepted"},
+    "installation_repositories": {"added", "removed"},
+}
+SWEPT = "swept"  # the action of a delivery that no delivery told of
+MOST_TEXT = 65_536  # characters; GitHub takes no longer comment
+# What a button of a check run stands for; its check run names the execution.
+BUTTONS = {"cancel": "/cancel {execution}", "retry": "/retry {execution}", "replan": "/plan"}
+
+Heard = Literal["delivery", "app-list", "event-file", "sweep"]
+_LARGEST = 2**63 - 1
+_LOGIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+_SHA = re.compile(r"[0-9a-f]{40}")
+
+
+class Delivery(Record):
+    """What one delivery says, as far as the lab acts on it."""
+
+    event: str
+    action: str
+    repository: int  # 0: it is about an installation, and names none
+    number: int | None = None  # of the thread; None: it is about the whole lab
+    pull: bool = False  # the thread is a pull request
+    at: datetime | None = None  # GitHub's, of what it tells; None where a payload has no such time
+    message: Message | None = None  # what may hold commands
+    push: Push | None = None
+    check: str = ""  # key of the check run whose button was pressed
+
+    @property
+    def thread(self) -> ThreadId | None:
+        """The thread that it is about."""
+        return None if self.number is None else ThreadId(self.repository, self.number)
+
+
+def read(event: str, payload: Any, heard: Heard = "delivery") -> Delivery | None:
+    """What a payload says; None if it is not for the lab. Never raises for any JSON."""
+    action = _text(payload, "action", 100)
+    if not isinstance(event, str) or action not in HEARD.get(event, ()):
+        return None
+    repository = _int(_map(payload, "repository"), "id")
+    if event.startswith("installation"):
+        return Delivery(event=event, action=action, repository=repository or 0)
+    if repository is None or not _map(payload, "sender"):
+        return None
+    if event == "repository":
+        return Delivery(event=event, action=action, repository=repository)
+    about = Delivery(event=event, action=action, repository=repository)
+    match event:
+        case "issues":
+            return _issue(about, payload)
+        case "issue_comment":
+            return _comment(about, payload, heard)
+        case "pull_request":
+            return _pull(about, payload)
+        case "pull_request_review":
+            return _review(about, payload, heard)
+        case _:
+            return _button(about, payload, heard)
+
+
+def said(
+    id: int, author: Person, at: datetime, body: str, *, edited: bool, commit: str | None = None
+) -> Message:
+    """What a sweep found: a comment or, with the commit that it is of, a review."""
+    return Message(
+        id=id,
+        author=author,
+        at=at,
+        body=clean(body, MOST_TEXT),
+        via="comment" if commit is None else "review",
+        heard="sweep",
+        edited=edited,
+        commit=commit,
+    )
+
+
+# ── One event each ───────────────────────────────────────────────────────────────────────────
+
+
+def _issue(about: Delivery, payload: Any) -> Delivery | None:
+    issue = _map(payload, "issue")
+    number = _int(issue, "number")
+    if number is None or not _by_hand(payload):
+        return None
+    return about.model_copy(update={"number": number, "at": _moment(issue, "updated_at")})
+
+
+def _comment(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
+    issue, comment = _map(payload, "issue"), _map(payload, "comment")
+    number = _int(issue, "number")
+    # A bot is nobody who could be permitted, and an app that speaks in a person's name is not
+    # that person.
+    if number is None or not _by_hand(payload):
+        return None
+    if comment.get("performed_via_github_app"):
+        return None
+    message = _message(about.event, comment, "created_at", heard)
+    found = {"number": number, "pull": "pull_request" in issue, "message": message}
+    return about.model_copy(update=found | {"at": _moment(comment, "created_at")})
+
+
+def _pull(about: Delivery, payload: Any) -> Delivery | None:
+    pull = _map(payload, "pull_request")
+    number, at = _int(pull, "number"), _moment(pull, "updated_at")
+    if number is None:
+        return None
+    found: dict[str, Any] = {"number": number, "pull": True, "at": at}
+    after = _sha(payload, "after") or _sha(_map(pull, "head"), "sha")
+    if about.action == "synchronize" and at is not None and after is not None:
+        # Whoever pushed, a bot too: the head is another one.
+        found["push"] = Push(at=at, after=after, before=_sha(payload, "before") or "")
+    return about.model_copy(update=found)
+
+
+def _review(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
+    number, review = _int(_map(payload, "pull_request"), "number"), _map(payload, "review")
+    if number is None:
+        return None
+    found: dict[str, Any] = {"number": number, "pull": True}
+    found["at"] = _moment(review, "submitted_at")
+    by_hand = _by_hand(payload) and not review.get("performed_via_github_app")
+    if about.action == "submitted" and by_hand:
+        found["message"] = _message(about.event, review, "submitted_at", heard)
+    return about.model_copy(update=found)
+
+
+def _message(event: str, words: dict[str, Any], at_key: str, heard: Heard) -> Message | None:
+    """What a person wrote; None if nobody can say who, or when."""
+    id, author, at = _int(words, "id"), person(_map(words, "user")), _moment(words, at_key)
+    if id is None or author is None or at is None:
+        return None
+    return Message(
+        id=id,
+        author=author,
+        at=at,
+        body=_text(words, "body", MOST_TEXT),
+        via="review" if event == "pull_request_review" else "comment",
+        heard=heard,
+        commit=_sha(words, "commit_id"),
+    )
+
+
+def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
+    """A pressed button. The check run's external id, which is ours, names thread and execution."""
+    check = _map(payload, "check_run")
+    number, _, key = _text(check, "external_id", 200).partition(".")
+    who, id = person(_map(payload, "sender")), _int(check, "id")
+    identifier = _text(_map(payload, "requested_action"), "identifier", 100)
+    words = BUTTONS.get(identifier)
+    # The press has no time of its own in the payload; that of the check run is before it.
+    at = _moment(check, "completed_at") or _moment(check, "started_at")
+    if who is None or id is None or at is None or words is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,17}", number) or not re.fullmatch(r"[0-9a-z.-]+", key):
+        return None
+    message = Message(
+        id=id,
+        author=who,
+        at=at,
+        body=words.format(execution=key.removeprefix("check.")),
+        via="button",
+        heard=heard,
+        commit=_sha(check, "head_sha"),
+        identifier=identifier,
+    )
+    found = {"number": int(number), "pull": True, "at": at, "message": message, "check": key}
+    return about.model_copy(update=found)
+
+
+# ── Values that may be anything ──────────────────────────────────────────────────────────────
+
+
+def person(user: dict[str, Any]) -> Person | None:
+    """A person; None for a bot or app, and for somebody whose account is gone."""
+    login, id = user.get("login"), _int(user, "id")
+    if id is None or not isinstance(login, str) or user.get("type") == "Bot":
+        return None
+    # It becomes a part of the paths that are asked of GitHub.
+    return Person(login=login, id=id) if _LOGIN.fullmatch(login) else None
+
+
+def _by_hand(payload: Any) -> bool:
+    kind = _map(payload, "sender").get("type")
+    return isinstance(kind, str) and kind != "Bot"
+
+
+def clean(text: str, most: int) -> str:
+    """Its first `most` characters, in a form that every file and answer can hold."""
+    return text[:most].encode("utf-8", "replace").decode()
+
+
+def _map(value: Any, key: str) -> dict[str, Any]:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: Any, key: str, most: int) -> str:
+    found = value.get(key) if isinstance(value, dict) else None
+    return clean(found, most) if isinstance(found, str) else ""
+
+
+def _int(value: Any, key: str) -> int | None:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if type(found) is int and 0 < found <= _LARGEST else None  # True is no number
+
+
+def _sha(value: Any, key: str) -> str | None:
+    found = _text(value, key, 41)
+    return found if _SHA.fullmatch(found) else None
+
+
+def _moment(value: Any, key: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(_text(value, key, 40).replace("Z", "+00:00"))
+        return found.astimezone(UTC) if found.utcoffset() is not None else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,135 @@
+"""What ends the process each time it is looked at is set aside, so that the others go on.
+
+Before a thread is looked at, the deliveries of that look are written down; after it, whatever came
+of it, that is removed. What is left there ended the process. From then on the deliveries of that
+thread are looked at one by one, and one that has ended it three times by itself, at the same point,
+is set aside: it counts as dealt with, the operator reads of it in the log and in `records/aside/`,
+and a comment tells the thread. Where the thread's records grew in between, or a look at it came to
+its end, the process ended for a reason of its own.
+
+    tries/<repository>/<thread>/<n>.json            a look that is going on, or ended the process
+    aside/<repository>/<thread>/<delivery>.json     what was set aside
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from bot.inbox import deliveries as inbox_deliveries
+from bot.inbox.deliveries import Unheard
+from bot.inbox.payloads import Delivery
+from bot.model.thread import ThreadId
+from runner.lib.base_record import Instant, Record
+from runner.lib.canonical_json import to_json
+from runner.schema import record
+from runner.schema.record import Approval
+from runner.store.store import Store
+
+MOST_ENDS = 3
+
+log = logging.getLogger("regatta.aside")
+
+
+class Aside(Record):
+    """A delivery that was not dealt with."""
+
+    at: Instant
+    why: str
+    said: Delivery | None
+
+
+class Tries:
+    """The looks that are going on, and those that ended a process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ended_by(self, id: ThreadId, deliveries: Sequence[Unheard]) -> list[Unheard]:
+        """The deliveries that have ended the process by themselves too often."""
+        left = [tried for tried in self._left(id).values() if len(tried) == 2]
+        if len(left) < MOST_ENDS:
+            return []
+        here = str(self._grown(id))  # none of these looks came further
+        tries = Counter(name for grown, name in left if grown == here)
+        return [one for one in deliveries if tries[one.name] >= MOST_ENDS]
+
+    def turn(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
+        """Which of the deliveries to look at: all, or one after some of them ended the process."""
+        names = {one.name for one in deliveries}
+        suspected = False
+        for path, tried in self._left(id).items():
+            if names.isdisjoint(tried[1:]):
+                self._store.remove(path)
+            else:
+                suspected = True
+        return deliveries[:1] if suspected else deliveries
+
+    @contextmanager
+    def around(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Iterator[None]:
+        """Look at these deliveries in the `with` body; an exception is no end."""
+        if not deliveries:
+            yield
+            return
+        folder = _folder(id)
+        taken = [int(name) for name in record.names(self._store, folder) if name.isdigit()]
+        path = f"records/{folder}/{max(taken, default=0) + 1}.json"
+        tried = [str(self._grown(id)), *(one.name for one in deliveries)]
+        self._store.create(path, to_json(tried), lasting=False)
+        try:
+            yield
+        except Exception:
+            self._over(id, path, tried)
+            raise
+        self._over(id, path, tried)
+
+    def _over(self, id: ThreadId, path: str, tried: list[str]) -> None:
+        """A look came to its end: this one, and with it others of the same delivery."""
+        for other, names in self._left(id).items() if len(tried) == 2 else ():
+            if names[1:] == tried[1:]:
+                self._store.remove(other)
+        self._store.remove(path)
+
+    def _grown(self, id: ThreadId) -> int:
+        """How many records the thread has; what is done about it shows here."""
+        folders = [f"{kind}/{_place(id)}" for kind in ("said", "plans", "approvals", "answers")]
+        for name in record.names(self._store, f"approvals/{_place(id)}"):
+            approval = record.require(self._store, f"approvals/{_place(id)}/{name}", Approval)
+            folders.append(f"executions/{approval.execution}")
+        return sum(len(record.names(self._store, folder)) for folder in folders)
+
+    def _left(self, id: ThreadId) -> dict[str, list[str]]:
+        """{path: how far the thread was, names of the deliveries} of looks that ended a process."""
+        names = record.names(self._store, _folder(id))
+        paths = [f"records/{_folder(id)}/{name}.json" for name in names]
+        return {path: _names(self._store.peek(path)) for path in paths}
+
+
+def put(store: Store, id: ThreadId, one: Unheard, at: Instant, why: str) -> None:
+    """Set a delivery aside."""
+    log.error("delivery %s of thread %s is set aside: %s", one.name, id.number, why)
+    record.write(store, f"aside/{_place(id)}/{one.name}", Aside(at=at, why=why, said=one.said))
+    inbox_deliveries.handle(store, id, one)
+
+
+def names(store: Store, id: ThreadId) -> tuple[str, ...]:
+    """The deliveries of a thread that were set aside."""
+    return tuple(record.names(store, f"aside/{_place(id)}"))
+
+
+def _folder(id: ThreadId) -> str:
+    return f"tries/{_place(id)}"
+
+
+def _place(id: ThreadId) -> str:
+    return f"{id.repository}/{id.number}"
+
+
+def _names(data: bytes | None) -> list[str]:
+    """The names in a file that a dying machine may have left unfinished."""
+    try:
+        found = json.loads(data or b"[]")
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []

@@ -1,0 +1,1 @@
+"""Facts to actions, pure: one file a feature."""

@@ -1,0 +1,93 @@
+"""`decide`: every rule of the lab, and nothing but rules. Pure.
+
+Each feature is a generator of what should exist on a thread; here alone is subtracted what exists
+already. A rule that lacks a fact of GitHub's raises `Unknown`; then nothing is done before it is
+known, so that every action rests on one look at the facts. Only the 👀 on a command goes first: it
+says that the command was heard, which is known.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bot.model.thread import (
+    Action,
+    Check,
+    Drive,
+    Picture,
+    Question,
+    React,
+    Say,
+    Show,
+    Thread,
+    Unknown,
+    Write,
+)
+from bot.rules import execution, notices, plan, preregistration, results_entry, slash_commands
+from runner.execution import lifecycle
+
+POLL_EVERY = timedelta(seconds=2)  # while an execution lives
+
+
+@dataclass(frozen=True)
+class Due:
+    """What to look up, and before that what to do; or what to do. And when to look again if
+    nothing happens."""
+
+    questions: tuple[Question, ...] = ()
+    actions: tuple[Action, ...] = ()
+    look_again: timedelta | None = None
+
+
+def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[str] = ()) -> Due:
+    """What is due on `thread`; `recorded` are the paths of records that exist already, `postponed`
+    the keys of what has to wait before it may be written to GitHub: nothing else waits for it."""
+    features = (
+        [results_entry, plan, slash_commands, execution]
+        if thread.is_pull
+        else [preregistration, slash_commands, execution]
+    )
+    features.append(notices)
+    questions: list[Question] = []
+    actions: list[Action] = []
+    for feature in features:
+        try:
+            for action in feature.rules(thread):
+                actions.append(action)
+        except Unknown as unknown:
+            questions.append(unknown.question)
+    due = tuple(
+        action
+        for action in actions
+        if _is_due(action, thread, recorded) and getattr(action, "key", None) not in postponed
+    )
+    if questions:
+        heard = tuple(x for x in due if isinstance(x, React) and x.content == "eyes")
+        return Due(questions=tuple(dict.fromkeys(questions)), actions=heard)
+    pictures = {action.key for action in due if isinstance(action, Picture)}
+    due = tuple(x for x in due if not (isinstance(x, Say) and x.lacks in pictures))
+    if any(not _is_submit(action) for action in due):
+        # A launch waits until it is all that is due, so that it rests on facts of that moment.
+        due = tuple(action for action in due if not _is_submit(action))
+    due = tuple(sorted(due, key=lambda action: not isinstance(action, Drive)))
+    live = thread.is_pull and any(not ran.result for ran in thread.executions)
+    return Due(actions=due, look_again=POLL_EVERY if live else None)
+
+
+def _is_submit(action: Action) -> bool:
+    return isinstance(action, Drive) and isinstance(action.action, lifecycle.Submit)
+
+
+def _is_due(action: Action, thread: Thread, recorded: Container[str]) -> bool:
+    match action:
+        case Drive():
+            return True
+        case Write(path=path):
+            return path not in recorded
+        case Show(of=of):
+            said = thread.said.get(of)
+            return said is not None and said.id is not None and action.key not in thread.said
+        case Say(key=key) | Check(key=key):
+            return key not in thread.said
+        case _:
+            return action.key not in thread.said

@@ -1,0 +1,144 @@
+"""What follows an approval: launch, status comment, check, result, verdict. Pure."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from bot.messages import loss_curves, render
+from bot.model.thread import Action, Button, Check, Drive, Ran, Say, Show, Thread, Write
+from bot.rules import approval, approval_case, approval_checks, slash_commands
+from runner.analysis import registration_review
+from runner.execution import lifecycle
+from runner.schema.record import Voided
+
+EDIT_EVERY = timedelta(seconds=30)  # a status comment, while nothing but its figures changes
+CONCLUSIONS = {
+    "done": "success",
+    "failed": "failure",
+    "cancelled": "cancelled",
+    "voided": "cancelled",
+}
+
+
+def rules(thread: Thread) -> Iterator[Action]:
+    """What should exist because of this thread's executions."""
+    for ran in thread.executions:
+        if thread.is_pull:
+            yield from _status(thread, ran)
+            yield from _drive(thread, ran)
+            if ran.result:
+                yield from _result(thread, ran)
+        elif ran.result and ran.result.state in ("done", "failed"):
+            yield from _verdict(thread, ran)
+
+
+def _verdict(thread: Thread, ran: Ran) -> Iterator[Say]:
+    """The answer, for the issue that asked."""
+    key = f"verdict.{ran.execution.id}"
+    if key not in thread.said:
+        asked = thread.registration(thread.id.number)
+        yield Say(key, render.verdict(thread, ran, asked.earlier if asked else {}))
+
+
+def ongoing(thread: Thread) -> Iterator[Drive]:
+    """The next steps of this thread's executions that need no word of GitHub's."""
+    for ran in thread.executions if thread.is_pull else ():
+        action = _next(ran)
+        if action is not None and not _is_launch(ran, action):
+            yield Drive(ran.execution.id, action)
+
+
+def _next(ran: Ran) -> lifecycle.Action | None:
+    """The execution's next step. It claims its first attempt, and with it devices, in its turn."""
+    action = lifecycle.decide(ran.life)
+    return None if ran.place and action == lifecycle.Claim("t1") else action
+
+
+def _is_launch(ran: Ran, action: lifecycle.Action) -> bool:
+    """Whether `action` would begin an execution; a restart belongs to the approval."""
+    return action == lifecycle.Submit("t1") and not ran.life.attempts[0].started
+
+
+def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
+    """The execution's next step; the launch only while its approval still holds."""
+    action = _next(ran)
+    if action is None:
+        return
+    if _is_launch(ran, action):
+        origin = ran.execution.origin
+        if origin is None:
+            raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")
+        wanted = approval_case.Wanted("plan", str(origin.plan))
+        plan = approval_case.meant(thread, wanted, thread.now)
+        left = approval.left_of(thread, ran.execution)
+        case = approval_case.Case(
+            thread, wanted, plan, approval.acts(thread, ran.execution), left=left
+        )
+        if failing := approval_case.failing(approval_checks.AT_LAUNCH, case):
+            voided = Voided(at=thread.now, why=failing[1])
+            yield Write(f"executions/{ran.execution.id}/voided", voided)
+            return
+    yield Drive(ran.execution.id, action)
+
+
+def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
+    """One comment and one check run, which follow the execution by edits."""
+    execution = ran.execution
+    origin = execution.origin
+    if origin is None:
+        return
+    state, final = ran.life.state, ran.result is not None
+    status, check = f"status.{execution.id}", f"check.{execution.id}"
+    if f"{status}.final" in thread.said and f"{check}.final" in thread.said:
+        return
+    head = _moved_to(thread, ran)
+    body, title = render.status(ran, thread.now, head, thread.site), render.status_title(ran)
+    buttons = _buttons(ran)
+    yield Say(status, body, state)
+    yield Check(
+        key=check,
+        name=f"regatta / {execution.id}",
+        commit=origin.commit,
+        conclusion=None,
+        title=title,
+        summary=render.status(ran, site=thread.site),
+        state=state,
+        buttons=buttons,
+    )
+    shown = thread.shown.get(status)
+    changed = shown is None or shown.state != state
+    if shown is None or (shown.body != body and (changed or thread.now - shown.at >= EDIT_EVERY)):
+        yield Show(of=status, body=body, state=state, final=final)
+    shown = thread.shown.get(check)
+    if shown is None or shown.state != state:
+        summary, conclusion = render.status(ran, site=thread.site), CONCLUSIONS.get(state)
+        yield Show(check, summary, state, final, conclusion, title, buttons)
+
+
+def _buttons(ran: Ran) -> tuple[Button, ...]:
+    """What may be pressed on an execution's check run."""
+    if ran.result is None:
+        return () if ran.life.cancelled else (slash_commands.CANCEL,)
+    return (
+        (slash_commands.RETRY, slash_commands.REPLAN)
+        if ran.result.state in slash_commands.AGAIN
+        else (slash_commands.REPLAN,)
+    )
+
+
+def _moved_to(thread: Thread, ran: Ran) -> str | None:
+    """Where the branch is, if it was pushed to after the execution's approval."""
+    origin, begun = ran.execution.origin, ran.execution.at
+    known = [(push.at, push.after) for push in thread.pushes]
+    known += [(plan.at, plan.commit) for plan in thread.plans]
+    moved = [head for at, head in sorted(known) if at >= begun]
+    return moved[-1] if moved and origin and moved[-1] != origin.commit else None
+
+
+def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
+    """One new comment with the answer, and the loss curves as a picture in it."""
+    said: str | None = None
+    if f"result.{ran.execution.id}" not in thread.said:
+        issue = ran.execution.plan.preregistration
+        asked = None if issue is None else thread.registration(issue)
+        said = render.result(thread, ran, registration_review.review(asked) if asked else None)
+    yield from loss_curves.rules(thread, ran, said)

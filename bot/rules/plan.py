@@ -1,0 +1,152 @@
+"""A pull request that declares an experiment gets its plan: a record, a comment, a check. Pure.
+
+The bot reads the declaration at the head's commit and runs nothing. Each head that is looked at
+has a plan of its own, also one that was there before (A → B → A is three plans), and so has a head
+whose problems have changed since, which is to be merged elsewhere than before, of which the lab
+after an upgrade would make something else, or for which a `/plan` asks, or a `/run` of something
+else than the plan. Comments of older plans are folded. Of a ladder each rung has a plan of its own,
+the next one's once its gate is passed.
+"""
+
+from collections.abc import Iterator
+
+from bot.messages import render
+from bot.model.thread import Action, Check, Finding, Isolated, Pull, Ran, Say, Show, Thread, Write
+from bot.rules import slash_commands
+from runner.analysis import promotion
+from runner.planning import limits
+from runner.schema.record import Climbed, Plan, PlanRecord
+
+CHECK_NAME = "regatta / plan"
+
+
+def rules(thread: Thread) -> Iterator[Action]:
+    """What should exist on a pull request before anybody approves anything."""
+    yield from [*(_plan(thread) if thread.news else ())] or _next_rung(thread)
+    for plan in thread.plans:
+        said = f"plan.{plan.n}"
+        if said not in thread.said:
+            yield Say(said, render.plan(plan, thread.url))
+        if plan is not thread.plans[-1] and f"{said}.final" not in thread.said:
+            by = thread.plans[-1].n
+            yield Show(said, render.folded(plan, by, thread.url), state="folded", final=True)
+        if f"check.{said}" not in thread.said:
+            yield Check(
+                key=f"check.{said}",
+                name=CHECK_NAME,
+                commit=plan.commit,
+                conclusion="success" if plan.plan else "failure",
+                title=render.plan_title(plan),
+                summary=render.plan(plan, thread.url),
+                buttons=(slash_commands.REPLAN,),
+            )
+
+
+def _plan(thread: Thread) -> Iterator[Action]:
+    pull = thread.pull()
+    if pull is None or not pull.open:
+        return
+    newest = thread.plans[-1] if thread.plans else None
+    reached = newest.plan.rung if newest and newest.plan and newest.commit == pull.head else None
+    asked = [answer.plan for answer in thread.answered.values()]
+    asked += [approval.posts for approval in thread.approvals.values()]
+    wanted = max(filter(None, asked), default=0)
+    if newest and newest.n < wanted:
+        newest = None  # somebody asked for another one
+    same = (
+        newest
+        and (newest.commit, newest.base_ref) == (pull.head, pull.base_ref)
+        and newest.isolation == _isolation(thread, newest.plan)
+    )
+    if newest and same and newest.plan and thread.replan(newest.n) == newest.plan.fingerprint:
+        return
+    found = thread.finding(pull.base, pull.head, reached.n if reached else 1)
+    if found.experiment is None and not found.problems:
+        return
+    if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
+        return
+    yield _proposed(thread, pull, found, thread.plans[-1].climbed if reached else ())
+
+
+def _next_rung(thread: Thread) -> Iterator[Action]:
+    """The plan of the next rung, where the newest plan was one, has run, and has passed its gate.
+    Of several executions of a plan the first that is done decides."""
+    newest = thread.plans[-1] if thread.plans else None
+    rung = newest.plan.rung if newest and newest.plan else None
+    if newest is None or rung is None or rung.n == rung.of:
+        return
+    origins = [(ran, ran.execution.origin) for ran in thread.executions]
+    of_it = [ran for ran, origin in origins if origin and origin.plan == newest.n]
+    done = next((ran for ran in of_it if ran.result and ran.result.state == "done"), None)
+    if done is None or f"result.{done.execution.id}" not in thread.said:
+        return
+    gate = promotion.gate(done.execution.plan, done.runs)
+    if gate is None or gate.outcome != "passed":
+        return
+    pull = thread.pull()
+    if pull and pull.open and (pull.head, pull.base_ref) == (newest.commit, newest.base_ref):
+        found = thread.finding(pull.base, pull.head, rung.n + 1)
+        yield _proposed(thread, pull, found, (*newest.climbed, *_climbed(done)))
+
+
+def _climbed(done: Ran) -> Iterator[Climbed]:
+    """What a rung came to, where predictions speak of its ladder."""
+    rung = done.execution.plan.rung
+    for run in done.runs if rung and rung.ladder else ():
+        if run.evaluated:
+            yield Climbed(
+                execution=run.execution,
+                arm=run.arm,
+                seed=run.seed,
+                bpb=run.evaluated.bpb,
+                tokens_per_second=run.tokens_per_second,
+            )
+
+
+def _proposed(
+    thread: Thread, pull: Pull, found: Finding, climbed: tuple[Climbed, ...] = ()
+) -> Write:
+    """The next plan's record."""
+    n, rules = _next(thread), thread.policy()
+    record = PlanRecord(
+        repository=thread.id.repository,
+        pull=thread.id.number,
+        n=n,
+        commit=pull.head,
+        at=thread.now,
+        plan=found.plan,
+        problems=found.problems,
+        standings=dict(found.standings),
+        drifted=found.drifted,
+        source=found.source,
+        base_ref=pull.base_ref,
+        head_repository=pull.head_repository,
+        policy="" if rules.problems else rules.sha,
+        code=thread.code(n) if found.plan else "",
+        limit_seconds=None
+        if found.plan is None
+        else limits.limit_seconds(found.plan, rules.hours_without_estimate),
+        isolation=_isolation(thread, found.plan),
+        forecasts=found.foretold.forecasts,
+        no_forecast=found.foretold.without,
+        spread=found.spread,
+        other_design=found.other_design,
+        begun=found.begun,
+        climbed=climbed,
+    )
+    return Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
+
+
+def _next(thread: Thread) -> int:
+    """The next plan's ordinal. One that was shown is never used again, its record lost or not."""
+    shown = [int(key[5:]) for key in thread.said if key[:5] == "plan." and key[5:].isdigit()]
+    return max([plan.n for plan in thread.plans] + shown, default=0) + 1
+
+
+def _isolation(thread: Thread, plan: Plan | None) -> Isolated:
+    """How own code of the plan would be run here; empty where it has none."""
+    return thread.isolation if plan and render.own_code(plan) else ""
+
+
+def _alike(one: Plan | None, other: Plan | None) -> bool:
+    return (one and one.fingerprint) == (other and other.fingerprint)

@@ -1,0 +1,264 @@
+"""An issue from the experiment form is a preregistration: read, sealed, labelled. Pure.
+
+The seal is a record (SHA-256 over hypothesis, predictions, author and time). What is edited later
+is recorded beside it and said; the seal stands.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pydantic
+
+from bot.messages import render
+from bot.model.thread import LABELS, Action, Form, Issue, Label, Say, Thread, Write
+from runner.analysis.verdicts import BadExpectation, parse_expect
+from runner.lib import yaml_lines
+from runner.lib.problems import near
+from runner.schema import prediction_forms
+from runner.schema.record import ARM_NAME, FINAL_STATES, Edit, Prediction, Preregistration
+
+NO_RESPONSE = "_No response_"
+MOST_PREDICTIONS = 20
+
+
+class NotReadable(Exception):
+    """An issue of the form that cannot be sealed; `problems` are sentences."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+def rules(thread: Thread) -> Iterator[Action]:
+    """What should exist on an issue."""
+    if thread.seal is None:
+        if thread.news:
+            yield from _seal(thread)
+        return
+    yield Say("sealed", render.sealed(thread.seal))
+    if thread.news:
+        yield from _edits(thread, thread.seal)
+    before = thread.seal.text
+    for edit_number, edit in enumerate(thread.edits, 2):
+        yield Say(f"edited.{edit_number}", render.edited(thread.seal, edit, before))
+        before = edit.text
+    yield _label(thread)
+
+
+def _seal(thread: Thread) -> Iterator[Action]:
+    issue = thread.issue()
+    if issue is None or not issue.open:
+        return
+    if thread.restored is not None and "sealed" in thread.said:
+        return  # what was sealed is lost, and the text may be another one now
+    try:
+        sealed = read(issue, thread.form(), thread)
+    except NotReadable as error:
+        yield Say(f"unread.{_digest(issue)[:12]}", render.not_sealed(error.problems))
+    else:
+        if sealed:
+            yield Write(f"{_folder(thread)}/1", sealed)
+
+
+def _edits(thread: Thread, seal: Preregistration) -> Iterator[Action]:
+    issue = thread.issue()
+    if issue is None:
+        return
+    last = thread.edits[-1].text_sha256 if thread.edits else seal.text_sha256
+    if _digest(issue) != last:
+        edit = Edit(at=thread.now, text_sha256=_digest(issue), text=_text(issue))
+        yield Write(f"{_folder(thread)}/{len(thread.edits) + 2}", edit)
+
+
+def _label(thread: Thread) -> Label:
+    """Exactly one label, derived from what is under this preregistration."""
+    live = [ran for ran in thread.executions if not ran.result]
+    ended = [ran for ran in thread.executions if ran.life.state in FINAL_STATES]
+    judged = [ran for ran in ended if ran.result and ran.result.state in ("done", "failed")]
+    if live:
+        return Label(LABELS["running"], f"running.{live[-1].execution.id}")
+    if judged:
+        last = max(judged, key=lambda ran: ran.result.at if ran.result else thread.now)
+        # It comes back after each run that was cancelled or voided meanwhile.
+        cause = f"{last.life.state}.{last.execution.id}.{len(ended)}"
+        return Label(LABELS[last.life.state], cause)
+    plans = [plan for plan in thread.plans if plan.plan]
+    if plans:
+        # A run that was cancelled or voided leaves the plan: the label comes back once for each.
+        return Label(LABELS["planned"], f"planned.{len(ended)}")
+    return Label(LABELS["wishlist"], "wishlist")
+
+
+# ── Reading the form ─────────────────────────────────────────────────────────────────────────
+
+
+def read(issue: Issue, form: Form, thread: Thread) -> Preregistration | None:
+    """The preregistration in an issue of the form; None if it is no such issue.
+
+    Raises NotReadable.
+    """
+    answers = _answers(issue.body, form)
+    if answers is None:
+        return None
+    problems = []
+    if not issue.title.strip():
+        problems.append("The issue has no title.")
+    hypothesis = answers.get("hypothesis", "")
+    if not hypothesis:
+        label = form.labels.get("hypothesis", "Hypothesis")
+        problems.append(f"`{label}` is empty. Say in a sentence or two what you expect and why.")
+    predictions = _predictions(answers.get("predictions", ""), form, problems)
+    if problems:
+        raise NotReadable(problems)
+    return Preregistration(
+        repository=thread.id.repository,
+        issue=thread.id.number,
+        title=issue.title.strip(),
+        hypothesis=hypothesis,
+        predictions=predictions,
+        author=issue.author,
+        at=thread.now,
+        text_sha256=_digest(issue),
+        text=_text(issue),
+    )
+
+
+def _answers(body: str, form: Form) -> dict[str, str] | None:
+    """Field id → answer. GitHub renders a form as `### Label`, an empty line, the answer."""
+    by_heading = {f"### {label}": field for field, label in form.labels.items()}
+    answers: dict[str, list[str]] = {}
+    field = None
+    for line in body.splitlines():
+        heading = by_heading.get(line.strip())
+        if heading and heading not in answers:
+            field = heading
+            answers[field] = []
+        elif field:
+            answers[field].append(line)
+    if not {"hypothesis", "predictions"} & answers.keys():
+        return None
+    texts = {field: "\n".join(lines).strip() for field, lines in answers.items()}
+    return {field: "" if text == NO_RESPONSE else text for field, text in texts.items()}
+
+
+def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction, ...]:
+    label = form.labels.get("predictions", "Predictions")
+    fenced = re.fullmatch(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", text, re.DOTALL)
+    text = fenced[2] if fenced else text
+    if not text.strip():
+        problems.append(f"`{label}` is empty. Write at least one, as a YAML list.")
+        return ()
+    try:
+        document = yaml_lines.read(text)
+    except yaml_lines.BadYaml as error:
+        hint = ""
+        if re.search(r"expect:\s*[>|]", text):
+            hint = ' YAML reads a bare `>` as something else; write `expect: "> 1.5"` in quotes.'
+        problems.append(f"`{label}`, line {error.line}: {error}.{hint}")
+        return ()
+    if not isinstance(document.value, list) or not document.value:
+        problems.append(f"`{label}` must be a YAML list; begin each prediction with `- metric:`.")
+        return ()
+    if len(document.value) > MOST_PREDICTIONS:
+        problems.append(f"`{label}` has more than {MOST_PREDICTIONS} entries.")
+        return ()
+    found: list[Prediction] = []
+    for index, entry in enumerate(document.value):
+        try:
+            prediction = _prediction(entry)
+            if _about(prediction) in map(_about, found):
+                line = document.line((index,))
+                problems.append(f"`{label}`, line {line}: an entry above says that; say it once.")
+            found.append(prediction)
+            for (key, *place), name in _names(prediction):
+                if not re.fullmatch(ARM_NAME, name):
+                    line = document.line((index, key, *place))
+                    words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
+                    problems.append(f"`{label}`, line {line}: `{key}`: {name[:60]!r} {words}.")
+        except pydantic.ValidationError as error:
+            for detail in error.errors():
+                line = document.line((index, *_place(detail)))
+                problems.append(f"`{label}`, line {line}: {_complaint(detail)}.")
+        except BadExpectation as error:
+            line = document.line((index, "expect"))
+            problems.append(f"`{label}`, line {line}: `expect`: {error}")
+    return tuple(found)
+
+
+def _about(prediction: Prediction) -> Prediction:
+    """What it says, however sure it is: a sure thing said twice would count twice."""
+    return prediction.model_copy(update={"confidence": 0.5})
+
+
+def _names(prediction: Prediction) -> Iterator[tuple[yaml_lines.Path, str]]:
+    """The arms that it names, each with its place."""
+    for key in ("arm", "versus"):
+        if (name := getattr(prediction, key)) is not None:
+            yield (key,), name
+    for key in prediction_forms.FEWEST:
+        yield from (((key, n), name) for n, name in enumerate(getattr(prediction, key)))
+
+
+def _prediction(entry: Any) -> Prediction:
+    if isinstance(entry, dict):
+        entry = dict(entry)
+        if entry.get("order"):
+            entry.setdefault("expect", prediction_forms.ANY_STEP)
+        share = re.fullmatch(r"\s*([0-9]+|[0-9]*\.[0-9]+)\s*%\s*", str(entry.get("confidence", "")))
+        if share:
+            entry["confidence"] = float(share[1]) / 100
+        if isinstance(entry.get("expect"), str):
+            entry["expect"] = str(parse_expect(entry["expect"]))
+            if entry.get("order") and not re.match(r">=? [0-9]", entry["expect"]):
+                raise BadExpectation(
+                    f"of an `order` it says by how much each arm is better than the next, as "
+                    f"> 0 or > 0.01, and not {entry['expect']}; leave it out if any step will do."
+                )
+    return Prediction.model_validate(entry)
+
+
+def _place(detail: Any) -> yaml_lines.Path:
+    """Where in an entry a complaint belongs."""
+    return (detail["ctx"]["key"],) if detail["type"] == "form" else detail["loc"]
+
+
+def _complaint(detail: Any) -> str:
+    key = ".".join(map(str, _place(detail))) or "the entry"
+    match detail["type"]:
+        case "form":
+            return f"`{key}` {detail['ctx']['words']}"
+        case "missing":
+            return f"`{key}` is missing"
+        case "extra_forbidden":
+            return f"`{key}` is no key of a prediction{near(key, Prediction.model_fields)}"
+        case "literal_error":
+            known = detail["ctx"]["expected"]
+            meant = near(str(detail["input"])[:60], re.findall(r"'([^']+)'", known))
+            return f"`{key}` must be {known}{meant}"
+        case "tuple_type":
+            return f"`{key}` must be a list of arms, as [a, b, c]"
+        case "too_long":
+            return f"`{key}` names more than {prediction_forms.MOST_ARMS} arms"
+        case "string_type":
+            return f"`{key}` must be text; write it in quotes"
+        case "model_type":
+            return "each prediction is a mapping with keys such as `metric` and `arm`"
+        case "greater_than" | "less_than" if key == "confidence":
+            return "`confidence` must lie between 0 and 1, or be a share such as `80 %`"
+        case _:
+            return f"`{key}`: {detail['msg']}"
+
+
+def _folder(thread: Thread) -> str:
+    return f"preregistrations/{thread.id.repository}/{thread.id.number}"
+
+
+def _digest(issue: Issue) -> str:
+    """SHA-256 of an issue's title and text."""
+    return hashlib.sha256(_text(issue).encode()).hexdigest()
+
+
+def _text(issue: Issue) -> str:
+    return f"{issue.title}\n{issue.body}"

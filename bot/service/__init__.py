@@ -1,0 +1,1 @@
+"""The bot as a process: server, Actions job, live pages, health."""

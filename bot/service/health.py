@@ -1,0 +1,116 @@
+"""For who operates a bot: is it alive, is it ready, and what does it count.
+
+`/healthz` asks whether the loop still comes around, and all is well: restart a process that fails
+it. `/readyz` asks whether a delivery could be kept, and keeps a small file for a moment: send
+nothing to one that fails it. A bot that does not lead
+is ready too, since it keeps what comes in. Figures are served on a port of their own, which is not
+for the world.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
+from prometheus_client import start_http_server
+
+from bot.telemetry import metrics
+from runner.store.store import Store, StoreError
+
+STANDS_STILL = 600.0  # seconds; no look at a thread takes as long
+TRY_EVERY = 5.0  # seconds between two files that `/readyz` keeps, however often it is asked
+
+log = logging.getLogger("regatta.operate")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What is to be known of the loop that does the work."""
+
+    alive: Callable[[], bool]
+    came_around: Callable[[], float]  # when it last did, on `monotonic`
+    leads: Callable[[], bool]
+    monotonic: Callable[[], float] = time.monotonic
+
+    def stood_still(self) -> float:
+        """Seconds since the loop last came around."""
+        return self.monotonic() - self.came_around()
+
+
+def routes(store: Store, loop: Loop) -> APIRouter:
+    """`GET /healthz` and `GET /readyz`: 200, or 503 and why in a sentence."""
+    router, ready = APIRouter(), Ready(store, loop.monotonic)
+    metrics.STOOD_STILL.set_function(loop.stood_still)
+    metrics.LEADS.set_function(lambda: float(loop.leads()))
+
+    @router.get("/healthz")
+    def healthz() -> Response:
+        return _answer(unwell(loop), "ok")
+
+    @router.get("/readyz")
+    async def readyz() -> Response:
+        why = await run_in_threadpool(ready.why_not)
+        return _answer(why, "leads" if loop.leads() else "follows")
+
+    return router
+
+
+def unwell(loop: Loop) -> str:
+    """Why the process is to be restarted; nothing if it is well."""
+    if not loop.alive():
+        return "The loop has ended."
+    if (seconds := loop.stood_still()) > STANDS_STILL:
+        return f"The loop has stood still for {seconds:.0f} s."
+    return ""
+
+
+class Ready:
+    """Whether a delivery could be kept, as of a moment ago."""
+
+    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._tried = float("-inf")
+        self._why = ""
+
+    def why_not(self) -> str:
+        """Why a delivery could not be kept; nothing if it could."""
+        with self._lock:
+            if self._monotonic() - self._tried >= TRY_EVERY:
+                self._why = self._look()
+                self._tried = self._monotonic()
+            return self._why
+
+    def _look(self) -> str:
+        name = f"ready/{secrets.token_hex(8)}.json"
+        try:
+            if self._store.peek("store.json") is None:
+                return "The store is not there."
+            try:
+                self._store.create(name, b"{}\n")
+            finally:
+                self._store.remove(name)
+        except (OSError, StoreError) as error:
+            log.warning("the store cannot be used: %s", error)
+            return "The store keeps nothing."
+        return ""
+
+
+def serve_metrics(host: str, port: int) -> Callable[[], None]:
+    """Answer Prometheus at http://host:port/metrics from a thread; returns what ends it."""
+    server, thread = start_http_server(port, host, metrics.REGISTRY)
+
+    def end() -> None:
+        server.shutdown()
+        thread.join(5)
+
+    return end
+
+
+def _answer(why: str, well: str) -> Response:
+    return Response(f"{why or well}\n", 503 if why else 200, media_type="text/plain")

@@ -1,0 +1,226 @@
+"""An execution as it is now, at `/live/<execution>`, and each of its runs, at
+`/live/<execution>/<run>`: the pages of the site, drawn from the records and from what its jobs
+report while they run.
+
+What is drawn is kept for some seconds, so that many who watch cost what one costs. It asks neither
+GitHub nor Ray, so it needs no credential; what looks like one is taken out of it all the same.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from fastapi import APIRouter, Response
+
+from bot.site.base.chart import taken
+from bot.site.charts import curves, provenance_drawn
+from bot.site.facts.board import Entry, read_entry
+from bot.site.pages import executions, runs
+from bot.site.pages.templating import Look
+from runner.analysis.comparability import scored_on
+from runner.execution.progress import curve
+from runner.lib import redact
+from runner.lib.downsample import thinned
+from runner.schema import record
+from runner.schema.record import run_name
+from runner.store.store import Store
+
+SECONDS = 5  # that a drawing is kept, and after which a page asks again
+MOST = 64  # executions whose drawings are kept
+NAME = re.compile(r"x[0-9a-f]{16}")  # as `record.execution_id` makes them
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A page, and the script with its figures, which it loads again and again."""
+
+    page: str
+    script: str
+
+
+class Live:
+    """Pages of executions as they are now."""
+
+    def __init__(
+        self, store: Store, look: Look, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._look, self._clock = store, look, clock
+        self._kept: dict[tuple[str, str], tuple[float, Drawn]] = {}
+        self._lock = threading.Lock()  # one drawing at a time: the bot has other things to do
+
+    def drawn(self, execution: str, run: str = "") -> Drawn | None:
+        """The page of an execution, or of one of its runs, at most SECONDS old; None where there is
+        no such one."""
+        if not NAME.fullmatch(execution):
+            return None
+        key = execution, run
+        with self._lock:
+            at, known = self._kept.get(key, (float("-inf"), None))
+            if known and self._clock() - at < SECONDS:
+                return known
+            entry = now(self._store, execution)
+            if entry is None:
+                return None
+            named = {run_name(one.arm, one.seed): one for one in entry.runs}
+            if run and run not in named:
+                return None
+            if run:
+                found = draw_run(entry, named[run], self._look, self._store)
+            else:
+                found = draw(entry, self._look)
+            self._kept.pop(key, None)
+            self._kept[key] = (self._clock(), found)
+            while len(self._kept) > MOST:
+                del self._kept[next(iter(self._kept))]
+            return found
+
+
+def now(store: Store, execution: str) -> Entry | None:
+    """The execution with the runs of its record, and before these are written with what its jobs
+    have reported so far. None: there is no such execution."""
+    folder = f"executions/{execution}"
+    if record.read(store, f"{folder}/execution", record.Execution) is None:
+        return None
+    entry = read_entry(store, execution)
+    if entry.result or entry.plan.steps:  # what steps report is read when they have ended
+        return entry
+    attempts = _attempts(store, execution)
+    known = {(run.arm, run.seed): run for run in entry.runs}
+    so_far = [
+        known.get((arm, seed)) or _so_far(store, entry, attempts, arm, seed)
+        for arm, seed in entry.plan.runs()
+    ]
+    return replace(entry, runs=tuple(so_far))
+
+
+def _attempts(store: Store, execution: str) -> list[str]:
+    """The folders of the attempts to train it, oldest first."""
+    folder = f"executions/{execution}"
+    claims = [name for name in record.names(store, folder) if re.fullmatch(r"t\d+\.claimed", name)]
+    claims.sort(key=lambda name: int(name[1:].partition(".")[0]))
+    return [
+        f"{execution}.{name.partition('.')[0]}-"
+        f"{record.require(store, f'{folder}/{name}', record.Claimed).nonce}"
+        for name in claims
+    ]
+
+
+def _so_far(store: Store, entry: Entry, attempts: list[str], arm: str, seed: int) -> record.Run:
+    planned = entry.plan.arms[arm]
+    lines = curve(store, attempts, run_name(arm, seed), planned).lines
+    speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
+    steps = lines[-1].step if lines else 0
+    return record.Run(
+        execution=entry.execution.id,
+        arm=arm,
+        seed=seed,
+        state="unfinished",
+        steps=steps,
+        tokens=steps * planned.tokens_per_step,
+        model_flops=steps * planned.model_flops // planned.train.num_train_steps,
+        evaluated=None,
+        checkpoint_sha256=None,
+        curve=thinned([(line.step, line.loss) for line in lines if line.loss is not None]),
+        tokens_per_second=speeds[-1] if speeds else None,
+    )
+
+
+def draw(entry: Entry, look: Look) -> Drawn:
+    """The page and its script."""
+    path = f"live/{entry.execution.id}"
+    script = f"{path}.js"
+    chart = None
+    if any(run.curve for run in entry.runs):
+        chart = replace(curves.of_execution(entry), script=script)
+    told = {"state": entry.state, "ended": entry.result is not None, "rows": _rows(entry)}
+    page = look.page(
+        path,
+        "live.html",
+        entry=entry,
+        review=None,
+        chart=(lambda: chart) if chart else None,
+        strip=executions.strip,
+        knobs=executions.knobs,
+        scored_on=scored_on,
+        script=script,
+        every=SECONDS,
+        told=told,
+        parent="execution.html",
+        lasts=f"executions/{entry.execution.id}/index.html",
+        runs_below=f"{entry.execution.id}/",
+    ).draw()
+    source = chart.source(live=told) if chart else taken(script, {"live": told})
+    return Drawn(redact.clean(str(page)), redact.clean(source))
+
+
+def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
+    """The page of one run and its script, with the end of what its job has printed so far."""
+    name = run_name(run.arm, run.seed)
+    path = f"live/{entry.execution.id}/{name}"
+    chart = replace(curves.of_run(entry, run), script=f"{path}.js") if run.curve else None
+    rows = _rows(replace(entry, runs=(run,)))
+    attempts = _attempts(store, entry.execution.id)
+    printed = runs.end_of_log(store, attempts[-1]) if attempts else ""
+    over = entry.result is not None
+    told = {"state": entry.state, "ended": over, "rows": rows, "log": printed}
+    page = look.render(
+        path,
+        "live.html",
+        entry=entry,
+        run=run,
+        name=name,
+        chart=lambda: chart,
+        config=runs.config(entry.plan, run.arm),
+        nodes=partial(provenance_drawn.of_run, entry, run),
+        drawing=provenance_drawn.drawing,
+        log=lambda: printed,
+        script=f"{path}.js",
+        every=SECONDS,
+        told=told,
+        parent="run.html",
+        lasts=f"runs/{entry.execution.id}.{name}.html",
+        runs_below="",
+    )
+    source = chart.source(live=told) if chart else taken(f"{path}.js", {"live": told})
+    return Drawn(redact.clean(page), redact.clean(source))
+
+
+def _rows(entry: Entry) -> list[list[str | int | float | None]]:
+    """Of each run its name, steps, steps planned, newest loss and tokens a second."""
+    return [
+        [
+            run_name(run.arm, run.seed),
+            run.steps,
+            entry.plan.arms[run.arm].train.num_train_steps,
+            run.curve[-1][1] if run.curve else None,
+            round(run.tokens_per_second) if run.tokens_per_second else None,
+        ]
+        for run in entry.runs
+    ]
+
+
+def routes(live: Live) -> APIRouter:
+    """`/live/<execution>` and its script."""
+    router = APIRouter()
+    kept = {"Cache-Control": f"max-age={SECONDS}"}
+
+    @router.get("/live/{execution}.js")
+    @router.get("/live/{execution}/{run}.js")
+    def script(execution: str, run: str = "") -> Response:
+        found = live.drawn(execution, run)
+        if found is None:
+            return Response("There is no such execution.", 404, media_type="text/plain")
+        return Response(found.script, headers=kept, media_type="text/javascript")
+
+    @router.get("/live/{execution}")
+    @router.get("/live/{execution}/{run}")
+    def page(execution: str, run: str = "") -> Response:
+        found = live.drawn(execution, run)
+        if found is None:
+            return Response("There is no such execution.", 404, media_type="text/plain")
+        return Response(found.page, headers=kept, media_type="text/html")
+
+    return router

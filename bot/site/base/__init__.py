@@ -1,0 +1,1 @@
+"""What all pages share: files to write, rows, templates, drawings."""

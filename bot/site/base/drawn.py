@@ -1,0 +1,162 @@
+"""Charts as plain SVG: what stands on a page before any script has run, on paper, and where there
+are no scripts. Pure, and quick enough for each of ten thousand runs.
+
+Colours are classes (`c0`, `c1`, …), so that a drawing follows the page's theme.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from runner.lib.downsample import kept
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40
+LEAST = 1e-300  # between the ends of an axis; less cannot be divided into parts
+MOST = 240  # points of a line: more than that cannot be seen at this width
+COLOURS = 7
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: its title, and whether it is logarithmic."""
+
+    title: str
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Some points: a line through them, steps, a band (of x, low, high), dots, or whiskers (of x,
+    low, high)."""
+
+    points: Sequence[tuple[float, ...]]
+    kind: Literal["line", "steps", "band", "dots", "whiskers"] = "line"
+    colour: int = 0
+    faint: bool = False
+    name: str = ""  # written at its end
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Marks on two axes."""
+
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark]
+
+    @property
+    def svg(self) -> Markup:
+        """The drawing; nothing where there is no point."""
+        shown = [mark for mark in self.marks if mark.points]
+        if not shown:
+            return Markup("")
+        xs = [point[0] for mark in shown for point in mark.points]
+        ys = [y for mark in shown for point in mark.points for y in point[1:]]
+        return Markup("".join(self._parts(shown, _Scale(self.x, xs, 0), _Scale(self.y, ys, 1))))
+
+    # Plain strings, since there are thousands of drawings: all in them but `_text` is our own.
+    def _parts(self, shown: Iterable[Mark], x: "_Scale", y: "_Scale") -> Iterator[str]:
+        yield f'<svg class="drawing" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">'
+        for value in y.ticks():
+            yield f'<path class="grid" d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}"/>'
+            yield _text(LEFT - 7, y(value) + 4, short(value), "end")
+        for value in x.ticks():
+            yield _text(x(value), HEIGHT - BOTTOM + 17, short(value), "middle")
+        yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
+        yield _text(LEFT - 7, 12, self.y.title, "start")
+        yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, self.x.title, "middle")
+        for mark in shown:
+            yield from _mark(mark, x, y)
+        yield "</svg>"
+
+
+class _Scale:
+    """From figures to places along one axis."""
+
+    def __init__(self, axis: Axis, values: Sequence[float], side: int) -> None:
+        usable = [value for value in values if value > 0] if axis.log else list(values)
+        low, high = (min(usable), max(usable)) if usable else (1.0, 10.0)
+        self.log, self.side = axis.log, side
+        if axis.log:
+            low, high = math.log10(low), math.log10(high)
+        room = (high - low or abs(high) or 1.0) * (0.05 if side else 0.01)
+        if high - low + 2 * room < LEAST:
+            room = 1.0
+        self.low, self.high = low - room, high + room
+        if not axis.log and min(usable, default=0) >= 0 and self.low < 0:
+            self.low = 0.0
+
+    def __call__(self, value: float) -> float:
+        if self.log:
+            value = math.log10(value) if value > 0 else self.low
+        share = (value - self.low) / (self.high - self.low)
+        if self.side:
+            return TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+    def ticks(self) -> list[float]:
+        """Round figures within the axis, some five of them."""
+        if self.log and self.high - self.low >= 1:
+            decades = range(math.ceil(self.low), math.floor(self.high) + 1)
+            every = -(-len(decades) // 6)
+            return [10.0**decade for decade in decades[::every]]
+        low, high = (10**self.low, 10**self.high) if self.log else (self.low, self.high)
+        rough = (high - low) / 5
+        unit = 10 ** math.floor(math.log10(rough))
+        step = next(unit * n for n in (1, 2, 5, 10) if unit * n >= rough)
+        first = math.ceil(low / step)
+        return [round(n * step, 12) for n in range(first, math.floor(high / step) + 1)]
+
+
+def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
+    look = f"c{mark.colour % COLOURS}" + (" faint" if mark.faint else "")
+    if mark.kind == "dots":
+        path = "".join(f"M{x(at):.1f} {y(up):.1f}h0" for at, up, *_ in mark.points)
+        yield f'<path class="dots {look}" d="{path}"/>'
+    elif mark.kind == "whiskers":
+        path = "".join(f"M{x(p[0]):.1f} {y(p[1]):.1f}V{y(p[2]):.1f}" for p in mark.points)
+        yield f'<path class="line thin {look}" d="{path}"/>'
+    elif mark.kind == "band":
+        there = [(p[0], p[1]) for p in mark.points]
+        back = [(p[0], p[2]) for p in reversed(mark.points)]
+        path = _line([*there, *back], x, y) + "Z"
+        yield f'<path class="band {look}" d="{path}"/>'
+    else:
+        stay = kept([point[1] for point in mark.points], MOST)
+        points = [(mark.points[at][0], mark.points[at][1]) for at in stay]
+        if mark.kind == "steps":
+            points = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))]
+            points += [(mark.points[-1][0], mark.points[-1][1])]
+        yield f'<path class="line {look}" d="{_line(points, x, y)}"/>'
+    if mark.name:
+        last = mark.points[-1]
+        yield _text(x(last[0]) - 4, y(last[1]) - 7, mark.name, "end", look + " name")
+
+
+def _line(points: Iterable[Point], x: _Scale, y: _Scale) -> str:
+    return "M" + "L".join(f"{x(at):.1f} {y(up):.1f}" for at, up in points)
+
+
+def _text(at: float, up: float, words: str, anchor: str, look: str = "") -> str:
+    kind = f' class="{look}"' if look else ""
+    return f'<text x="{at:.1f}" y="{up:.1f}" text-anchor="{anchor}"{kind}>{escape(words)}</text>'
+
+
+def short(value: float) -> str:
+    """A figure at an axis: 0.25, 12, 1.5M, 3e18."""
+    size = abs(value)
+    if size >= 1e15 or 0 < size < 1e-4:
+        mantissa, _, exponent = np.format_float_scientific(value, trim="-").partition("e")
+        return f"{mantissa}e{int(exponent)}"
+    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if size >= unit:
+            return f"{value / unit:.3g}{letter}"
+    return f"{value:.4g}"

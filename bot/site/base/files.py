@@ -1,0 +1,170 @@
+"""A site is a list of files, and each says what it is made from.
+
+Only what is made from something else than when it was last written is drawn again, so that one more
+run costs what one run costs. Each file takes its predecessor's place in one step, what others link
+to before the pages that link to it; so a reader sees old pages or new ones, and none that is half
+written. A build that dies leaves such a mixture, and the next one finishes it.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from runner.lib.base_record import Record
+from runner.lib.lab_code import ROOMS
+
+MADE_FROM = ".made-from.json"  # path: what the file there was made from
+LOCK = ".lock"
+LIBRARIES = ("altair", "jinja2", "numpy", "scipy", "vl-convert-python")  # that pages come from
+NEW = ".new"  # how a file ends that is being written
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a site. `made_from` is equal only where `draw` gives equal bytes; without it the
+    file is drawn each time."""
+
+    path: str  # below the site's folder
+    draw: Callable[[], bytes | str]
+    made_from: str | None = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is to lie in a file's place, None for nothing; and what is wrong where it is not what
+    should."""
+
+    content: bytes | str | None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Put:
+    """What `put` did: the paths that were drawn, and of those that could not be, why."""
+
+    drawn: list[str]
+    faults: dict[str, str]
+
+
+def made_from(*parts: Record | bytes | str) -> str:
+    """A digest of everything that a file follows from, the code that draws it included."""
+    digest = hashlib.sha256(edition().encode())
+    for part in parts:
+        data = part.canonical() if isinstance(part, Record) else part
+        data = data.encode() if isinstance(data, str) else data
+        digest.update(b"%d:" % len(data) + data)
+    return digest.hexdigest()
+
+
+@cache
+def edition() -> str:
+    """A digest of what pages come from besides records: every file of the lab's packages, since a
+    figure or a sentence may come from any of them, and the libraries that draw."""
+    top = Path(__file__).parents[3]
+    digest = hashlib.sha256()
+    for library in LIBRARIES:
+        digest.update(f"{library} {version(library)}\n".encode())
+    for path in sorted(path for room in ROOMS for path in (top / room).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{path.relative_to(top).as_posix()}\0{found}\n".encode())
+    return digest.hexdigest()
+
+
+def as_it_is(file: File) -> Drawn:
+    """What a file draws; whatever that raises goes through."""
+    return Drawn(file.draw())
+
+
+def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn] = as_it_is) -> Put:
+    """Bring the folder `out` to hold these files and no others, drawn in the order of `files`. What
+    `draw` says is faulty is drawn again next time. Who comes while another builds waits for it."""
+    out.mkdir(parents=True, exist_ok=True)
+    with _alone(out):
+        wanted = {file.path: file for file in files}
+        was, there = _read(out), _below(out)
+        drawn = [
+            path
+            for path, file in wanted.items()
+            if file.made_from is None or was.get(path) != file.made_from or path not in there
+        ]
+        redrawn = set(drawn)
+        # A build that dies while it draws must not leave word of what it has replaced.
+        if stale := redrawn & was.keys():
+            _note(out, {path: made for path, made in was.items() if path not in stale})
+        now, faults = {path: file.made_from for path, file in wanted.items()}, dict[str, str]()
+        for path in drawn:
+            found = draw(wanted[path])
+            if found.fault:
+                faults[path], now[path] = found.fault, None
+            if found.content is None:
+                del now[path]
+            else:
+                write(out / path, found.content)
+        for path in (was.keys() | redrawn) - now.keys():
+            _remove(out, path)
+        if stale or now != was:
+            _note(out, now)
+    return Put(drawn, faults)
+
+
+def _below(out: Path) -> set[str]:
+    """The files in a folder and all below it."""
+    found, folders = set(), [""]
+    for folder in folders:  # which grows while we walk it
+        with os.scandir(out / folder) as entries:
+            for entry in entries:
+                name = f"{folder}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{name}/")
+                elif entry.is_file():
+                    found.add(name)
+    return found
+
+
+def is_site(out: Path) -> bool:
+    """Whether a folder holds what `put` has written, or is about to."""
+    held = {path.name for path in out.iterdir()}
+    return MADE_FROM in held or held <= {LOCK, MADE_FROM + NEW}
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    with (out / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _read(out: Path) -> dict[str, str | None]:
+    try:
+        return dict(json.loads((out / MADE_FROM).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return {}
+
+
+def _note(out: Path, known: dict[str, str | None]) -> None:
+    write(out / MADE_FROM, json.dumps(known, indent=0, sort_keys=True))
+
+
+def write(target: Path, content: bytes | str) -> None:
+    """Put a file into its place in one step."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = target.with_name(target.name + NEW)
+    new.write_bytes(content.encode() if isinstance(content, str) else content)
+    new.replace(target)
+
+
+def _remove(out: Path, path: str) -> None:
+    """Remove a file, and the folders that it leaves empty."""
+    (out / path).unlink(missing_ok=True)
+    for folder in (out / path).parents:
+        if folder == out or any(folder.iterdir()):
+            return
+        folder.rmdir()

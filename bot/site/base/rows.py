@@ -1,0 +1,71 @@
+"""Tables that may have thousands of rows. Pure.
+
+A page holds the first ones. All of them lie in script files, as the same HTML and with what they
+are sorted and filtered by, and `static/rows.js` loads these when somebody asks for more.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import jinja2
+
+from bot.site.base.chart import taken
+from bot.site.base.files import File
+
+SHOWN = 50  # rows of a page
+CHUNK = 1_000  # rows of a script file
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one table. `keys` says of a row what it is sorted by (a figure, a word, None
+    where it has none) and filtered by (a word or several); `text` is searched, in lower case."""
+
+    name: str  # of its files: `<name>.0.js`, …
+    id: str  # of the table on its page
+    lines: Sequence[Any]
+    keys: Callable[[Any], Mapping[str, Any]]
+    template: str  # with a macro `row(line)`
+    names: Mapping[str, Any]  # that the template needs
+
+    @property
+    def first(self) -> Sequence[Any]:
+        """Those that stand on the page."""
+        return self.lines[:SHOWN]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.lines)
+
+    @property
+    def chunks(self) -> list[str]:
+        """Where the scripts lie."""
+        return [f"{self.name}.{n}.js" for n in range(-(-len(self.lines) // CHUNK))]
+
+    @cached_property
+    def keyed(self) -> list[Mapping[str, Any]]:
+        """The keys of each row."""
+        return [self.keys(line) for line in self.lines]
+
+    def choices(self, key: str) -> list[str]:
+        """What the rows can be filtered by."""
+        return sorted({str(keys[key]) for keys in self.keyed})
+
+    def files(self, pages: jinja2.Environment, made: str | None = None) -> Iterator[File]:
+        """The scripts; `made` as of a `File`."""
+        for n, path in enumerate(self.chunks):
+            yield File(path, partial(self._chunk, n, path, pages), made)
+
+    def _chunk(self, n: int, path: str, pages: jinja2.Environment) -> str:
+        # A table may stand on pages of different folders, so the script fills in the root.
+        module: Any = pages.get_template(self.template).make_module(
+            {"root": "{root}", **self.names}
+        )
+        part = slice(n * CHUNK, (n + 1) * CHUNK)
+        both = zip(self.lines[part], self.keyed[part], strict=True)
+        rows = [[str(module.row(line)), *keys.values()] for line, keys in both]
+        keys = list(self.keyed[0]) if rows else []
+        return taken(path, {"keys": keys, "rows": rows})

@@ -1,0 +1,131 @@
+"""What something was made of, as a picture: boxes in columns, each right of all that it takes.
+Pure. The same stands beside it as a list, for who does not see it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup, escape
+
+from bot.site.facts import outputs
+from bot.site.facts.board import Entry
+from runner.schema import record, step_graph
+from runner.schema.record import run_name
+
+WIDE, HIGH, ACROSS, DOWN = 150, 44, 40, 14
+MOST = 60  # boxes; more than that nobody can follow
+LETTERS = 21  # of a box's words
+
+
+@dataclass(frozen=True)
+class Node:
+    """A box: what it is, what is known of it, and what it takes."""
+
+    name: str
+    words: str
+    takes: tuple[str, ...] = ()
+    here: bool = False  # what the page is about
+    page: str = ""  # of what it left
+
+
+def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
+    """What a run was made of, and what was made of it, in order."""
+    if entry.plan.steps:
+        return _of_steps(entry, run)
+    data, name = entry.plan.data, run_name(run.arm, run.seed)
+    text, pages = data.source if data else "text", outputs.pages_of(entry)
+    nodes = [
+        Node(text, f"text, {data.train_sha256[:12]}" if data else "text", page=pages.get(text, "")),
+        Node(name, f"training, {run.steps:,} steps", (text,), here=True),
+    ]
+    if run.checkpoint_sha256:
+        nodes.append(Node("checkpoint", f"files, {run.checkpoint_sha256[:12]}", (name,)))
+    if run.evaluated:
+        nodes.append(
+            Node("evaluation", f"{run.evaluated.bpb:.4f} bits per byte", ("checkpoint", text))
+        )
+    kept = {node.name for node in nodes}
+    return {n.name: replace(n, takes=tuple(t for t in n.takes if t in kept)) for n in nodes}
+
+
+def _of_steps(entry: Entry, run: record.Run) -> dict[str, Node]:
+    """The step that trained it, all that it follows from, and all that follows from it."""
+    steps = entry.plan.steps
+    trained = entry.plan.trained().get((run.arm, run.seed))
+    if trained is None:
+        return {}
+    needs = {name: tuple(n for n in step.needs if n in steps) for name, step in steps.items()}
+    before, todo = {trained}, [trained]
+    while todo:
+        new = set(needs[todo.pop()]) - before
+        before |= new
+        todo += new
+    after = {trained}
+    order = step_graph.order(needs)
+    for name in order:
+        if after & set(needs[name]):
+            after.add(name)
+    shown = before | after
+    pages = outputs.pages_of(entry, shown)
+    return {
+        name: Node(
+            name,
+            steps[name].do,
+            tuple(other for other in needs[name] if other in shown),
+            here=name == trained,
+            page=pages.get(name, ""),
+        )
+        for name in order
+        if name in shown
+    }
+
+
+def drawing(nodes: Mapping[str, Node]) -> Markup:
+    """The picture; nothing where there are too many boxes or fewer than two."""
+    if not 2 <= len(nodes) <= MOST:
+        return Markup("")
+    column: dict[str, int] = {}
+    for name, node in nodes.items():
+        column[name] = 1 + max((column[other] for other in node.takes), default=-1)
+    columns: list[list[str]] = [[] for _ in range(max(column.values()) + 1)]
+    for name, at in column.items():
+        columns[at].append(name)
+    high = max(len(these) for these in columns) * (HIGH + DOWN) - DOWN
+    wide = len(columns) * (WIDE + ACROSS) - ACROSS
+    places = _places(columns, high)
+    # Plain strings, since there are thousands of pictures: all in them but names is our own.
+    parts = [
+        f'<svg class="graph" viewBox="-2 -2 {wide + 4} {high + 4}" width="{wide + 4}"'
+        f' height="{high + 4}" aria-hidden="true">'
+    ]
+    for name, node in nodes.items():
+        x, y = places[name][0], places[name][1] + HIGH / 2
+        for other in node.takes:
+            left, up = places[other][0] + WIDE, places[other][1] + HIGH / 2
+            bend = max(ACROSS / 2, (x - left) / 2)
+            parts.append(
+                f'<path d="M{left} {up:.1f}C{left + bend:.1f} {up:.1f} {x - bend:.1f} {y:.1f}'
+                f' {x} {y:.1f}"/>'
+            )
+    for name, node in nodes.items():
+        x, y = places[name]
+        parts.append(
+            f'<g class="{"here" if node.here else ""}">'
+            f'<rect x="{x}" y="{y:.1f}" width="{WIDE}" height="{HIGH}" rx="5"/>'
+            f'<text x="{x + 9}" y="{y + 18:.1f}">{escape(_cut(name))}</text>'
+            f'<text x="{x + 9}" y="{y + 34:.1f}" class="quiet">{escape(_cut(node.words))}</text>'
+            "</g>"
+        )
+    return Markup("".join([*parts, "</svg>"]))
+
+
+def _places(columns: Sequence[Sequence[str]], high: float) -> dict[str, tuple[int, float]]:
+    places = {}
+    for number, these in enumerate(columns):
+        top = (high - len(these) * (HIGH + DOWN) + DOWN) / 2
+        for row, name in enumerate(these):
+            places[name] = (number * (WIDE + ACROSS), top + row * (HIGH + DOWN))
+    return places
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= LETTERS else words[: LETTERS - 1] + "…"

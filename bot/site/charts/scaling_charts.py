@@ -1,0 +1,208 @@
+"""Other labs' public groups along an axis: their curves, how far they can be believed, and whom the
+axis makes look good. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from bot.site.base.chart import Chart, rounded
+from bot.site.base.drawn import Axis as DrawnAxis
+from bot.site.base.drawn import Drawing, Mark, short
+from bot.site.charts.curves import plain
+from runner.analysis import public_boards, scaling
+from runner.analysis.public_boards import Axis
+
+# Where groups are projected to: where the public board projects to, and ten times its largest size.
+AT: Mapping[Axis, float] = {
+    "model_flops": 1e22,
+    "training_hardware_flops": 1e22,
+    "model_size": 1e10,
+}
+COLOURED = 6  # groups in colour, with a band; the others are grey
+GRID = 16  # points of a curve
+LOSS = "Bits per byte on C4-en"
+
+
+@dataclass(frozen=True)
+class Projected:
+    """A group's law and what it says of a larger run. `rank`: one more than the groups whose whole
+    interval is better."""
+
+    group: str
+    points: tuple[tuple[float, float], ...]
+    forecast: scaling.Forecast
+    left_out: tuple[float, float]  # with one size left out, the least and the greatest
+    rank: int = 0
+    shared: bool = False
+
+    @property
+    def short(self) -> str:
+        """The group without the board's own folder."""
+        return self.group.removeprefix("experiments/speedrun/")
+
+
+@dataclass(frozen=True)
+class Side:
+    """All groups along one axis, best projection first."""
+
+    axis: Axis
+    at: float
+    floor: float  # common to all
+    groups: tuple[Projected, ...]
+    refused: Mapping[str, str]  # group: why nothing is said
+
+    def rank(self, group: str) -> Projected | None:
+        """A group's place, if it has one."""
+        return next((one for one in self.groups if one.group == group), None)
+
+
+@cache
+def side(axis: Axis) -> Side:
+    """Every group of four sizes or more, fitted on all of them with one floor for the board."""
+    boards = {
+        group: tuple(point for _, point in sorted(sizes.items()))
+        for group, sizes in public_boards.groups(axis).items()
+        if len(sizes) >= public_boards.FEWEST_SIZES
+    }
+    floor, at = scaling.pooled_floor(boards.values()), AT[axis]
+    found, refused = [], {}
+    for group, points in boards.items():
+        try:
+            forecast = scaling.forecast(points, at, floor=floor)
+            left = scaling.leave_one_out(points, at, floor=floor)
+        except scaling.Refused as error:
+            refused[group] = str(error)
+            continue
+        found.append(Projected(group, points, forecast, left))
+    found.sort(key=lambda one: (one.forecast.loss, one.group))
+    ranks = [1 + sum(other.forecast.high < one.forecast.low for other in found) for one in found]
+    ranked = [
+        Projected(one.group, one.points, one.forecast, one.left_out, rank, ranks.count(rank) > 1)
+        for one, rank in zip(found, ranks, strict=True)
+    ]
+    return Side(axis, at, floor, tuple(ranked), refused)
+
+
+def changed(sides: Sequence[Side]) -> list[tuple[str, list[Projected | None]]]:
+    """Each group's place along each axis, those first whose place changes most."""
+    groups = sorted({one.group for along in sides for one in along.groups})
+    rows = [(group, [along.rank(group) for along in sides]) for group in groups]
+
+    def moved(row: tuple[str, list[Projected | None]]) -> int:
+        ranks = [place.rank for place in row[1] if place]
+        return max(ranks) - min(ranks)
+
+    return sorted(rows, key=lambda row: (-moved(row), row[0]))
+
+
+def chart(along: Side, title: str) -> Chart:
+    """The curves of an axis with the bands of the best groups."""
+    points: dict[str, list[Any]] = {"group": [], "colour": [], "c": [], "loss": []}
+    law: dict[str, list[Any]] = {key: [] for key in ("group", "colour", "c", "loss", "low", "high")}
+    marks = []
+    for place, one in enumerate(along.groups):
+        colour = one.short if place < COLOURED else "others"
+        least = min(c for c, _ in one.points)
+        grid = np.geomspace(least, along.at, GRID)
+        curve = [(float(c), one.forecast.law.loss(float(c))) for c in grid]
+        for c, loss in one.points:
+            _add(points, group=one.short, colour=colour, c=rounded(c), loss=rounded(loss))
+        for c, loss in curve:
+            told = scaling.forecast(one.points, c, floor=along.floor) if place < COLOURED else None
+            low, high = (rounded(told.low), rounded(told.high)) if told else (None, None)
+            _add(law, group=one.short, colour=colour, c=rounded(c), loss=rounded(loss))
+            law["low"].append(low)
+            law["high"].append(high)
+        shade = place if place < COLOURED else COLOURED
+        marks.append(Mark(curve, colour=shade, faint=place >= COLOURED))
+        marks.append(Mark(one.points, "dots", shade, faint=place >= COLOURED))
+    best = along.groups[0]
+    return Chart(
+        name=along.axis,
+        title=f"{title}: laws and projections to {short(along.at)}",
+        words=f"Laws of {len(along.groups)} groups. The best projection is that of {best.short}: "
+        f"{best.forecast.loss:.3f}, 90 % interval {best.forecast.low:.3f} to "
+        f"{best.forecast.high:.3f}; with one size left out {best.left_out[0]:.3f} to "
+        f"{best.left_out[1]:.3f}.",
+        spec=_spec(title, [one.short for one in along.groups[:COLOURED]]),
+        data={"points": points, "law": law, "projected": _projected(along)},
+        script=f"scaling.{along.axis}.js",
+        table="projected",
+        columns={
+            "rank": "Rank",
+            "group": "Group",
+            "sizes": "Sizes",
+            "law": "Law",
+            "loss": "Projected",
+            "low": "90 % from",
+            "high": "to",
+            "left_low": "One size left out: from",
+            "left_high": "to ",
+        },
+        drawing=Drawing(DrawnAxis(title, log=True), DrawnAxis(LOSS), marks),
+        logs=("x", "y"),
+        logged=("x",),
+        note=f"Dots are measured; lines are laws with the floor c = {along.floor:.3f}, which is "
+        f"common to the board; bands, of the best {COLOURED}, are 90 % intervals as if that floor "
+        "were known. Beyond the dots all of it is projection.",
+    )
+
+
+def _add(columns: dict[str, list[Any]], **row: Any) -> None:
+    for name, value in row.items():
+        columns[name].append(value)
+
+
+def _projected(along: Side) -> dict[str, list[Any]]:
+    return {
+        "rank": [f"={one.rank}" if one.shared else str(one.rank) for one in along.groups],
+        "group": [one.short for one in along.groups],
+        "sizes": [len(one.points) for one in along.groups],
+        "law": [one.forecast.law.sentence for one in along.groups],
+        "loss": [rounded(one.forecast.loss, 4) for one in along.groups],
+        "low": [rounded(one.forecast.low, 4) for one in along.groups],
+        "high": [rounded(one.forecast.high, 4) for one in along.groups],
+        "left_low": [rounded(one.left_out[0], 4) for one in along.groups],
+        "left_high": [rounded(one.left_out[1], 4) for one in along.groups],
+    }
+
+
+def _spec(title: str, names: Sequence[str]) -> Mapping[str, Any]:
+    x = alt.X("c:Q").title(title).scale(type="log", nice=False)
+    x = x.axis(format=".0e", tickCount=6, labelOverlap=True)
+    y = alt.Y("loss:Q").title(LOSS).scale(zero=False)
+    colour = alt.Color("colour:N").title(None).scale(domain=[*names, "others"])
+    colour = colour.legend(
+        orient="top",
+        columns=1,
+        labelLimit=0,
+        labelExpr="length(datum.label) > 40 ? '…' + slice(datum.label, -38) : datum.label",
+        offset=30,
+        symbolOpacity=1,
+    )
+    faint = alt.when(alt.datum.colour == "others").then(alt.value(0.35)).otherwise(alt.value(1))
+    law = alt.Chart(alt.NamedData("law"))
+    band = (
+        law.transform_filter("isValid(datum.low)")
+        .mark_area(opacity=0.15)
+        .encode(x=x, y=alt.Y("low:Q").title(LOSS).scale(zero=False), y2="high:Q", color=colour)
+    )
+    line = law.mark_line(strokeWidth=1.75).encode(
+        x=x, y=y, color=colour, detail="group:N", opacity=faint, tooltip="group:N"
+    )
+    dots = (
+        alt.Chart(alt.NamedData("points"))
+        .mark_point(filled=True, size=35)
+        .encode(
+            x=x,
+            y=y,
+            color=colour,
+            opacity=faint,
+            tooltip=["group:N", alt.Tooltip("c:Q", format=".3e"), alt.Tooltip("loss:Q")],
+        )
+    )
+    return plain(alt.layer(band, line, dots, height=380, width="container"))

@@ -1,0 +1,1 @@
+"""Records read as what the site shows."""

@@ -1,0 +1,149 @@
+"""Who predicted what, how it came out, and how well people's confidence fits. From records alone.
+The lab itself is among them: what it foretold of arms, with intervals, before they ran.
+
+Under one preregistration the first complete execution of the first approved design counts, see
+`runner.analysis.registration_review`. What came later is shown beside it and scores nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.stats import binomtest
+
+from bot.site.facts.board import Entry, reviews
+from runner.analysis import registration_review
+from runner.analysis.calibration import Calibration, calibration
+from runner.history import forecasts as history_forecasts
+from runner.schema import record
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A sealed prediction with its verdict."""
+
+    entry: Entry
+    author: str
+    verdict: record.Verdict
+    not_counted: str = ""  # why
+
+
+@dataclass(frozen=True)
+class Forecaster:
+    """A person's predictions."""
+
+    login: str
+    calibration: Calibration
+
+
+def forecasts(entries: Iterable[Entry]) -> list[Forecast]:
+    """Every prediction that was judged, newest first."""
+    found: list[Forecast] = []
+    ordered = sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id))
+    asked = reviews(ordered)
+    for entry in ordered:
+        if entry.seal is None or entry.result is None or entry.result.state != "done":
+            continue
+        review = asked[entry.seal.repository, entry.seal.issue]
+        weighed = review.of(entry.execution.id)
+        found += [
+            Forecast(
+                entry,
+                entry.seal.author.login,
+                verdict,
+                weighed.why_not or (registration_review.KNOWN if n in weighed.known else ""),
+            )
+            for n, verdict in enumerate(entry.result.verdicts)
+        ]
+    return found[::-1]
+
+
+def forecasters(told: Iterable[Forecast]) -> list[Forecaster]:
+    """People by how well their confidence fits, best first; who has no score comes last."""
+    by_login: dict[str, list[record.Verdict]] = defaultdict(list)
+    for forecast in told:
+        if not forecast.not_counted:
+            by_login[forecast.author].append(forecast.verdict)
+    found = [Forecaster(login, calibration(verdicts)) for login, verdicts in by_login.items()]
+    return sorted(
+        found,
+        key=lambda who: (
+            who.calibration.brier is None,
+            who.calibration.brier or 0.0,
+            -who.calibration.n,
+            who.login,
+        ),
+    )
+
+
+def of_the_lab(told: Iterable[Forecast]) -> Calibration:
+    """All people together."""
+    return calibration(forecast.verdict for forecast in told if not forecast.not_counted)
+
+
+# ── The lab's own ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class LabForecast:
+    """What the lab foretold of an arm, beside what came."""
+
+    entry: Entry
+    outcome: history_forecasts.Outcome
+    not_counted: str = ""  # why
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the lab's intervals held, of those that count."""
+
+    level: float  # how often they were to
+    n: int
+    inside: int
+    interval: tuple[float, float]  # 95 % of that share (Wilson 1927)
+
+
+def foretold(entries: Iterable[Entry]) -> list[LabForecast]:
+    """Every forecast of the lab's that has an outcome, newest first. Of a plan that ran more than
+    once, an arm's first outcome counts."""
+    found: list[LabForecast] = []
+    seen: set[tuple[str, str]] = set()
+    for entry in sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id)):
+        if entry.result is None or entry.result.state not in ("done", "failed"):
+            continue
+        for outcome in entry.foretold:
+            key = entry.plan.fingerprint, outcome.arm
+            found.append(LabForecast(entry, outcome, "run again" if key in seen else ""))
+            seen.add(key)
+    return found[::-1]
+
+
+def coverage(told: Iterable[LabForecast]) -> list[Coverage]:
+    """For each level of confidence that the lab has named, how its intervals did."""
+    by_level: dict[float, list[bool]] = defaultdict(list)
+    for one in told:
+        if not one.not_counted:
+            by_level[one.outcome.foretold.level].append(one.outcome.inside)
+    found = []
+    for level, held in sorted(by_level.items()):
+        share = binomtest(sum(held), len(held)).proportion_ci(method="wilson")
+        ends = (float(share.low), float(share.high))
+        found.append(Coverage(level, len(held), sum(held), ends))
+    return found
+
+
+def twin(told: Iterable[LabForecast]) -> list[dict[str, Any]]:
+    """The lab's forecasts as plain data."""
+    return [
+        {
+            **one.outcome.foretold.model_dump(mode="json"),
+            "arm": one.outcome.arm,
+            "seed": one.outcome.seed,
+            "measured": one.outcome.measured,
+            "inside": one.outcome.inside,
+            "counts": not one.not_counted,
+            "execution": one.entry.execution.id,
+        }
+        for one in told
+    ]

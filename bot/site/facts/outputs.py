@@ -1,0 +1,64 @@
+"""Which steps' outputs have a page, and where it lies. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bot.site.facts.board import Entry, Lab
+from runner.schema import record, token_key
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one step made. However many executions use it, it has one page, on which the first of
+    them is named; all of them link there."""
+
+    name: str  # of its folder below `steps/`
+    fingerprint: str
+    entry: Entry  # the first execution that uses it
+    called: str  # what this one calls the step, or, without steps, the text
+    end: record.StepEnd | None  # as its records tell; None without steps
+
+    @property
+    def step(self) -> record.PlannedStep | None:
+        """The step as it was planned; None of an execution that has none."""
+        return self.entry.plan.steps.get(self.called)
+
+    @property
+    def place(self) -> str:
+        """Where in the store it lies, with its manifest."""
+        return f"steps/{self.name}/{self.fingerprint[:16]}"
+
+
+def page_of(fingerprint: str) -> str:
+    """Where in the site the output with this fingerprint has its page."""
+    return f"data/{fingerprint[:16]}.html"
+
+
+def pages_of(entry: Entry, only: Iterable[str] | None = None) -> dict[str, str]:
+    """{step: the page of its output}, for those that have one, or for some of them; of an execution
+    without steps the page of its tokens, under the name of its text."""
+    if data := entry.plan.data:
+        return {data.source: page_of(token_key.tokens_fingerprint(data))}
+    ends, steps = entry.steps, entry.plan.steps
+    return {
+        name: page_of(steps[name].fingerprint)
+        for name in (steps if only is None else only)
+        if name in ends and ends[name].output_sha256
+    }
+
+
+def outputs(facts: Lab) -> dict[str, Output]:
+    """Every output that a record names, by its page."""
+    found: dict[str, Output] = {}
+    for entry in reversed(facts.entries):  # which begin with the newest
+        ends, data = entry.steps, entry.plan.data
+        for name, path in pages_of(entry).items():
+            if path in found:
+                continue
+            if data:
+                fingerprint = token_key.tokens_fingerprint(data)
+                found[path] = Output(token_key.TOKENS, fingerprint, entry, name, None)
+            else:
+                step = entry.plan.steps[name]
+                found[path] = Output(step.store, step.fingerprint, entry, name, ends[name])
+    return found

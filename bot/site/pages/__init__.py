@@ -1,0 +1,1 @@
+"""Facts to pages, one module a kind of page."""

@@ -1,0 +1,203 @@
+"""The static site, drawn from the records alone: equal records give equal pages.
+
+Each page is one of `files`, drawn when what it is made from has changed; each kind of page is a
+module of its own. Links are relative and nothing is asked of another host, so the site works from
+file:// and below any path.
+"""
+
+import gc
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bot.site.base import chart
+from bot.site.base import left_out as base_left_out
+from bot.site.base.files import File, Put, is_site, made_from, put
+from bot.site.base.left_out import listed
+from bot.site.facts.board import Entry, Lab, read_lab, whole
+from bot.site.facts.memory import Memory
+from bot.site.pages import (
+    boards,
+    data,
+    delphi,
+    entered,
+    experiments,
+    feed,
+    forecast_page,
+    front,
+    public,
+    runs,
+    signed,
+    tracks,
+)
+from bot.site.pages import executions as pages_executions
+from bot.site.pages.templating import HERE, look
+from bot.site.pages.twins import leaderboard
+from runner.lib.canonical_json import to_json
+from runner.publish import signing
+from runner.publish.signing import Key
+from runner.store.store import Store
+
+log = logging.getLogger("regatta.site")
+OWN = ("runs/", "executions/", "data/")  # pages of one execution
+SELDOM = 100_000  # new objects between two looks for garbage
+
+
+class SiteError(Exception):
+    """The site cannot be built as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """What was built."""
+
+    path: Path
+    executions: int
+    rows: int
+    drawn: tuple[str, ...]  # paths; all others stood there as they are
+    left_out: Mapping[str, str]  # executions and paths, with what is wrong with each
+
+
+def build(
+    store: Store,
+    out: Path,
+    *,
+    lab: str = "Regatta",
+    repository_url: str | None = None,
+    key: Key | None = None,
+    live: bool = False,
+    remembered: Memory | None = None,
+    address: str = "",
+) -> SiteSummary:
+    """Bring the folder `out` to hold the whole site, with signed files if there is a `key`.
+
+    `repository_url` is the host's web address (https://github.com); without it the pages name
+    issues and pull requests and do not link them. `live`: the pages are served by the bot, which
+    shows at `/live/` what runs now. `address`: where people reach the site; a preview image is only
+    found by its whole address, so without it none are drawn. Who builds often gives the same memory
+    of `out` each time. What cannot be read or drawn is left out, which its place and the log say.
+    Raises SiteError where `out` holds something that is no site, or an address is none, and what
+    keeps the store from being read.
+    """
+    out = out.resolve()
+    _check(out, repository_url, address or None)
+    with _seldom_collected():
+        remembered = remembered or Memory(out)
+        key = signing.in_force(store, key)
+
+        def of(facts: Lab) -> Iterator[File]:
+            return files(facts, store, lab, repository_url, key, live, address)
+
+        facts, done = _put(read_lab(store, remembered), of, remembered, out)
+        remembered.keep()
+        left = dict(facts.left_out) | done.faults
+        for what, why in left.items():
+            if remembered.told.get(what) != why:
+                log.warning("%s is left out of the site: %s", what, why)
+        remembered.told = left
+        boarded = () if "leaderboards.html" in done.faults else facts.groups
+        rows = sum(len(group.rows) for group in boarded)
+        return SiteSummary(out, len(facts.entries), rows, tuple(done.drawn), left)
+
+
+def _put(
+    facts: Lab, of: Callable[[Lab], Iterator[File]], remembered: Memory, out: Path
+) -> tuple[Lab, Put]:
+    """Put the files of this lab into `out`, and where pages of many executions break on some of
+    them, of the lab without these."""
+
+    def fault(paths: Mapping[str, str], some: Sequence[Entry]) -> str:
+        alone = replace(facts, entries=tuple(some))
+        return base_left_out.fault_of(of(alone), paths)
+
+    def found(paths: Mapping[str, str], among: Sequence[Entry]) -> dict[str, str]:
+        most = base_left_out.most_of(facts.entries)
+        faulty = base_left_out.culprits(among, partial(fault, paths), most)
+        return {entry.execution.id: why for entry, why in faulty}
+
+    paths, ids = remembered.suspects  # which may be mended meanwhile
+    again = [entry for entry in facts.entries if entry.execution.id in ids]
+    faults = found(paths, again) if again else {}
+    done = put(of(facts.without(faults)), out, base_left_out.drawn)
+    shared = {path: why for path, why in done.faults.items() if not path.startswith(OWN)}
+    if shared and (more := found(shared, facts.without(faults).entries)):
+        faults |= more
+        done = put(of(facts.without(faults)), out, base_left_out.drawn)
+    remembered.suspects = dict(paths) | shared if faults else {}, faults.keys()
+    return facts.without(faults), done
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """What a build of a large lab makes lives until its end, and to look through all of that for
+    garbage again and again would take a third of its time."""
+    usual = gc.get_threshold()
+    gc.set_threshold(SELDOM, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+def _check(out: Path, *urls: str | None) -> None:
+    if out.exists() and not out.is_dir():
+        raise SiteError(f"{out} is a file; name a folder for the site.")
+    if out.is_dir() and not is_site(out):
+        raise SiteError(
+            f"{out} holds something that is no site of this lab, and building would replace it; "
+            "name a folder that is empty or does not exist."
+        )
+    for url in urls:
+        if url is not None and urlsplit(url).scheme not in ("http", "https"):
+            raise SiteError(f"{url!r} is no web address; write https://….")
+
+
+def files(
+    facts: Lab,
+    store: Store,
+    lab: str,
+    repository_url: str | None,
+    key: Key | None,
+    live: bool = False,
+    address: str = "",
+) -> Iterator[File]:
+    """Every file of the site, what is linked to before what links to it. Of a kind of pages that
+    cannot be listed the main one says so."""
+    this = look(lab, repository_url, bool(key), live, address)
+    these = this.saying(facts.left_out)  # of all executions
+    ranked = cache(lambda: boards.boards_of(facts))
+    for path in sorted((HERE / "static").iterdir()):
+        yield File(path.name, path.read_bytes, this.told)
+    yield File("vega.js", chart.vega, made_from())
+    if key:
+        signs = key
+        yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))
+    yield from listed("scaling.html", lambda: public.files(this.pages, this.told, store))
+    yield from listed("delphi.html", lambda: delphi.files(this.pages, this.told))
+    yield from listed("data", lambda: data.files(facts, this, store))
+
+    @lru_cache(maxsize=1)  # the files of an execution are drawn one after the other
+    def curves(number: int) -> Entry:
+        return whole(store, facts.entries[number])
+
+    def own(number: int, entry: Entry) -> Iterator[File]:
+        drawn = partial(curves, number)
+        yield from runs.files(entry, drawn, this, store)
+        yield from pages_executions.files(entry, drawn, facts.review(entry), this)
+
+    for number, entry in enumerate(facts.entries):
+        page = f"executions/{entry.execution.id}/index.html"
+        yield from listed(page, partial(own, number, entry))
+    yield from listed("experiments", lambda: experiments.files(facts, these))
+    yield from listed("compare.html", lambda: runs.comparison(facts, these))
+    yield from listed("forecasts.html", lambda: forecast_page.files(facts, these))
+    yield from listed("speedrun.html", lambda: tracks.files(facts, these))
+    yield from listed("entries.html", lambda: entered.files(store, facts, these))
+    yield File("api/leaderboard.json", lambda: to_json(leaderboard(facts)), facts.told)
+    yield from listed("leaderboards.html", lambda: boards.files(ranked(), facts, these))
+    yield from listed("feed.xml", lambda: feed.files(ranked(), facts, these))
+    yield from listed("index.html", lambda: front.files(ranked(), facts, these))

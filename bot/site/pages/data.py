@@ -1,0 +1,158 @@
+"""The pages of data: what a step left, its files, and the first records of what can be decoded.
+
+A page is drawn, and the store read for it, once, and again only when the output is another one or
+gone.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bot.site.base.files import File, made_from
+from bot.site.facts.board import Lab
+from bot.site.facts.outputs import Output, outputs, pages_of
+from bot.site.pages.templating import Look
+from runner.lib import base_record, redact
+from runner.publish import preview
+from runner.publish.preview import Part, Preview
+from runner.store import artifacts
+from runner.store.store import BadName, Store
+
+MOST_FILES = 200  # of a page's table
+MOST_PARTS = 6  # that are decoded
+MOST_NAMED = 60  # inputs, and keys of its config
+SECONDS = 60.0  # in which a page's parts are decoded
+NAME = 160  # characters of a path
+
+
+def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
+    """The pages."""
+    every = outputs(facts)
+    there = {name: _listed(name, store) for name in {one.name for one in every.values()}}
+    for path, one in every.items():
+        made = _made_of(one, store) if one.fingerprint[:16] in there[one.name] else "gone"
+        yield File(
+            path,
+            partial(_page, path, one, look, store),
+            made_from(look.told, made, *_told(one)),
+        )
+
+
+def _told(one: Output) -> Iterator[base_record.Record | str]:
+    """What the page tells from records, but not the whole plan: it may have many steps."""
+    yield from (one.called, one.entry.execution.id, one.entry.plan.title)
+    yield from filter(None, (one.step, one.end, one.entry.plan.data))
+
+
+def _listed(name: str, store: Store) -> set[str]:
+    """The outputs of a function that are there. Jobs write in that folder, on a disk too."""
+    try:
+        return set(store.list(f"steps/{name}"))
+    except OSError:
+        return set()
+
+
+def _made_of(one: Output, store: Store) -> str:
+    """What the output is made of and whether it is there, with a look at no file of it."""
+    if one.end is None:  # no record has its digest, and few executions have different texts
+        try:
+            said = store.peek(f"{one.place}/manifest.json", artifacts.MOST_WORD)
+        except OSError:
+            return "unreadable"
+        return (said or b"").decode("utf-8", "replace")
+    # A bucket would have to be asked for each.
+    return f"{one.end.output_sha256} {_is_there(store, one.end.folder)}"
+
+
+def _is_there(store: Store, folder: str) -> bool:
+    where = store.at(folder)
+    return os.path.isdir(where) if isinstance(where, Path) else True  # noqa: PTH112  raises nothing
+
+
+# ── What lies in the store ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies in the store of an output."""
+
+    manifest: artifacts.Manifest | None
+    wrong: str = ""  # why nothing of it is decoded
+    shown: tuple[tuple[Part, Preview], ...] = ()
+    left_out: int = 0  # parts that could be decoded too
+
+
+def find(one: Output, store: Store) -> Found:
+    """Look into the store. What is wrong with an output is said; raises StoreError only where a
+    bucket cannot be reached, which is no fault of the output's."""
+    manifest = None
+    try:
+        manifest = artifacts.said(store, one.name, one.fingerprint)
+        if manifest is None:
+            return Found(None)
+        if not _is_there(store, manifest.folder):
+            return Found(manifest, "its files have been removed, and this is what they were")
+        artifacts.Made(store, manifest).verify(digests=False)
+    except (artifacts.BadOutput, BadName, OSError) as error:
+        return Found(manifest, _words(error, one, store))
+    parts = preview.parts({path: of.bytes for path, of in manifest.files.items()})
+    shown = tuple(_decoded(parts[:MOST_PARTS], one, manifest, store))
+    return Found(manifest, "", shown, len(parts) - len(shown))
+
+
+def _decoded(
+    parts: list[Part], one: Output, manifest: artifacts.Manifest, store: Store
+) -> Iterator[tuple[Part, Preview]]:
+    sizes = {path: of.bytes for path, of in manifest.files.items()}
+    until = time.monotonic() + SECONDS
+
+    def read(path: str, start: int, length: int) -> bytes:
+        return store.peek(f"{manifest.folder}/{path}", length, start) or b""
+
+    for part in parts:
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        try:
+            yield part, preview.look(part, sizes, read, min(left, preview.SECONDS))
+        except (BadName, OSError) as error:
+            yield part, Preview(why=_words(error, one, store))
+
+
+def _words(error: Exception, one: Output, store: Store) -> str:
+    """What is wrong, without where on this machine the store lies."""
+    said = str(error).replace(str(store.place(one.place)), one.place)
+    said = said.replace(str(store.root), "the store").partition(". Remove ")[0]
+    return printable(said.removesuffix("."), 500)
+
+
+def printable(said: str, most: int = NAME) -> str:
+    """A stranger's word that fits a line."""
+    return preview.cut(preview.visible(redact.clean(said)).replace("\n", "\\n"), most)
+
+
+# ── The page ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _page(path: str, one: Output, look: Look, store: Store) -> str:
+    found = find(one, store)
+    listed = sorted(found.manifest.files.items()) if found.manifest else []
+    step = one.step
+    needs = step.needs[:MOST_NAMED] if step else ()
+    pages = pages_of(one.entry, needs) if step else {}
+    return look.pages.get_template("data.html").render(
+        root="../" * path.count("/"),
+        one=one,
+        entry=one.entry,
+        step=step,
+        takes={name: pages.get(name) for name in needs},
+        config=list(step.config.items())[:MOST_NAMED] if step else [],
+        found=found,
+        listed=listed[:MOST_FILES],
+        rest=listed[MOST_FILES:],
+        bytes=sum(of.bytes for _, of in listed),
+        printable=printable,
+    )

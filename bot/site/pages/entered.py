@@ -1,0 +1,198 @@
+"""The page of results that people have entered: their own figures, and what was found in them.
+
+They have no rank, since nobody but their authors has seen them come about, and they are on other
+text than the lab's. A row is reproduced once an execution of the experiment that came with it, at
+the same commit, has an arm of as many parameters, and of as many tokens and the same figure within
+1 %. Its time and its FLOPs stay its author's word.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from math import isfinite
+from statistics import fmean
+from typing import Any
+
+from bot.site.base.files import File, made_from
+from bot.site.base.rows import CHUNK, Rows
+from bot.site.facts.board import Entry, Lab
+from bot.site.facts.memory import listed
+from bot.site.pages.templating import Look
+from runner.analysis import estimates, speedrun_file
+from runner.analysis import speedrun_rows as judged
+from runner.analysis.ranking import Tier
+from runner.analysis.speedrun_file import Finding
+from runner.analysis.verdicts import ArmSummary
+from runner.history import results_entries
+from runner.history.results_entries import Entered
+from runner.lib.canonical_json import to_json
+from runner.store.store import Store
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What an arm of the lab's own execution came to."""
+
+    execution: str
+    arm: str
+    parameters: int | None
+    tokens: int  # of one run
+    bpb: float  # mean over its seeds
+    summary: ArmSummary
+
+    @property
+    def page(self) -> str:
+        """Where it is told."""
+        return f"executions/{self.execution}/index.html"
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entered run, what was found in it, and what the lab made of it itself."""
+
+    entered: Entered
+    findings: tuple[Finding, ...]
+    ours: tuple[Ours, ...]  # of the experiment that came with it, at the same commit
+
+    @property
+    def same(self) -> Ours | None:
+        """The arm that is this run, as far as figures tell."""
+        run = self.entered.run
+        return next(
+            (
+                one
+                for one in self.ours
+                if one.parameters == run.model_size
+                and _same(one.tokens, run.total_tokens)
+                and _same(one.bpb, run.bpb)
+            ),
+            None,
+        )
+
+    @property
+    def tier(self) -> Tier:
+        """Who has seen it come about."""
+        return "reproduced" if self.same else "self-reported"
+
+
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= speedrun_file.CLOSE * abs(other)
+
+
+def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
+    """`entries.html` and its twin."""
+    made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
+
+    entered = results_entries.merged(store)
+
+    @cache
+    def found() -> list[Row]:
+        return rows(entered, facts.entries)
+
+    @cache
+    def table() -> Rows:
+        return Rows(
+            "entries", "entries", found(), keys, "entry_row.html", {"plain": results_entries.plain}
+        )
+
+    def script(n: int) -> bytes | str:
+        return list(table().files(look.pages))[n].draw()
+
+    def page() -> str:
+        told = {"rows": table(), "plain": results_entries.plain, "rules": speedrun_file.RULES}
+        return look.render("entries.html", "entries.html", **told)
+
+    yield File("api/entries.json", lambda: to_json([_twin(row) for row in found()]), made)
+    for n in range(-(-len(entered) // CHUNK)):
+        yield File(f"entries.{n}.js", partial(script, n), made)
+    yield File("entries.html", page, made)
+
+
+def keys(row: Row) -> dict[str, Any]:
+    """What a row is sorted and filtered by."""
+    one, run = row.entered, row.entered.run
+    kinds = {finding.kind for finding in row.findings}
+    ours = row.same or next(iter(row.ours), None)
+    author, words = run.author, (one.path, f"#{one.pull}", run.description)
+    counted = {
+        "bpb": run.bpb,
+        "ours": ours.bpb if ours else None,
+        "parameters": run.model_size,
+        "tokens": run.total_tokens,
+        "flops": run.model_flops,
+        "hardware_flops": run.training_hardware_flops,
+        "seconds": run.training_time,
+    }
+    return {
+        "newest": -one.at.timestamp(),
+        **{name: value if value and isfinite(value) else None for name, value in counted.items()},
+        "tier": row.tier,
+        "author": results_entries.plain(author.name),
+        "found": "impossible" if "impossible" in kinds else "odd" if kinds else "nothing",
+        "text": results_entries.plain(" ".join((*words, author.name, author.affiliation)).lower()),
+    }
+
+
+def rows(entered: Sequence[Entered], lab: Iterable[Entry]) -> list[Row]:
+    """The rows, newest first. All are audited again, now that they stand beside each other."""
+    findings = speedrun_file.audit({one.name: one.run for one in entered})
+    ran: dict[tuple[int, int, str], list[Ours]] = {
+        (one.repository, one.pull, one.commit): [] for one in entered
+    }
+    for entry in lab:
+        if (origin := entry.execution.origin) and entry.state == "done":
+            key = (origin.repository, origin.pull, origin.commit)
+            if key in ran:
+                ran[key].extend(_ours(entry))
+    return [
+        Row(
+            one,
+            tuple(finding for finding in findings if finding.entry == one.name),
+            tuple(ran[one.repository, one.pull, one.commit]),
+        )
+        for one in reversed(entered)
+    ]
+
+
+def _ours(entry: Entry) -> Iterator[Ours]:
+    """The lab's figures of an execution; what competed has its own, and a void one has none."""
+    name = entry.execution.id
+    competed = entry.result.entered if entry.result else ()
+    for arm in dict.fromkeys(run.arm for run in competed):
+        runs = [run for run in competed if run.arm == arm]
+        figures = [run.evaluated.bpb for run in runs if run.evaluated and not judged.void(run)]
+        if len(figures) == len(runs):
+            spread = estimates.deviation(figures)
+            summary = ArmSummary(fmean(figures), spread, len(figures), len(figures))
+            yield Ours(name, arm, runs[0].parameters, runs[0].tokens, fmean(figures), summary)
+    for arm, planned in entry.plan.arms.items() if not competed else ():
+        summary = entry.summary(arm)
+        if summary.mean is not None:
+            yield Ours(name, arm, planned.parameters, planned.tokens, summary.mean, summary)
+
+
+def _twin(row: Row) -> dict[str, Any]:
+    one, run = row.entered, row.entered.run
+    return {
+        "path": one.path,
+        "run": one.index + 1,
+        "pull": one.pull,
+        "commit": one.commit,
+        "merged_at": one.at.isoformat(),
+        "tier": row.tier,
+        "author": {
+            key: results_entries.plain(value) for key, value in run.author.model_dump().items()
+        },
+        "eval/paloma/c4_en/bpb": run.bpb,
+        "model_size": run.model_size,
+        "total_tokens": run.total_tokens,
+        "model_flops": run.model_flops,
+        "training_hardware_flops": run.training_hardware_flops,
+        "training_time": run.training_time,
+        "findings": [
+            {"rule": one.rule, "kind": one.kind, "words": one.words} for one in row.findings
+        ],
+        "ours": [
+            vars(ours) | {"summary": vars(ours.summary), "page": ours.page} for ours in row.ours
+        ],
+    }

@@ -1,0 +1,74 @@
+"""The page of an execution: verdicts, arms, curves, design, receipt."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bot.site.base.chart import Chart
+from bot.site.base.files import File, made_from
+from bot.site.charts import curves
+from bot.site.facts.board import Entry
+from bot.site.pages.templating import Look
+from runner.analysis import verdicts
+from runner.analysis.comparability import scored_on
+from runner.analysis.registration_review import Review
+from runner.schema import record
+
+
+def files(
+    entry: Entry, whole: Callable[[], Entry], review: Review | None, look: Look
+) -> Iterator[File]:
+    """The page and the figures of its chart; `whole` is the entry with its curves."""
+    path = f"executions/{entry.execution.id}/index.html"
+
+    def chart() -> Chart:  # drawn for each file, and never kept
+        return curves.of_execution(whole())
+
+    if entry.curved:
+        script = f"executions/{entry.execution.id}/loss.js"
+        yield File(script, lambda: chart().source(), made_from(entry.told))
+    yield look.page(
+        path,
+        "execution.html",
+        made_from(look.told, entry.state, review.told if review else "", entry.told),
+        entry=entry,
+        review=review,
+        chart=chart if entry.curved else None,
+        strip=strip,
+        knobs=knobs,
+        scored_on=scored_on,
+    )
+
+
+def strip(verdict: record.Verdict) -> dict[str, float] | None:
+    """Interval and expected set on a common scale, in percent; None without an interval."""
+    if verdict.interval is None or verdict.estimate is None:
+        return None
+    expected = verdicts.parse_expect(verdict.prediction.expect)
+    bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
+    marks = [*verdict.interval, *bounds]
+    room = (max(marks) - min(marks)) * 0.25 or 1.0
+    low, width = min(marks) - room, max(marks) - min(marks) + 2 * room
+
+    def at(value: float) -> float:
+        return round(min(max((value - low) / width, 0.0), 1.0) * 100, 2)
+
+    return {
+        "set_from": at(expected.lower),
+        "set_to": at(expected.upper),
+        "from": at(verdict.interval[0]),
+        "to": at(verdict.interval[1]),
+        "at": at(verdict.estimate),
+    }
+
+
+def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Model and train keys: those all arms share, and by arm those that differ."""
+    by_arm = {
+        name: arm.model.model_dump() | arm.train.model_dump() for name, arm in plan.arms.items()
+    }
+    first = next(iter(by_arm.values()), {})
+    keys = {key: None for arm in by_arm.values() for key in arm}  # not every arm has phases
+    differ = [key for key in keys if any(arm.get(key) != first.get(key) for arm in by_arm.values())]
+    shared = {key: value for key, value in first.items() if key not in differ}
+    return shared, {name: {key: arm.get(key) for key in differ} for name, arm in by_arm.items()}

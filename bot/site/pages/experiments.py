@@ -1,0 +1,161 @@
+"""The page of an experiment: question, sealed predictions, design, arms, verdict, discussion.
+
+An experiment is a preregistration with all that ran under it; without one it is a folder of a
+repository. A refuted prediction has the same place and the same words as a confirmed one.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bot.site.base.files import File, made_from
+from bot.site.facts.board import Entry, Lab, Row
+from bot.site.pages.executions import knobs, strip
+from bot.site.pages.preview import Bar, Line, Preview, many, spread
+from bot.site.pages.templating import Look
+from runner.analysis import verdicts
+from runner.analysis.comparability import scored_on
+from runner.analysis.registration_review import Review
+from runner.lib import base_record
+from runner.schema import record
+
+SHOWN = 50  # executions on a page, newest first
+JUDGED = 2  # verdicts on a picture
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One question, with what was done about it."""
+
+    id: str  # of its page
+    seal: record.Preregistration | None
+    review: Review | None
+    entries: tuple[Entry, ...]  # newest first; of a preregistration nobody took up there are none
+
+    @property
+    def path(self) -> str:
+        """Where its page lies."""
+        return f"experiments/{self.id}.html"
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.seal.title if self.seal else self.entries[0].plan.title
+
+    @property
+    def main(self) -> Entry | None:
+        """The execution whose figures and verdicts the page shows: what counts under its seal, else
+        the newest that was done, else the newest."""
+        counted = self.review.counted if self.review else None
+        if counted:
+            wanted = counted.outcome.execution.id
+            return next(entry for entry in self.entries if entry.execution.id == wanted)
+        done = (entry for entry in self.entries if entry.state == "done")
+        return next(done, self.entries[0] if self.entries else None)
+
+    @property
+    def design(self) -> record.Plan | None:
+        """The plan that the page calls the design: the sealed one, else that of `main`."""
+        if self.review and self.review.sealed:
+            return self.review.sealed.plan
+        return self.main.plan if self.main else None
+
+    @property
+    def shown(self) -> tuple[Entry, ...]:
+        """The executions that the page lists."""
+        return self.entries[:SHOWN]
+
+    def why_not(self, entry: Entry) -> str:
+        """Why an execution's verdicts do not count; empty where they do."""
+        if self.review is None:
+            return "not preregistered"
+        return self.review.of(entry.execution.id).why_not
+
+
+def experiments(facts: Lab) -> list[Experiment]:
+    """Every experiment: those that ran, newest first, then what waits to be taken up."""
+    under: dict[str, list[Entry]] = defaultdict(list)
+    for entry in facts.entries:
+        under[entry.question].append(entry)
+    ran = [
+        Experiment(name, entries[0].seal, facts.review(entries[0]), tuple(entries))
+        for name, entries in under.items()
+    ]
+    waits = [Experiment(f"{one.repository}-{one.issue}", one, None, ()) for one in facts.wishlist]
+    return ran + waits
+
+
+def files(facts: Lab, look: Look) -> Iterator[File]:
+    """The page of each, and its picture."""
+    for one in experiments(facts):
+        preview = pictured(one)
+        yield from preview.files(look)
+        yield look.page(
+            one.path,
+            "experiment.html",
+            made_from(look.told, *_told(one, facts)),
+            one=one,
+            preview=preview,
+            repository=facts.repositories.get(one.seal.repository) if one.seal else None,
+            strip=strip,
+            knobs=knobs,
+            scored_on=scored_on,
+        )
+
+
+def _told(one: Experiment, facts: Lab) -> Iterator[base_record.Record | str]:
+    # Curves are no part of the page, so runs are told by their figures: they are cheaper to digest.
+    if one.seal:
+        yield one.seal
+        yield facts.repositories.get(one.seal.repository, "")
+    if one.review:
+        yield one.review.told
+    yield str(len(one.entries))
+    for entry in {entry.execution.id: entry for entry in (*one.shown, one.main) if entry}.values():
+        yield entry.execution
+        yield entry.state
+        if entry.result:
+            yield entry.result
+        yield repr(entry.figures)
+        yield repr([(run.arm, run.seed, run.state, run.why) for run in entry.runs])
+
+
+# ── Its picture ──────────────────────────────────────────────────────────────────────────────
+
+
+def pictured(one: Experiment) -> Preview:
+    """Its verdicts with their intervals; without any, its arms, or what it waits for."""
+    page, entry = one.path.removesuffix(".html"), one.main
+    foot = f"sealed {one.seal.at:%Y-%m-%d}" if one.seal else "not preregistered"
+    if entry is None:
+        foot += ", waits for a pull request"
+        return Preview(page, "Question", one.title, f"A sealed question: {foot}.", foot=foot)
+    foot += f", {many(len(entry.runs), 'run')}" if entry.runs else ""
+    found = entry.result.verdicts if entry.result else ()
+    if found:
+        if (more := len(found) - JUDGED) > 0:
+            foot += f", {many(more, 'more verdict')}"
+        if one.seal and one.why_not(entry):
+            foot += ": these verdicts do not count"
+        said = [f"{verdict.prediction.sentence}: {verdict.outcome}" for verdict in found]
+        lines = tuple(_judged(verdict) for verdict in found[:JUDGED])
+        return Preview(page, "Experiment", one.title, f"{'; '.join(said)}.", lines, foot=foot)
+    summaries = ((arm, entry.summary(arm)) for arm in entry.plan.arms)
+    rows = [Row(entry, arm, summary) for arm, summary in summaries if summary.mean is not None]
+    rows.sort(key=lambda row: row.mean)
+    lines = tuple(Line(row.arm, str(row.summary), bar=bar) for row, bar in spread(rows))
+    ended = entry.state == "done" and not entry.plan.predictions
+    state = "nothing was predicted" if ended else entry.state
+    told = [state, *(f"{line.words} {line.figure} bits per byte" for line in lines)]
+    foot += f", {state}"
+    return Preview(page, "Experiment", one.title, f"{'; '.join(told)}.", lines, foot=foot)
+
+
+def _judged(verdict: record.Verdict) -> Line:
+    figure, bar, where = "", None, strip(verdict)
+    if where and verdict.estimate is not None and verdict.interval:
+        low, high = (verdicts.figure(end, 3) for end in verdict.interval)
+        figure = f"{verdicts.figure(verdict.estimate, 3)} [{low}, {high}]"
+        bar = Bar(where["at"], where["from"], where["to"], (where["set_from"], where["set_to"]))
+    words = verdict.prediction.sentence.removeprefix("eval/bpb of ")
+    return Line(words, figure, verdict.outcome, bar)

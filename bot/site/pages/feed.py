@@ -1,0 +1,118 @@
+"""What is new, for feed readers (`feed.xml`, Atom, RFC 4287), and a badge for a README. Both follow
+from the records."""
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bot.site.base.files import File, made_from
+from bot.site.facts.board import Lab
+from bot.site.pages.boards import Board
+from bot.site.pages.front import records
+from bot.site.pages.templating import Look
+from runner.analysis import verdicts
+
+SHOWN = 50  # entries, newest first
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a lab changed of which nothing is known
+# Of these names the identifiers are made, which stay when the site moves.
+NAMESPACE = uuid.uuid5(uuid.NAMESPACE_OID, "regatta")
+# What XML 1.0 (section 2.2) allows; a title may hold anything.
+UNFIT = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class News:
+    """One entry of the feed."""
+
+    name: str  # of what it is about; equal names are one entry
+    at: datetime
+    title: str
+    words: str
+    path: str  # of its page, below the site's folder
+
+    @property
+    def id(self) -> str:
+        """Lasting, and the same wherever the site lies."""
+        return f"urn:uuid:{uuid.uuid5(NAMESPACE, self.name)}"
+
+
+def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
+    """`feed.xml` and `badge.svg`."""
+    told, made = news(boards, facts), made_from(look.told, facts.told)
+    updated = told[0].at if told else NEVER
+    yield look.page(
+        "feed.xml", "feed.xml", made, news=told, updated=updated, own=_id(look), fit=fit
+    )
+    yield look.page(
+        "badge.svg", "badge.svg", made, words=badge(boards, facts), width=width, fit=fit
+    )
+
+
+def news(boards: Sequence[Board], facts: Lab) -> list[News]:
+    """Executions that ended and records that were broken, newest first."""
+    found = []
+    for entry in facts.entries:
+        if entry.result:
+            outcomes = ", ".join(verdict.outcome for verdict in entry.result.verdicts)
+            why = facts.why_not(entry) if outcomes else ""
+            said = [
+                f"{verdict.prediction.sentence}: {verdict.outcome}. {verdict.why}."
+                for verdict in entry.result.verdicts
+            ]
+            if why:
+                said.append(f"These verdicts do not count: {why}.")
+            if entry.result.why:
+                said.append(f"{entry.result.why}.")
+            found.append(
+                News(
+                    f"execution {entry.execution.id}",
+                    entry.result.at,
+                    f"{entry.plan.title}: {outcomes or entry.result.state}",
+                    " ".join(said) or f"The execution is {entry.result.state}.",
+                    f"executions/{entry.execution.id}/index.html",
+                )
+            )
+    for one, board in records(boards):
+        row, text = one.row, board.group.data.source
+        found.append(
+            News(
+                f"record {board.id} {row.entry.execution.id} {row.arm}",
+                row.ended,
+                f"Record broken: {row.summary} bits per byte on {text}",
+                f"{row.arm} of “{row.entry.plan.title}”; the record was {one.before.summary}."
+                if one.before
+                else "",
+                board.path,
+            )
+        )
+    found.sort(key=lambda one: (one.at, one.name), reverse=True)
+    return found[:SHOWN]
+
+
+def badge(boards: Sequence[Board], facts: Lab) -> str:
+    """How many verdicts count, and the record of the board with most rows."""
+    counted = sum(
+        len(entry.result.verdicts)
+        for entry in facts.entries
+        if entry.result and entry.result.verdicts and not facts.why_not(entry)
+    )
+    words = f"{counted:,} {'verdict' if counted == 1 else 'verdicts'}"
+    if boards and (broken := boards[0].broken):
+        words += f" · best {verdicts.figure(broken[0].row.mean, 3)} bpb"
+    return words
+
+
+def width(words: str) -> int:
+    """Pixels that words get in the badge; who draws it makes them fit."""
+    return 10 + round(6.3 * len(words))
+
+
+def fit(words: str) -> str:
+    """Words without the characters that no XML may hold."""
+    return UNFIT.sub("\ufffd", words)
+
+
+def _id(look: Look) -> str:
+    return f"urn:uuid:{uuid.uuid5(NAMESPACE, str(look.pages.globals['lab']))}"

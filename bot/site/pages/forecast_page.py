@@ -1,0 +1,139 @@
+"""The page of forecasts, and its twin for machines."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+import altair as alt
+
+from bot.site.base.chart import Chart, rounded
+from bot.site.base.drawn import Axis, Drawing, Mark
+from bot.site.base.files import File, made_from
+from bot.site.base.rows import Rows
+from bot.site.charts.curves import plain
+from bot.site.facts import forecasts
+from bot.site.facts.board import Lab
+from bot.site.pages.templating import Look
+from runner.analysis.calibration import Bin, Calibration
+from runner.lib.canonical_json import to_json
+
+
+def files(facts: Lab, look: Look) -> Iterator[File]:
+    """`forecasts.html` and `api/forecasts.json`."""
+    told, of_the_lab = forecasts.forecasts(facts.entries), forecasts.foretold(facts.entries)
+    made = made_from(look.told, facts.told)
+    yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)), made)
+    yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]), made)
+    rows = Rows("forecasts", "predictions", told, keys, "forecast_row.html", {})
+    yield from rows.files(look.pages, made)
+    everybody = forecasts.of_the_lab(told)
+    chart = partial(reliability_chart, everybody)
+    if everybody.bins:
+        yield File("forecasts.reliability.js", lambda: chart().source(), made)
+    yield look.page(
+        "forecasts.html",
+        "forecasts.html",
+        made,
+        rows=rows,
+        chart=chart,
+        told=told,
+        people=forecasts.forecasters(told),
+        all=everybody,
+        foretold=of_the_lab,
+        coverage=forecasts.coverage(of_the_lab),
+        reliability=reliability,
+    )
+
+
+def keys(forecast: forecasts.Forecast) -> dict[str, Any]:
+    """What a prediction is sorted and filtered by."""
+    verdict = forecast.verdict
+    words = (verdict.prediction.sentence, forecast.entry.plan.title, forecast.author)
+    return {
+        "confidence": verdict.prediction.confidence,
+        "author": forecast.author,
+        "outcome": verdict.outcome,
+        "text": " ".join(words).lower(),
+    }
+
+
+def reliability_chart(calibration: Calibration) -> Chart:
+    """What was said against what came true, with the interval of each share."""
+    bins = calibration.bins
+    columns: dict[str, list[Any]] = {
+        "said": [rounded(bin.confidence) for bin in bins],
+        "true": [rounded(bin.share) for bin in bins],
+        "low": [rounded(bin.interval[0]) for bin in bins],
+        "high": [rounded(bin.interval[1]) for bin in bins],
+        "n": [bin.n for bin in bins],
+    }
+    points = list(zip(columns["said"], columns["true"], strict=True))
+    spread = list(zip(columns["said"], columns["low"], columns["high"], strict=True))
+    perfect = [(0.0, 0.0), (1.0, 1.0)]
+    told = [f"of what was {x:.0%} sure, {y:.0%} came true" for x, y in points]
+    return Chart(
+        name="reliability",
+        title="What was said, and how often it came true",
+        words=f"Reliability diagram: {'; '.join(told)}.",
+        spec=_reliability_spec(),
+        data={"bins": columns, "perfect": {"said": [0, 1], "true": [0, 1]}},
+        script="forecasts.reliability.js",
+        table="bins",
+        columns={
+            "said": "Said, on average",
+            "true": "Came true",
+            "low": "95 % from",
+            "high": "to",
+            "n": "Predictions",
+        },
+        drawing=Drawing(
+            Axis("Said"),
+            Axis("Came true"),
+            [Mark(perfect, colour=6, faint=True), Mark(spread, "whiskers"), Mark(points, "dots")],
+        ),
+        note="On the diagonal confidence fits; below it people were too sure. Whiskers are 95 % "
+        "intervals of the share.",
+    )
+
+
+@cache
+def _reliability_spec() -> Mapping[str, Any]:
+    scale = alt.Scale(domain=[0, 1])
+    x = alt.X("said:Q").title("Said").scale(scale).axis(format="%")
+    y = alt.Y("true:Q").title("Came true").scale(scale).axis(format="%")
+    perfect = alt.Chart(alt.NamedData("perfect")).mark_line(
+        strokeDash=[4, 3], strokeWidth=1, color=alt.expr("quiet")
+    )
+    bins = alt.Chart(alt.NamedData("bins"))
+    spread = bins.mark_rule(color=alt.expr("first")).encode(x=x, y=alt.Y("low:Q"), y2="high:Q")
+    dots = bins.mark_point(filled=True, opacity=1, color=alt.expr("first")).encode(
+        x=x,
+        y=y,
+        size=alt.Size("n:Q").legend(None).scale(range=[40, 220]),
+        tooltip=[
+            alt.Tooltip("said:Q", format=".0%"),
+            alt.Tooltip("true:Q", format=".0%", title="came true"),
+            alt.Tooltip("n:Q", title="predictions"),
+        ],
+    )
+    layers = alt.layer(perfect.encode(x=x, y=y), spread, dots, height=300, width="container")
+    return plain(layers)
+
+
+def _forecast(forecast: forecasts.Forecast) -> dict[str, Any]:
+    prediction = forecast.verdict.prediction
+    return {
+        "prediction": prediction.sentence,
+        "confidence": prediction.confidence,
+        "outcome": forecast.verdict.outcome,
+        "author": forecast.author,
+        "counts": not forecast.not_counted,
+        "execution": forecast.entry.execution.id,
+        "at": forecast.entry.execution.at.isoformat(),
+    }
+
+
+def reliability(bin: Bin) -> str:
+    """Where the interval of a share and the share itself lie between 0 and 1, as CSS."""
+    low, high = bin.interval
+    return f"--a:{100 * low:.1f}%;--b:{100 * (high - low):.1f}%;--m:{100 * bin.share:.1f}%"

@@ -1,0 +1,153 @@
+"""The pictures that other places show beside a link to a page: 1,200 × 630 pixels, as PNG. Pure.
+
+The pages say what is in theirs. One is only found by its whole address, so there are none where the
+site's is not known. Most of what drawing one costs is its letters, a tenth of a
+millisecond each, so a picture says little: the question, and how it came out. It is drawn again
+exactly when that has changed.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+
+import vl_convert
+
+from bot.site.base.files import File
+from bot.site.facts.board import Row
+from bot.site.pages.templating import HERE, Look
+
+WIDTH, HEIGHT = 1200, 630
+EDGE = 64  # pixels left and right that stay empty
+TITLE = 56  # pixels of its letters
+LINES = 3  # of a title
+ROWS = 5  # of a picture
+TEMPLATE = "preview.svg"
+# Widths of letters, a little more than those of Liberation Sans Bold. vl-convert brings that font
+# along, so that pictures are the same on every machine.
+NARROW, WIDE = frozenset("iljtfrI.,:;'’!|()[]{} -"), frozenset("mwMWO@%—")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure with its interval and, of a prediction, the set that was expected: percent of a
+    scale."""
+
+    at: float
+    low: float
+    high: float
+    expected: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that a picture shows."""
+
+    words: str
+    figure: str
+    outcome: str = ""  # of a prediction
+    bar: Bar | None = None
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a picture says, and what is said in words beside it."""
+
+    page: str  # below the site's folder, without `.html`
+    kind: str
+    title: str
+    description: str
+    lines: tuple[Line, ...] = ()
+    shares: tuple[tuple[str, int], ...] = ()  # how many predictions came out how
+    foot: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where the picture lies."""
+        return f"previews/{self.page}.png"
+
+    def files(self, look: Look) -> Iterator[File]:
+        """The picture; none where the site's address is not known, since no page could name it."""
+        if not look.pages.globals["address"]:
+            return
+        lab = str(look.pages.globals["lab"])
+        made = hashlib.sha256(f"{_edition()} {lab!r} {self!r}".encode("utf-8", "replace"))
+        yield File(self.path, partial(draw, self, look), made.hexdigest())
+
+
+@cache
+def _edition() -> str:
+    # Not that of the whole site: it changes with every page, and pictures are dear.
+    told = hashlib.sha256(version("vl-convert-python").encode())
+    for path in (Path(__file__), HERE / "templates" / TEMPLATE):
+        told.update(path.read_bytes())
+    return told.hexdigest()
+
+
+def draw(preview: Preview, look: Look) -> bytes:
+    """The picture as PNG."""
+    svg = look.pages.get_template(TEMPLATE).render(
+        one=preview,
+        title=wrapped(preview.title, TITLE, WIDTH - 2 * EDGE, LINES),
+        cut=cut,
+        width=width,
+        edge=EDGE,
+    )
+    return vl_convert.svg_to_png(svg)
+
+
+def spread(rows: Sequence[Row]) -> Iterable[tuple[Row, Bar]]:
+    """The first rows, with where their figures lie on a scale that all of them share."""
+    shown = rows[:ROWS]
+    low = min((row.band[0] for row in shown), default=0.0)
+    wide = max((row.band[1] for row in shown), default=0.0) - low or 1.0
+    for row in shown:
+        at, first, last = (round((of - low) / wide * 100, 2) for of in (row.mean, *row.band))
+        yield row, Bar(at, first, last)
+
+
+def many(n: int, what: str) -> str:
+    """`1 run`, `2,000 runs`."""
+    return f"{n:,} {what if n == 1 else what + 's'}"
+
+
+# ── Words that fit ───────────────────────────────────────────────────────────────────────────
+
+
+def width(words: str) -> float:
+    """How wide words are at most, in ems."""
+    return sum(
+        0.36
+        if letter in NARROW
+        else 0.95
+        if letter in WIDE or ord(letter) > 0x2E7F
+        else 0.74
+        if letter.isupper()
+        else 0.61
+        for letter in words
+    )
+
+
+def cut(words: str, size: float, room: float) -> str:
+    """Words, or as many of their letters as have room, and `…`."""
+    words = " ".join("".join(one if one.isprintable() else " " for one in words).split())
+    if width(words) * size <= room:
+        return words
+    while words and width(words + "…") * size > room:
+        words = words[:-1]
+    whole = words.rpartition(" ")[0]
+    return (whole if len(whole) > len(words) / 2 else words).rstrip(" ,;:") + "…"
+
+
+def wrapped(words: str, size: float, room: float, most: int) -> list[str]:
+    """Words on `most` lines at most; what has no room there is cut off."""
+    lines: list[str] = []
+    left = words.split()
+    while left and len(lines) < most - 1:
+        line = left.pop(0)
+        while left and width(f"{line} {left[0]}") * size <= room:
+            line += f" {left.pop(0)}"
+        lines.append(cut(line, size, room))
+    return lines + ([cut(" ".join(left), size, room)] if left else [])

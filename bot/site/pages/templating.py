@@ -1,0 +1,145 @@
+"""What templates are given: figures as people read them, links that know where they lead, and what
+stands on every page. Strangers' words are escaped."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+
+from bot.site.base.drawn import short
+from bot.site.base.files import File, made_from
+from bot.site.facts import outputs
+from bot.site.pages import delphi
+from runner.analysis import verdicts
+from runner.lib import format
+from runner.publish import step_summary
+from runner.schema import prediction_forms, record
+
+HERE = Path(__file__).parent
+MARKS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "○"}
+PLACES = {  # of the navigation
+    "leaderboards.html": "Leaderboards",
+    "speedrun.html": "Speedrun",
+    "scaling.html": "Scaling",
+    "forecasts.html": "Forecasts",
+    "compare.html": "Compare",
+    "entries.html": "Entries",
+    "audit.html": "Audit",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What all pages of a site have in common."""
+
+    pages: jinja2.Environment
+    told: str  # a digest of it
+    left_out: Mapping[str, str] = field(default_factory=dict)  # what a page says is not on it
+
+    def saying(self, left_out: Mapping[str, str]) -> "Look":
+        """The same, and each page says what was left out and why."""
+        told = made_from(self.told, *(part for one in left_out.items() for part in one))
+        return replace(self, told=told, left_out=left_out) if left_out else self
+
+    def page(self, path: str, template: str, made: str | None = None, **facts: Any) -> File:
+        """A page at `path` below the site's folder; `made` as of a `File`."""
+        return File(path, lambda: self.render(path, template, **facts), made)
+
+    def render(self, path: str, template: str, **facts: Any) -> str:
+        """A page that lies at `path`."""
+        return self.pages.get_template(template).render(
+            root="../" * path.count("/"), left_out=self.left_out, **facts
+        )
+
+
+def look(
+    lab: str, repository_url: str | None, signs: bool, live: bool = False, address: str = ""
+) -> Look:
+    """The look of this lab's pages; `signs`: whether there are signed files; `live`: whether the
+    server that has the pages shows what runs now; `address`: of the site, where it is known."""
+    address = address.rstrip("/")
+    told = made_from(lab, repository_url or "", str(signs), str(live), address)
+    pages = environment(lab, repository_url, signs)
+    pages.globals |= {"live": live, "address": address}
+    return Look(pages, told)
+
+
+@cache
+def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Environment:
+    """The templates, with figures as people read them. Strangers' words are escaped."""
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        auto_reload=False,
+    )
+    host = repository_url.rstrip("/") if repository_url else None
+
+    def thread(repository: str | None, kind: str, number: int) -> str | None:
+        return f"{host}/{quote(repository)}/{kind}/{number}" if host and repository else None
+
+    def commit(origin: record.Origin) -> str | None:
+        return f"{host}/{quote(origin.repository_name)}/commit/{origin.commit}" if host else None
+
+    pages.globals.update(
+        compared=compared,
+        data_pages=outputs.pages_of,
+        lab=lab,
+        signs=signs,
+        marks=MARKS,
+        places=PLACES,
+        foretold=bool(delphi.sealed_ones()),
+        parts=prediction_forms.parts,
+        thread=thread,
+        host=host,
+        commit=commit,
+        ordered=step_summary.ordered,
+        ended=step_summary.ended,
+    )
+    pages.filters.update(
+        duration=format.duration,
+        flops=format.flops,
+        count=format.count,
+        flow=format.flow,
+        cell=cell,
+        shell=shlex.quote,
+        short=short,
+        bpb=lambda value: verdicts.figure(value, 4),
+        percent=format.percent,
+        sure=format.sure,
+        spans=spans,
+        expected=lambda expect: verdicts.parse_expect(expect).words,
+        day=lambda at: at.strftime("%Y-%m-%d"),
+        minute=lambda at: at.strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    return pages
+
+
+def spans(words: str) -> Markup:
+    """A sentence of the lab's, with what stands between backticks as code."""
+    parts = words.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
+
+
+def compared(names: Iterable[str]) -> str:
+    """The state of a link to the comparison of these runs, whose names may hold a comma."""
+    return "runs=" + quote(",".join(quote(name, safe="") for name in names), safe=",")
+
+
+def cell(value: Any) -> str:
+    """A figure or a word in the table behind a chart."""
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.6g}".replace("e+", "e").replace("e-0", "e-")
+    if isinstance(value, int | float):
+        return f"{value:,.0f}" if abs(value) < 1e15 else format.flops(value)
+    return "–" if value is None else str(value)

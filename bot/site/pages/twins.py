@@ -1,0 +1,65 @@
+"""What the boards show, as plain data for machines."""
+
+from typing import Any
+
+from bot.site.facts.board import Lab, Row
+
+
+def leaderboard(facts: Lab) -> dict[str, Any]:
+    """Every board, what runs, and what is wished for."""
+    return {
+        "groups": [
+            {
+                "source": group.data.source,
+                "tokenizer": group.data.tokenizer,
+                "validation_sha256": group.data.validation_sha256,
+                "eval_tokens": group.data.eval_tokens,
+                "rows": [row_of(row) for row in group.rows],
+            }
+            for group in facts.groups
+        ],
+        "running": [
+            {"execution": e.execution.id, "title": e.plan.title, "state": e.state}
+            for e in facts.running
+        ],
+        "wishlist": [
+            {"repository": s.repository, "issue": s.issue, "title": s.title, "seal": s.seal}
+            for s in facts.wishlist
+        ],
+    }
+
+
+def row_of(row: Row) -> dict[str, Any]:
+    entry, origin = row.entry, row.entry.execution.origin
+    return {
+        "rank": row.rank,
+        "rank_shared": row.shared,
+        "execution": entry.execution.id,
+        "page": f"executions/{entry.execution.id}/index.html",
+        "title": entry.plan.title,
+        "arm": row.arm,
+        "eval/bpb": row.mean,
+        "spread": row.summary.spread,
+        "seeds": row.summary.n,
+        "seeds_planned": row.summary.of,
+        "figures": {str(seed): entry.figures.get((row.arm, seed)) for seed in entry.plan.seeds},
+        "parameters": row.planned.parameters,
+        "tokens": row.planned.tokens,
+        "model_flops": row.planned.model_flops,
+        "hardware_flops": vars(row.spent),
+        "execution_seconds": entry.result.seconds if entry.result else None,
+        "at": entry.execution.at.isoformat(),
+        "repository": origin.repository_name if origin else None,
+        "pull": origin.pull if origin else None,
+        "commit": origin.commit if origin else None,
+        "fingerprint": entry.plan.fingerprint,
+        "verdicts": [
+            {
+                "prediction": verdict.prediction.sentence,
+                "confidence": verdict.prediction.confidence,
+                "outcome": verdict.outcome,
+                "why": verdict.why,
+            }
+            for verdict in row.verdicts
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Every knob and what it costs, without JAX."""

@@ -1,0 +1,301 @@
+"""What a run asks of each device, counted from its configuration alone: whether a mesh divides the
+model and the batch, how many bytes each device holds, and what would fit. Nothing here needs JAX,
+so a plan can say it before anything is compiled or paid for."""
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+
+Platform = Literal["cpu", "gpu", "tpu"]
+
+FLOAT32 = 4  # bytes of it: parameters, moments, gradients
+USABLE = 0.92  # of a device's memory; the rest is the runtime's, communication's and fragments'
+# How the loss is cut: into so many chunks at least, and so many logits on a device at most.
+MIN_CHUNKS, MAX_LOGITS = 4, {"cpu": 2**21, "gpu": 2**28, "tpu": 2**28}  # 8 MiB and 1 GiB
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+
+# ── What a mesh divides ──────────────────────────────────────────────────────────────────────
+
+
+class Misfit(NamedTuple):
+    """A value that a mesh cannot divide."""
+
+    field: str  # where it stands, such as `model.num_heads`
+    words: str  # what is wrong and what to do
+
+
+def misfits(
+    mesh: MeshConfig,
+    *,
+    devices: int | None = None,
+    model: ModelConfig | None = None,
+    train: TrainConfig | None = None,
+) -> list[Misfit]:
+    """Everything that `mesh` does not divide, of what is given; empty where all fits."""
+    found = []
+    if devices is not None and mesh.devices != devices:
+        words = (
+            f"data {mesh.data} × fsdp {mesh.fsdp} × tensor {mesh.tensor} is a mesh of "
+            f"{mesh.devices} and there {_are(devices)}; make the product {devices}, for example "
+            f"fsdp: {devices}"
+        )
+        found.append(Misfit("compute.mesh", words))
+    if model is not None:
+        found += [
+            Misfit(f"model.{field}", _remedy(field, getattr(model, field), axis, cut))
+            for field, axis, cut in (
+                ("hidden_dim", "fsdp", mesh.fsdp),
+                ("intermediate_dim", "tensor", mesh.tensor),
+                ("num_heads", "tensor", mesh.tensor),
+                ("num_kv_heads", "tensor", mesh.tensor),
+                ("vocab_size", "tensor", mesh.tensor),
+            )
+            if getattr(model, field) % cut
+        ]
+    if train is not None:
+        rows, parts = mesh.data * mesh.fsdp, train.gradient_accumulation_steps
+        if train.train_batch_size % (rows * parts):
+            each = f" in each of {parts} gradient_accumulation_steps" if parts > 1 else ""
+            words = (
+                f"train_batch_size {train.train_batch_size} cannot be spread evenly over "
+                f"data {mesh.data} × fsdp {mesh.fsdp} = {rows} groups of devices{each}; make it a "
+                f"multiple of {rows * parts}, or data × fsdp smaller"
+            )
+            found.append(Misfit("train.train_batch_size", words))
+    return found
+
+
+def _are(devices: int) -> str:
+    return "is 1 device" if devices == 1 else f"are {devices} devices"
+
+
+def _remedy(field: str, value: int, axis: str, cut: int) -> str:
+    fitting = [str(n) for n in range(1, min(value, cut) + 1) if value % n == 0]
+    return (
+        f"{axis} {cut} does not divide {field} {value}; write {axis}: "
+        f"{' or '.join(fitting[-4:])}, or make {field} a multiple of {cut}"
+    )
+
+
+# ── What a device holds ──────────────────────────────────────────────────────────────────────
+
+
+class Footprint(NamedTuple):
+    """Bytes that one device holds at the fullest moment of a step."""
+
+    parameters: int
+    moments: int  # what the optimizer keeps, and the average of the parameters where one is kept
+    gradients: int  # and the copies of the weights that are multiplied
+    activations: int  # what the blocks keep for the backward pass, and work in
+    loss: int  # the chunk of logits at hand, the gradients of features and output matrix
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+def attention_rows(seq_len: int, window: int | None) -> int:
+    """Queries that the CPU's attention takes at a time. Measured: four blocks are as fast as more
+    of them and compile faster, and 512 rows are enough."""
+    return min(32 * math.ceil(seq_len / 128), 512, 32 * math.ceil((window or seq_len) / 32))
+
+
+def footprint(
+    model: ModelConfig, train: TrainConfig, compute: ComputeConfig, platform: Platform
+) -> Footprint:
+    """What one device holds by formula.
+
+    Weights are cut f·t times (fsdp · tensor), gains are not: p = weights / (f·t) + gains. Moments
+    are 2p, Muon's matrices having one instead of two, and p more for an average; gradients are p,
+    and p more for their sum over accumulated parts. All these have 4 bytes. Copies in a
+    compute dtype of fewer bytes, a, are a·p; with f > 1 one block's whole weights, a/t each, are
+    gathered at a time.
+
+    A device works on T = batch · sequence / (data · f · parts) tokens at a time. For each block it
+    keeps, per token,
+
+        2·(12 + a)·D            both norms: input, square's derivative, scaled, times gain
+        a·(2H + 2K)·h / t       queries, keys, values and the heads' outputs
+        (12 + a)·(H + K)·h / t  with qk_norm: as for the other norms
+        4·H·P / t               on the CPU's fast path and on the plain one: probabilities of the P
+                                keys that are computed for a query: in blocks of R rows
+                                (`attention_rows`) (S + R)/2 or the window + R on average, or all S
+        6·a·F / t               gate, up, three products of silu, and what goes into down
+
+    and per block its joined matrices once more, a · (q, k, v, gate, up)/t, and for the block at
+    hand half as much again for its gradients. With `remat: block` it keeps a·D per token for each
+    block, and the above once, for the block at hand. (XLA's CPU compiler keeps everything also with
+    remat where layers are unrolled.)
+
+    The loss has the logits of a quarter of the tokens, or of as few as fill 1 GiB (8 MiB on a CPU),
+    and their gradient, 4 + 4 bytes each, and the gradients of the features, a·D a token, and of the
+    output matrix, 4·D·V / t.
+    """
+    mesh, parts = compute.mesh, train.gradient_accumulation_steps
+    f, t = mesh.fsdp, mesh.tensor
+    a = bytes_of(compute, platform)
+    D, F, V, L = model.hidden_dim, model.intermediate_dim, model.vocab_size, model.num_layers
+    H, K, h, S = model.num_heads, model.num_kv_heads, model.head_dim, model.seq_len
+    T = train.train_batch_size * S / (mesh.data * f * parts)
+
+    qkv, mlp = D * (H + 2 * K) * h, 3 * D * F
+    matrices = L * (qkv + H * h * D + mlp)
+    gains = D * (2 * L + 1) + (2 * h * L if model.qk_norm == "learned" else 0)
+    ends = V * D * (1 if model.tie_word_embeddings else 2)
+    p = (matrices + ends) / (f * t) + gains
+    muon = train.optimizer in ("muon", "muonh")
+    moments = 2 * p - (matrices / (f * t) if muon else 0)
+
+    copies = (a * p if a < FLOAT32 else 0) + (a * matrices / L / t if f > 1 else 0)
+    if compute.attention == "reference":
+        seen = 2.0 * S  # probabilities and their exponentials
+    elif platform == "cpu":
+        rows = attention_rows(S, model.sliding_window)
+        seen = min((S + rows) / 2, (model.sliding_window or S) + rows)
+    else:
+        seen = 0.0
+    per_token = (
+        2 * (12 + a) * D
+        + a * (2 * H + 2 * K) * h / t
+        + ((12 + a) * (H + K) * h / t if model.qk_norm != "none" else 0)
+        + FLOAT32 * H * seen / t
+        + 6 * a * F / t
+    )
+    block = T * per_token + a * (qkv + 2 * D * F) / t
+    if compute.remat == "none" or (platform == "cpu" and compute.unrolls(model.num_layers)):
+        kept = (L + 0.5) * block
+    else:
+        kept = L * T * a * D + block
+    logits = T * V / t / max(MIN_CHUNKS, math.ceil(T * V / t / MAX_LOGITS[platform]))
+
+    return Footprint(
+        parameters=round(FLOAT32 * p),
+        moments=round(FLOAT32 * (moments + (p if train.ema_decay else 0))),
+        gradients=round(FLOAT32 * p * (2 if parts > 1 else 1) + copies),
+        activations=round(kept),
+        loss=round(2 * FLOAT32 * logits + a * D * T + FLOAT32 * D * V / t),
+    )
+
+
+def bytes_of(compute: ComputeConfig, platform: Platform) -> int:
+    """Bytes of a number in the compute dtype."""
+    return (
+        4 if (compute.dtype or ("float32" if platform == "cpu" else "bfloat16")) == "float32" else 2
+    )
+
+
+# ── What would fit ───────────────────────────────────────────────────────────────────────────
+
+
+class Choice(NamedTuple):
+    """A change of configuration, and what a device then holds."""
+
+    words: str
+    total: int
+
+
+def choices(
+    model: ModelConfig,
+    train: TrainConfig,
+    compute: ComputeConfig,
+    platform: Platform,
+    available: float,
+) -> list[Choice]:
+    """Changes after which the formula's total is at most `available` bytes, the mildest first: more
+    accumulation and remat change no figure but by rounding, more devices cost more, and a smaller
+    batch trains otherwise. Of each kind the least that is enough; empty where nothing helps."""
+
+    batch, parts, mesh = train.train_batch_size, train.gradient_accumulation_steps, compute.mesh
+    groups = mesh.data * mesh.fsdp
+
+    def fits(words: str, train: TrainConfig, compute: ComputeConfig) -> Iterator[Choice]:
+        if not misfits(compute.mesh, model=model, train=train):
+            total = footprint(model, train, compute, platform).total
+            if total <= available:
+                yield Choice(words, total)
+
+    def more_parts(compute: ComputeConfig, also: str) -> Iterator[Choice]:
+        for n in range(parts + 1, min(batch // groups, 1024) + 1):
+            if batch % (groups * n) == 0:
+                changed = train.model_copy(update={"gradient_accumulation_steps": n})
+                yield from fits(f"gradient_accumulation_steps: {n}{also}", changed, compute)
+
+    def more_devices() -> Iterator[Choice]:
+        for n in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+            larger = mesh.model_copy(update={"fsdp": mesh.fsdp * n})
+            changed = compute.model_copy(update={"mesh": larger})
+            yield from fits(f"fsdp: {larger.fsdp} on {n} times the devices", train, changed)
+
+    def less_work() -> Iterator[Choice]:
+        for n in range(2, min(batch // (groups * parts), 1024) + 1):
+            rows = batch // (groups * parts * n) * groups * parts
+            changed = train.model_copy(update={"train_batch_size": rows})
+            yield from fits(f"train_batch_size: {rows}, which is another run", changed, compute)
+
+    found = [*islice(more_parts(compute, ""), 1)]
+    if compute.remat == "none":
+        remat = compute.model_copy(update={"remat": "block"})
+        again = [*islice(fits("remat: block", train, remat), 1)]
+        if not found and not again:
+            again = [*islice(more_parts(remat, " with remat: block"), 1)]
+        found += again
+    return [*found, *islice(more_devices(), 1), *islice(less_work(), 1)]
+
+
+def what_fits(
+    model: ModelConfig,
+    train: TrainConfig,
+    compute: ComputeConfig,
+    error: str,
+    available: int | None,
+    platform: Platform,
+) -> str:
+    """Out of memory, in words: what was asked for, what there is, what the formula counts, and what
+    would fit. `error` is what XLA said; `available` the bytes that one device has, where known."""
+    held = footprint(model, train, compute, platform)
+    asked = asked_for(error)
+    words = [
+        "memory is out: "
+        + (f"{size(asked)} were asked for" if asked else "what was asked for is not said")
+        + (f" on a device with {size(available)}" if available else ""),
+        "by formula each device holds "
+        + ", ".join(f"{size(part)} of {name}" for name, part in held._asdict().items())
+        + f", {size(held.total)} in all",
+    ]
+    # Without a device's word, what was refused is the only measure of what there is.
+    room = USABLE * available if available else held.total / 2
+    fitting = choices(model, train, compute, platform, room)
+    if fitting:
+        words.append(("what fits: " if available else "what takes half: ") + listed(fitting))
+    else:
+        words.append("nothing of batch, accumulation, remat and fsdp would: make the model smaller")
+    return "; ".join(words)
+
+
+def listed(choices: list[Choice]) -> str:
+    """Choices in one line."""
+    return "; or ".join(f"{choice.words} ({size(choice.total)})" for choice in choices)
+
+
+def asked_for(error: str) -> int | None:
+    """The bytes that XLA could not get, read from what it said; None where it does not say."""
+    size_in = (
+        r"(?:allocat\w*|request for|used|temporaries)\s+\(?([\d.,]+)\s*(?:([KMGTP])i?B?\b|bytes)"
+    )
+    found = re.search(size_in, error, re.IGNORECASE)
+    if not found:
+        return None
+    number, unit = found.groups(default="")
+    return round(float(number.replace(",", "").rstrip(".")) * UNITS[unit.upper()])
+
+
+def size(size: float) -> str:
+    """Bytes as `13.5 GiB`, `824 MiB` or `1.2 KiB`."""
+    unit = min(4, max(0, math.floor(math.log2(max(size, 1)) / 10)))
+    value = size / 2 ** (10 * unit)
+    name = ("bytes", "KiB", "MiB", "GiB", "TiB")[unit]
+    return f"{value:.3g} {name}" if value < 1000 else f"{value:,.0f} {name}"

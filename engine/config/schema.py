@@ -1,0 +1,484 @@
+"""Every knob of the engine, once: the model, its training, how it is computed, its evaluation and
+its data. These are the keys that people write in a declaration, so each says what it means, and a
+value that cannot work is refused here in a sentence, before anything is compiled or paid for."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from engine.config.fields import MAX_COUNT as MAX_COUNT
+from engine.config.fields import Config as Config
+from engine.config.fields import Count as Count
+from engine.config.fields import Span
+from engine.config.fields import refusal as refusal
+from engine.config.fields import span_steps as span_steps
+from engine.config.phases import SCHEDULE, Phase, filled_in
+
+# ── The model ────────────────────────────────────────────────────────────────────────────────
+
+SHAPE = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
+
+# The sizes of the public speedrun; intermediate_dim is 3.5 × hidden_dim.
+SIZES = {
+    "130m": (512, 1792, 6, 8, 8),
+    "300m": (768, 2688, 12, 12, 12),
+    "520m": (1024, 3584, 24, 16, 8),
+    "1.2b": (2048, 7168, 16, 16, 8),
+}
+
+
+def ladder(depth: int) -> tuple[int, int, int, int, int]:
+    """The shape of rung `depth`, in the order of SHAPE: `depth` layers of width 64 · depth, with
+    `depth` heads of 64 and an MLP 3.5 times as wide. All matrices together hold
+    (4 + 3 · 3.5) · 64² · depth³ = 59,392 · depth³ weights."""
+    return 64 * depth, 224 * depth, depth, depth, depth
+
+
+class ModelConfig(Config):
+    """The shape of a Llama-style decoder without biases.
+
+    `size` and `depth` only stand for the keys that they fill in: a key beside them wins, and
+    afterwards both are None, so that equal shapes are equal configurations.
+    """
+
+    size: Literal["130m", "300m", "520m", "1.2b"] | None = Field(
+        default=None, exclude=True, description="a shape of the public speedrun, by its name"
+    )
+    depth: Annotated[int, Field(gt=0, le=4096)] | None = Field(
+        default=None,
+        validate_default=True,
+        exclude=True,
+        description="a shape from one dial, for ladders: num_layers and num_heads are depth, "
+        "hidden_dim is 64 · depth, intermediate_dim 224 · depth",
+    )
+    hidden_dim: Count = Field(
+        default=None, validate_default=True, description="width of the residual stream"
+    )
+    intermediate_dim: Count = Field(
+        default=None, validate_default=True, description="width inside the SwiGLU MLP"
+    )
+    num_layers: Count = Field(default=None, validate_default=True, description="decoder blocks")
+    head_dim: Count = Field(  # type: ignore[assignment]  # filled in below
+        default=None, description="width of a head, even; hidden_dim / num_heads if left out"
+    )
+    num_heads: Count = Field(default=None, validate_default=True, description="query heads")
+    num_kv_heads: Count = Field(
+        default=None,
+        validate_default=True,
+        description="key/value heads, each shared by num_heads / num_kv_heads query heads; "
+        "num_heads of them if left out",
+    )
+    seq_len: Count = Field(description="tokens in a training window")
+    vocab_size: Count = Field(default=256, description="rows of the embedding; 256 for bytes")
+    tie_word_embeddings: bool = Field(
+        default=False, description="whether the embedding is also the output matrix"
+    )
+    qk_norm: Literal["none", "rms", "learned"] = Field(
+        default="none",
+        description="RMS norm of each query and key head before rotation, without or with weights",
+    )
+    sliding_window: Count | None = Field(
+        default=None,
+        description="a position sees itself and the sliding_window − 1 before it; all if left out",
+    )
+    logit_soft_cap: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="c: logits become c · tanh(logit / c)"
+    )
+    rope_theta: float = Field(default=10_000.0, gt=1, description="base of the rotary positions")
+    norm_epsilon: float = Field(default=1e-5, gt=0, description="of every RMS norm")
+
+    @field_validator("depth")
+    @classmethod
+    def _one_name(cls, depth: int | None, info: ValidationInfo) -> int | None:
+        size = info.data.get("size")
+        if depth is not None and size is not None:
+            raise refusal(
+                "size {size} and depth {depth} both name a shape; remove one of them",
+                size=size,
+                depth=depth,
+            )
+        return depth
+
+    @field_validator(*SHAPE, mode="before")
+    @classmethod
+    def _from_a_name(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None:
+            return value
+        size, depth = info.data.get("size"), info.data.get("depth")
+        if size or depth:
+            return dict(zip(SHAPE, SIZES[size] if size else ladder(depth or 1), strict=True))[
+                str(info.field_name)
+            ]
+        if info.field_name == "num_kv_heads":
+            return info.data.get("num_heads", 1)
+        if {"size", "depth"} <= info.data.keys():
+            raise PydanticCustomError("missing", "is missing; write it, or size, or depth")
+        return ladder(1)[SHAPE.index(str(info.field_name))]  # one complaint is enough
+
+    @field_validator("num_kv_heads")
+    @classmethod
+    def _kv_heads_fit(cls, kv_heads: int, info: ValidationInfo) -> int:
+        heads = info.data.get("num_heads")
+        if heads is not None and heads % kv_heads:
+            raise refusal(
+                "num_kv_heads {kv} does not divide num_heads {heads}; choose one of {choices}",
+                kv=kv_heads,
+                heads=heads,
+                choices=_listed([n for n in range(1, min(heads, 512) + 1) if heads % n == 0]),
+            )
+        return kv_heads
+
+    @field_validator("head_dim")
+    @classmethod
+    def _head_dim_turns(cls, head_dim: int) -> int:
+        if head_dim % 2:
+            raise refusal(
+                "head_dim {head_dim} is odd, and rotary positions turn dimensions in pairs; "
+                "make it even",
+                head_dim=head_dim,
+            )
+        return head_dim
+
+    @field_validator("num_heads")
+    @classmethod
+    def _heads_fit(cls, heads: int, info: ValidationInfo) -> int:
+        hidden = info.data.get("hidden_dim")
+        if hidden is None or info.data.get("head_dim", 0) is not None:
+            return heads  # refused before (one complaint is enough), or heads have their own width
+        if hidden % heads:
+            sentence = "num_heads {heads} does not divide hidden_dim {hidden}; {choices}"
+        elif (hidden // heads) % 2:
+            sentence = (
+                "num_heads {heads} splits hidden_dim {hidden} into heads of an odd size, which "
+                "rotary positions cannot turn in pairs; {choices}"
+            )
+        else:
+            return heads
+        raise refusal(sentence, heads=heads, hidden=hidden, choices=_choices(hidden))
+
+    @field_validator("sliding_window")
+    @classmethod
+    def _window_fits(cls, window: int | None, info: ValidationInfo) -> int | None:
+        seq_len = info.data.get("seq_len")
+        if window is not None and seq_len is not None and window > seq_len:
+            raise refusal(
+                "sliding_window {window} is longer than seq_len {seq_len}, so that it would hide "
+                "nothing; make it at most {seq_len}, or remove it",
+                window=window,
+                seq_len=seq_len,
+            )
+        return window
+
+    @model_validator(mode="after")
+    def _names_have_done_their_work(self) -> "ModelConfig":
+        object.__setattr__(self, "size", None)
+        object.__setattr__(self, "depth", None)
+        if self.head_dim is None:
+            object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
+        return self
+
+
+# ── Training ─────────────────────────────────────────────────────────────────────────────────
+
+
+DECAY = 0.2  # wsd's, if none is named
+GUARD_WINDOW = 64  # good steps that a spike is measured against
+
+
+class TrainConfig(Config):
+    """How the model is trained: batch, length, schedule, optimizer, guards and what is kept."""
+
+    train_batch_size: Count = Field(description="windows in a step")
+    gradient_accumulation_steps: Count = Field(
+        default=1, description="parts that a step's batch is worked through in, one after the other"
+    )
+    num_train_steps: Count = Field(description="optimizer steps")
+    optimizer: Literal["adamw", "muon", "adamh", "muonh"] = Field(
+        default="adamw",
+        description="what moves the matrices of the blocks; Adam moves the rest. The h is for "
+        "Hyperball: it keeps each matrix's norm",
+    )
+    learning_rate: float = Field(gt=0, description="the schedule's peak")
+    adam_learning_rate: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        validate_default=True,
+        description="the peak for what Adam moves beside another optimizer; learning_rate if left "
+        "out",
+    )
+    lr_schedule: Literal["constant", "linear", "cosine", "wsd"] = Field(
+        default="linear",
+        description="what follows the warm-up; wsd holds the peak and falls at the end",
+    )
+    warmup: Span = Field(
+        default=0.0, description="steps, or (with a decimal point) fraction of steps, spent rising"
+    )
+    decay: Span = Field(
+        default=None,
+        validate_default=True,
+        description="wsd only: steps, or fraction of steps, spent falling at the end; 0.2 if left "
+        "out",
+    )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        default=None,
+        validate_default=True,
+        description="decoupled, on every weight but the gains of the norms; 0.1 if left out, and "
+        "0 for adamh and muonh, which keep norms",
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None,
+        validate_default=True,
+        description="of muon and muonh; 0.95 if left out",
+    )
+    # Bounds beyond which float32 would make 1 of a beta and 0 of epsilon.
+    beta1: float = Field(default=0.9, ge=0, le=0.999_999)
+    beta2: float = Field(default=0.95, ge=0, le=0.999_999)
+    epsilon: float = Field(default=1e-8, ge=1e-30)
+    max_grad_norm: float = Field(
+        default=1.0, gt=0, description="gradients with a larger global norm are scaled down to it"
+    )
+    z_loss_weight: float = Field(
+        default=0.0, ge=0, description="weight of the squared logsumexp of the logits in the loss"
+    )
+    ema_decay: Annotated[float, Field(gt=0, le=0.999_999)] | None = Field(
+        default=None,
+        description="keep a running average of the parameters, which is then what is scored",
+    )
+    on_bad_step: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="what a loss or gradient norm that is not finite, or a spike, does to the run",
+    )
+    spike_sigma: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="a loss or gradient norm so many standard deviations above the mean of the "
+        "last 64 good steps, once there are so many, is a spike",
+    )
+    checkpoint_every: Count = Field(
+        default=None,
+        validate_default=True,
+        description="steps between checkpoints; a tenth of the run, at least 1, if left out",
+    )
+    checkpoint_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="a checkpoint is also made when the last one is so old"
+    )
+    keep_checkpoints: Count = Field(default=2, description="newest checkpoints that stay")
+    keep_every: Count | None = Field(
+        default=None, description="checkpoints of its multiples stay too"
+    )
+    phases: tuple[Phase, ...] = Field(
+        default=(),
+        strict=False,  # a list is written where a tuple is kept
+        exclude_if=lambda phases: not phases,  # a run without them is described as it always was
+        description="what the run changes on its way, in order",
+    )
+
+    @field_validator("gradient_accumulation_steps")
+    @classmethod
+    def _parts_are_equal(cls, parts: int, info: ValidationInfo) -> int:
+        batch = info.data.get("train_batch_size")
+        if batch is not None and batch % parts:
+            raise refusal(
+                "gradient_accumulation_steps {parts} does not divide train_batch_size {batch}; "
+                "choose one of {choices}",
+                parts=parts,
+                batch=batch,
+                choices=_listed([n for n in range(1, min(batch, 512) + 1) if batch % n == 0]),
+            )
+        return parts
+
+    @field_validator("adam_learning_rate")
+    @classmethod
+    def _adam_beside_another(cls, rate: float | None, info: ValidationInfo) -> float | None:
+        if info.data.get("optimizer") == "adamw":
+            if rate is not None:
+                raise refusal(
+                    "adam_learning_rate goes with optimizer muon, adamh and muonh, and adamw has "
+                    "one rate for everything; remove it, or name another optimizer"
+                )
+            return None
+        return info.data.get("learning_rate") if rate is None else rate
+
+    @field_validator("weight_decay", mode="before")
+    @classmethod
+    def _spheres_do_not_decay(cls, decay: Any, info: ValidationInfo) -> Any:
+        keeps_norms = info.data.get("optimizer") in ("adamh", "muonh")
+        if decay is None:
+            return 0.0 if keeps_norms else 0.1
+        if keeps_norms and decay != 0:
+            raise refusal(
+                "weight_decay {decay} does nothing under optimizer {optimizer}, which keeps the "
+                "norm of each matrix; remove it or write 0",
+                decay=decay,
+                optimizer=info.data["optimizer"],
+            )
+        return decay
+
+    @field_validator("momentum")
+    @classmethod
+    def _momentum_is_muons(cls, momentum: float | None, info: ValidationInfo) -> float | None:
+        optimizer = info.data.get("optimizer", "")
+        if optimizer in ("muon", "muonh"):
+            return 0.95 if momentum is None else momentum
+        if momentum is not None and optimizer:
+            raise refusal(
+                "momentum {momentum} goes with optimizer muon and muonh, and optimizer is "
+                "{optimizer}, which has beta1; remove momentum or name another optimizer",
+                momentum=momentum,
+                optimizer=optimizer,
+            )
+        return None
+
+    @field_validator("spike_sigma")
+    @classmethod
+    def _spikes_can_show(cls, sigma: float | None, info: ValidationInfo) -> float | None:
+        steps = info.data.get("num_train_steps")
+        if sigma is not None and steps is not None and steps <= GUARD_WINDOW:
+            raise refusal(
+                "spike_sigma {sigma} compares with the last {window} good steps, and the run has "
+                "only {steps} steps; remove it or train longer",
+                sigma=sigma,
+                window=GUARD_WINDOW,
+                steps=steps,
+            )
+        return sigma
+
+    @field_validator("warmup")
+    @classmethod
+    def _warmup_ends(cls, warmup: int | float, info: ValidationInfo) -> int | float:
+        steps = info.data.get("num_train_steps")
+        if steps is not None and span_steps(warmup, steps) >= max(steps, 2):
+            raise refusal(
+                "warmup {warmup} is the whole run of {steps} steps; leave some of it",
+                warmup=warmup,
+                steps=steps,
+            )
+        return warmup
+
+    @field_validator("decay", mode="wrap")
+    @classmethod
+    def _decay_fits(cls, decay: Any, check: Any, info: ValidationInfo) -> int | float | None:
+        schedule = info.data.get("lr_schedule")
+        if decay is None:
+            return DECAY if schedule == "wsd" else None
+        decay = check(decay)
+        if schedule is not None and schedule != "wsd":
+            raise refusal(
+                "decay {decay} goes with lr_schedule wsd only, and lr_schedule is {schedule}; "
+                "remove decay or write lr_schedule: wsd",
+                decay=decay,
+                schedule=schedule,
+            )
+        warmup, steps = info.data.get("warmup"), info.data.get("num_train_steps")
+        if warmup is None or steps is None:
+            return decay
+        may_round_up = isinstance(warmup, float) and isinstance(decay, float)  # both of them
+        if span_steps(warmup, steps) + span_steps(decay, steps) > steps + may_round_up:
+            raise refusal(
+                "warmup {warmup} and decay {decay} are more than the whole run of {steps} steps "
+                "together; make one of them shorter",
+                warmup=warmup,
+                decay=decay,
+                steps=steps,
+            )
+        return decay
+
+    @field_validator("checkpoint_every", mode="before")
+    @classmethod
+    def _every_tenth(cls, every: Any, info: ValidationInfo) -> Any:
+        return max(1, info.data.get("num_train_steps", 1) // 10) if every is None else every
+
+    @field_validator("phases")
+    @classmethod
+    def _phases_fit(cls, phases: tuple[Phase, ...], info: ValidationInfo) -> tuple[Phase, ...]:
+        if not {"num_train_steps", "optimizer", *SCHEDULE} <= info.data.keys():
+            return phases  # what is amiss there is said already
+        return filled_in(phases, info.data, cls.model_validate)
+
+    def schedules(self) -> tuple[tuple[int, "TrainConfig"], ...]:
+        """What the learning rates follow, one after the other: how many steps are finished before,
+        and a configuration without phases that has the schedule and as many steps as it lasts."""
+        starts = [0, *(phase.at for phase in self.phases if phase.schedule)]
+        named = [{}, *(phase.schedule for phase in self.phases if phase.schedule)]
+        ends = [*starts[1:], self.num_train_steps]
+        return tuple(
+            (start, self.model_copy(update=new | {"num_train_steps": end - start, "phases": ()}))
+            for start, end, new in zip(starts, ends, named, strict=True)
+        )
+
+
+# ── How it is computed ───────────────────────────────────────────────────────────────────────
+
+
+class MeshConfig(Config):
+    """Over how many devices the work is spread along each axis; their product is all of them."""
+
+    data: Count = Field(default=1, description="copies of the model, each with a part of the batch")
+    fsdp: Count = Field(
+        default=1, description="parts of the batch among which the parameters are split as well"
+    )
+    tensor: Count = Field(default=1, description="parts of each matrix, of heads and of the MLP")
+
+    @property
+    def devices(self) -> int:
+        return self.data * self.fsdp * self.tensor
+
+
+UNROLLED = 16  # layers up to which unrolling is the default
+
+
+class ComputeConfig(Config):
+    """How it is computed and not what: no figure depends on it but for rounding."""
+
+    mesh: MeshConfig = MeshConfig()
+    dtype: Literal["float32", "bfloat16"] | None = Field(
+        default=None,
+        description="of activations and of the copies that are multiplied; parameters, moments and "
+        "sums are always float32. If left out: bfloat16 on a GPU or TPU, float32 on a CPU",
+    )
+    layers: Literal["scan", "unroll"] | None = Field(
+        default=None,
+        description="one compiled block for all layers, which compiles in the same time whatever "
+        "their number, or each layer on its own, which runs faster; unroll up to 16 layers if left "
+        "out",
+    )
+    remat: Literal["none", "block"] = Field(
+        default="none", description="what the backward pass computes again instead of keeping it"
+    )
+    attention: Literal["fast", "reference"] = Field(
+        default="fast", description="the platform's fast path, or the plain one in float32"
+    )
+
+    def unrolls(self, num_layers: int) -> bool:
+        """Whether so many layers are compiled one by one."""
+        return self.layers == "unroll" or (self.layers is None and num_layers <= UNROLLED)
+
+
+# ── Scoring and data ─────────────────────────────────────────────────────────────────────────
+
+
+class EvalConfig(Config):
+    """How a trained model is scored: bits per byte on the validation split."""
+
+    tokens: Count = Field(default=16_384, description="targets of the validation split to score")
+
+
+class DataConfig(Config):
+    """What text is trained on."""
+
+    source: str = Field(
+        min_length=1,
+        description="stdlib (Python's own standard library), lab-2026-11 (which ships with the "
+        "lab) or the path of a UTF-8 text file, relative to the experiment's folder",
+    )
+    tokenizer: Literal["byte"] = Field(default="byte", description="a token is a byte")
+
+
+def _choices(hidden: int) -> str:
+    fitting = [
+        n for n in range(1, min(hidden, 512) + 1) if hidden % n == 0 and hidden // n % 2 == 0
+    ]
+    return f"choose one of {_listed(fitting)}" if fitting else "make hidden_dim even"
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")

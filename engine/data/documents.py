@@ -1,0 +1,152 @@
+"""Documents from files of any size, one at a time, without tokens or tensors: text, JSON lines
+(plain or compressed) and Parquet. The libraries for formats are imported where one is read. What
+cannot be read is refused with its file and line."""
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.data.tokenize import BadText
+
+
+def documents(*paths: Path) -> Iterator[str]:
+    """The documents of these files, in order, as they are, one at a time.
+
+    `.jsonl`, `.jsonl.gz` and `.jsonl.zst` have one in each line, under the key "text"; empty lines
+    are passed over. `.parquet` has one in each row of the column "text". Any other file is UTF-8
+    text and one document. Raises BadText, which names file and line.
+    """
+    for path in paths:
+        if path.suffix == ".parquet":
+            found = _parquet_rows(path)
+        elif path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+            found = _json_lines(path)
+        else:
+            found = _whole_file(path)
+        for where, text in found:
+            if not isinstance(text, str):
+                kind = "nothing" if text is None else type(text).__name__
+                raise BadText(f'{where} has {kind} as its "text"; make it a string')
+            if not _is_encodable(text):
+                raise BadText(
+                    f"{where} has half of a surrogate pair, which UTF-8 cannot hold; repair the "
+                    "escapes or leave the document out"
+                )
+            yield text
+
+
+def _whole_file(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        yield str(path), path.read_bytes().decode()
+    except OSError as error:
+        raise BadText(f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise BadText(
+            f"{path} is not UTF-8 text (byte {error.start:,}); save it as UTF-8, or give it the "
+            "ending of its format: .jsonl, .jsonl.gz, .jsonl.zst or .parquet"
+        ) from error
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    number = 0
+    try:
+        with _opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield f"{path}, line {number}", json.loads(line)["text"]
+    except (EOFError, OSError, zlib.error) as error:
+        raise BadText(
+            f"{path} cannot be read after line {number}: {error}; it is truncated or damaged, so "
+            "copy it again"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadText(f"{path}, line {number} is not UTF-8; save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise BadText(f"{path}, line {number} is not JSON: {error}; repair the line") from error
+    except (KeyError, TypeError, IndexError) as error:
+        raise BadText(
+            f'{path}, line {number} is no object with the key "text"; write each document as '
+            '{"text": "…"}'
+        ) from error
+
+
+def _opened(path: Path) -> io.BufferedIOBase:
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    if path.suffix == ".zst":
+        return io.BufferedReader(_Zstandard(path), 2**20)
+    return path.open("rb")
+
+
+class _Zstandard(io.RawIOBase):
+    """A .zst file's content. Unlike the library's own reader it refuses a file that ends early."""
+
+    def __init__(self, path: Path) -> None:
+        import zstandard
+
+        self._file = path.open("rb")
+        self._library = zstandard
+        self._frame: Any = None
+        self._compressed = self._content = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._content:
+            self._compressed = self._compressed or self._file.read(2**17)
+            if not self._compressed:
+                if self._frame is not None:
+                    raise EOFError("it ends in the middle of a frame")
+                return 0
+            self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
+            try:
+                self._content = self._frame.decompress(self._compressed)
+            except self._library.ZstdError as error:
+                raise OSError(str(error)) from error
+            self._compressed = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+        count = min(len(buffer), len(self._content))
+        buffer[:count], self._content = self._content[:count], self._content[count:]
+        return count
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            if "text" not in file.schema_arrow.names:
+                raise BadText(
+                    f"{path} has the columns {', '.join(file.schema_arrow.names)} and none named "
+                    "text; rename the one with the documents"
+                )
+            for rows in file.iter_batches(batch_size=1024, columns=["text"]):
+                for text in rows.column(0):
+                    number += 1
+                    yield f"{path}, row {number}", text.as_py()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise BadText(
+            f"{path} cannot be read after row {number}: {error}; copy it again, or write it again"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadText(f"{path}, row {number} is not UTF-8; write it again as UTF-8") from error
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,357 @@
+"""Tokens on disk or in a bucket: one long array, where each document begins, and a manifest that
+says by digests what they were made of. Opening reads the manifest and two pages of metadata, so it
+costs the same for a thousand tokens and for 100 billion; a batch reads what it needs. What a store
+says of itself is a claim until `verify` or `load` has gone through all of it."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engine.data.arrays import FILE, MANIFEST, Array, Folder, little_endian, read
+from engine.data.arrays import WrongTokens as WrongTokens
+from engine.data.tokenize import BadTokenizer, Tokenizer, byte_tokenizer, shortest_validation
+
+VERSION = 1  # of the format; another one is refused
+TOGETHER = 2**20  # characters that are given to the tokenizer at once
+
+
+class Batch(NamedTuple):
+    """What a step trains on, int32: NumPy arrays when read, JAX arrays in the step. A target of −1
+    is not scored. `segments_BS` numbers the documents of each row from 1, 0 where there is none;
+    None unless documents are packed."""
+
+    inputs_BS: Any
+    targets_BS: Any
+    segments_BS: Any = None
+
+
+class Manifest(BaseModel):
+    """What a store is. Digests are SHA-256 in hex."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: int
+    tokens: int = Field(gt=0)
+    documents: int = Field(gt=0)
+    bytes: int = Field(gt=0, description="of the documents' UTF-8 text")
+    dtype: Literal["uint8", "uint16", "uint32"]
+    vocab_size: int = Field(gt=0, le=2**31)
+    end_of_document: int | None = Field(description="the token after each document, if any")
+    source_sha256: str = Field(description="over each document's length (8 bytes) and UTF-8 text")
+    tokenizer_sha256: str
+    tokens_sha256: str = Field(description="over the tokens; of bytes, it is the text's digest")
+    offsets_sha256: str = Field(description="over the uint64 offsets; all are little-endian")
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.bytes / self.tokens
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStore:
+    """`tokens`: N of the manifest's dtype. `offsets`: uint64, one more than there are documents;
+    document i is tokens[offsets[i]:offsets[i + 1]]. Both may be in memory (NumPy) or not."""
+
+    manifest: Manifest
+    tokens: Array
+    offsets: Array
+    folder: Folder | None = None  # None: it is in memory only
+
+    @staticmethod
+    def build(
+        place: Path | str,
+        documents: Iterable[str],
+        tokenizer: Tokenizer | None = None,
+        ids: Iterable[np.ndarray] | None = None,
+    ) -> "TokenStore":
+        """Write the documents to the folder or gs:// URL `place`, as bytes unless there is a
+        tokenizer, and open it. Takes as much memory as the largest document needs (see
+        `Tokenizer.encode_batch`), and 100 MB. An unfinished store is written anew; a finished one
+        is refused with WrongTokens. `ids`: of each document, where the same tokenizer has
+        encoded it before."""
+        tokenizer = tokenizer or byte_tokenizer()
+        encode = tokenizer.encode_batch if ids is None else _encoded_before(ids)
+        folder = Folder(place)
+        if folder.read(MANIFEST) is not None:
+            raise WrongTokens(
+                f"{place} already holds a token store; name another folder, or remove this one"
+            )
+        dtype = smallest_dtype(tokenizer.vocab_size)
+        tokens, offsets = folder.create("tokens", dtype), folder.create("offsets", "uint64")
+        offsets.append(np.zeros(1, np.uint64))
+        source, count, size = sha256(), 0, 0
+        ending = [] if tokenizer.end_of_document is None else [tokenizer.end_of_document]
+        for texts in together(documents):
+            encoded = encode(texts)
+            for text, ids in zip(texts, encoded, strict=True):
+                content = text.encode()
+                source.update(len(content).to_bytes(8, "little") + content)
+                size += len(content)
+                tokens.append(ids)
+                tokens.append(np.array(ending, dtype))
+            lengths = np.array([len(ids) + len(ending) for ids in encoded])
+            offsets.append((count + np.cumsum(lengths)).astype(np.uint64))
+            count += int(lengths.sum())
+        if not count:
+            raise WrongTokens(
+                f"the documents for {place} have no tokens; there is nothing to train on"
+            )
+        _, tokens_sha256 = tokens.finish()
+        starts, offsets_sha256 = offsets.finish()
+        folder.write("tokenizer.json", tokenizer.definition.encode())
+        manifest = Manifest(
+            version=VERSION,
+            tokens=count,
+            documents=starts - 1,
+            bytes=size,
+            dtype=dtype,
+            vocab_size=tokenizer.vocab_size,
+            end_of_document=tokenizer.end_of_document,
+            source_sha256=source.hexdigest(),
+            tokenizer_sha256=tokenizer.sha256,
+            tokens_sha256=tokens_sha256,
+            offsets_sha256=offsets_sha256,
+        )
+        folder.write(MANIFEST, manifest.model_dump_json(indent=1).encode())
+        return TokenStore.open(place)
+
+    @staticmethod
+    def open(place: Path | str, **digests: str) -> "TokenStore":
+        """Open the store at a folder or gs:// URL. `digests` are those that its manifest must have
+        (`tokens_sha256=…`, `tokenizer_sha256=…`, `source_sha256=…`). Raises WrongTokens."""
+        folder = Folder(place)
+        manifest = _read_manifest(folder)
+        for name, wanted in digests.items():
+            if (found := getattr(manifest, name)) != wanted:
+                what = name.removesuffix("_sha256")
+                raise WrongTokens(
+                    f"the store at {place} has a {what} with SHA-256 {found} and not {wanted} as "
+                    "asked for; build it from what is asked for, or name another store"
+                )
+        return TokenStore(
+            manifest,
+            tokens=folder.open("tokens", manifest.dtype, manifest.tokens),
+            offsets=folder.open("offsets", "uint64", manifest.documents + 1),
+            folder=folder,
+        )
+
+    @staticmethod
+    def of(
+        tokens: np.ndarray,
+        *,
+        vocab_size: int | None = None,
+        bytes_per_token: float | None = None,
+        offsets: np.ndarray | None = None,
+    ) -> "TokenStore":
+        """A store in memory, of one document unless there are offsets. Tokens in uint8 are bytes;
+        others need both figures. Stores of one vocabulary size count as of one tokenizer."""
+        if tokens.dtype == np.uint8:
+            vocab_size, bytes_per_token = vocab_size or 256, bytes_per_token or 1.0
+        if vocab_size is None or bytes_per_token is None:
+            raise WrongTokens(
+                f"tokens of type {tokens.dtype} are no bytes; say their vocab_size and "
+                "bytes_per_token, or give them as uint8"
+            )
+        if len(tokens) == 0 or not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab_size:
+            raise WrongTokens(
+                f"an array of {len(tokens):,} tokens is not one of ids below {vocab_size}; say the "
+                "vocab_size of the tokenizer that made them"
+            )
+        dtype = smallest_dtype(vocab_size)
+        tokens = tokens.astype(dtype, copy=False)
+        if offsets is None:
+            offsets = np.array([0, len(tokens)])
+        offsets = offsets.astype(np.uint64)
+        digest = sha256(little_endian(tokens)).hexdigest()
+        manifest = Manifest(
+            version=VERSION,
+            tokens=len(tokens),
+            documents=len(offsets) - 1,
+            bytes=max(1, round(len(tokens) * bytes_per_token)),
+            dtype=dtype,
+            vocab_size=vocab_size,
+            end_of_document=None,
+            source_sha256=digest,
+            tokenizer_sha256=byte_tokenizer().sha256 if vocab_size == 256 else str(vocab_size),
+            tokens_sha256=digest,
+            offsets_sha256=sha256(little_endian(offsets)).hexdigest(),
+        )
+        store = TokenStore(manifest, tokens, offsets)
+        store._check_offsets(store.offsets_in_parts())
+        return store
+
+    def read(self, where: slice | np.ndarray) -> np.ndarray:
+        """tokens[where]. Raises WrongTokens where what it needs is missing or damaged, or has an id
+        beyond the vocabulary."""
+        found = read(self.tokens, where, f"the array tokens of {self.name}")
+        if (highest := int(found.max(initial=0))) >= self.manifest.vocab_size:
+            raise WrongTokens(
+                f"{self.name} has a token with id {highest} and its tokenizer only "
+                f"{self.manifest.vocab_size}; build it again"
+            )
+        return found
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the tokens. Raises WrongTokens."""
+        content = self.folder.read("tokenizer.json") if self.folder else None
+        if content is None:
+            raise WrongTokens(f"{self.name} has no tokenizer.json; name the tokenizer's own file")
+        try:
+            tokenizer = Tokenizer(content.decode(), self.manifest.end_of_document)
+        except (UnicodeDecodeError, BadTokenizer) as error:
+            raise WrongTokens(
+                f"the tokenizer.json of {self.name} is damaged ({error}); build the store again"
+            ) from error
+        if tokenizer.sha256 != self.manifest.tokenizer_sha256:
+            raise WrongTokens(
+                f"the tokenizer.json of {self.name} has SHA-256 {tokenizer.sha256} and not "
+                f"{self.manifest.tokenizer_sha256} as in the manifest; build the store again"
+            )
+        return tokenizer
+
+    @property
+    def name(self) -> str:
+        return f"the store at {self.folder.name}" if self.folder else "a store in memory"
+
+    def verify(self) -> None:
+        """Go through all of it, in constant memory. Raises WrongTokens unless tokens and offsets
+        have their digests, every token is of the vocabulary and documents follow each other."""
+        self._check_tokens(self.tokens_in_parts())
+        self._check_offsets(self.offsets_in_parts())
+
+    def load(self) -> "TokenStore":
+        """This store in memory, verified: what was checked is what is used, whatever happens to
+        the files. Raises WrongTokens as `verify` does."""
+        tokens = np.concatenate(list(self.tokens_in_parts()))
+        offsets = np.concatenate(list(self.offsets_in_parts()))
+        self._check_tokens(iter([tokens]))
+        self._check_offsets(iter([offsets]))
+        return replace(self, tokens=tokens, offsets=offsets)
+
+    def tokens_in_parts(self) -> Iterator[np.ndarray]:
+        """All tokens in order, a file's worth at a time."""
+        for start in range(0, self.manifest.tokens, FILE):
+            yield self.read(slice(start, min(start + FILE, self.manifest.tokens)))
+
+    def offsets_in_parts(self) -> Iterator[np.ndarray]:
+        """All offsets in order, a file's worth at a time."""
+        length, name = self.manifest.documents + 1, f"the array offsets of {self.name}"
+        for start in range(0, length, FILE):
+            yield read(self.offsets, slice(start, min(start + FILE, length)), name)
+
+    def _check_tokens(self, parts: Iterator[np.ndarray]) -> None:
+        digest = sha256()
+        for part in parts:
+            digest.update(little_endian(part))
+        self._same("tokens", digest.hexdigest(), self.manifest.tokens_sha256)
+
+    def _check_offsets(self, parts: Iterator[np.ndarray]) -> None:
+        digest, last = sha256(), np.uint64(0)
+        for number, part in enumerate(parts):
+            digest.update(little_endian(part))
+            if (number == 0 and part[0] != 0) or part[0] < last or (part[1:] < part[:-1]).any():
+                raise WrongTokens(f"the documents of {self.name} overlap; build it again")
+            last = part[-1]
+        self._same("offsets", digest.hexdigest(), self.manifest.offsets_sha256)
+        if last != self.manifest.tokens:
+            raise WrongTokens(
+                f"the documents of {self.name} end at token {last} and its tokens at "
+                f"{self.manifest.tokens}; build it again"
+            )
+
+    def _same(self, what: str, found: str, wanted: str) -> None:
+        if found != wanted:
+            raise WrongTokens(
+                f"the {what} of {self.name} have SHA-256 {found} and not {wanted} as in its "
+                "manifest; copy it again from where it is whole, or build it again"
+            )
+
+
+def validation_windows(
+    tokens: TokenStore | np.ndarray, seq_len: int, num_targets: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Windows that score exactly `num_targets` targets, spread evenly from the split's first token
+    to its last and sharing no target. Each starts without context.
+
+    Returns windows (N, S + 1) int32 and a mask (N, S) bool, false for what the last window has
+    too many. Raises WrongTokens if the split is too small.
+    """
+    length = len(tokens) if isinstance(tokens, np.ndarray) else tokens.manifest.tokens
+    if length < shortest_validation(seq_len, num_targets):
+        raise WrongTokens(
+            f"the validation split has {length:,} tokens and {num_targets:,} targets in "
+            f"windows of {seq_len} need {shortest_validation(seq_len, num_targets):,}; use a "
+            "longer text or evaluate fewer tokens"
+        )
+    starts_N = window_starts(length, seq_len, num_targets)
+    count = len(starts_N)
+    places_NW = starts_N[:, None] + np.arange(seq_len + 1)
+    found_NW = tokens[places_NW] if isinstance(tokens, np.ndarray) else tokens.read(places_NW)
+    windows = found_NW.astype(np.int32)
+    return windows, (np.arange(count * seq_len) < num_targets).reshape(count, seq_len)
+
+
+def window_starts(length: int, seq_len: int, num_targets: int) -> np.ndarray:
+    """Where in a split of `length` tokens the windows begin that score `num_targets` targets."""
+    count = -(-num_targets // seq_len)
+    return np.arange(count) * (length - seq_len - 1) // max(count - 1, 1)
+
+
+def smallest_dtype(vocab_size: int) -> Literal["uint8", "uint16", "uint32"]:
+    """What holds every id below `vocab_size`."""
+    if vocab_size <= 2**8:
+        return "uint8"
+    return "uint16" if vocab_size <= 2**16 else "uint32"
+
+
+def _read_manifest(folder: Folder) -> Manifest:
+    content = folder.read(MANIFEST)
+    if content is None:
+        raise WrongTokens(
+            f"there is no token store at {folder.name}, or it was never finished: it has no "
+            f"{MANIFEST}; build it, or copy all of it"
+        )
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "its form"
+        raise WrongTokens(
+            f"{MANIFEST} in {folder.name} is not a token store's: {where}: {first['msg']}; "
+            "build the store with this version"
+        ) from error
+    if manifest.version != VERSION:
+        raise WrongTokens(
+            f"the token store at {folder.name} has format {manifest.version} and this version "
+            f"reads {VERSION}; build it again"
+        )
+    if np.iinfo(manifest.dtype).max < manifest.vocab_size - 1:
+        raise WrongTokens(
+            f"{MANIFEST} in {folder.name} has {manifest.vocab_size} ids in {manifest.dtype}, which "
+            "cannot hold them; build the store again"
+        )
+    return manifest
+
+
+def _encoded_before(ids: Iterable[np.ndarray]) -> Callable[[Sequence[str]], list[np.ndarray]]:
+    left = iter(ids)
+    return lambda texts: list(islice(left, len(texts)))
+
+
+def together(documents: Iterable[str]) -> Iterator[list[str]]:
+    """The documents in lists that are worth a call of the tokenizer."""
+    texts, size = [], 0
+    for text in documents:
+        texts.append(text)
+        size += len(text) + 1
+        if size > TOGETHER:
+            yield texts
+            texts, size = [], 0
+    if texts:
+        yield texts

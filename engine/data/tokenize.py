@@ -1,0 +1,427 @@
+"""From text to tokens. First the text of the lab's experiments: read, split into train and
+validation, and named by its digests. Then the tokenizers that turn text into ids (larger texts come
+from `engine.data.documents`). It needs neither JAX nor TensorStore, and Hugging Face's library only
+for a tokenizer: a plan reads the text too, to say what it would train on."""
+
+import json
+import os
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+VALIDATION_PART = 32  # a validation split is about one part in so many
+# Texts that ship with the lab and never change, unlike a Python's library. They lie where isolated
+# code does not see them.
+SHIPPED = ("lab-2026-11",)
+TEXTS = Path(__file__).parents[2] / "texts"
+
+
+class BadText(Exception):
+    """The text cannot be used; the message says why and what to do."""
+
+
+# ── The lab's texts ──────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text in two splits. `source` is as declared: "stdlib", a shipped one or a relative path."""
+
+    source: str
+    train: bytes
+    validation: bytes
+
+    @cached_property
+    def train_sha256(self) -> str:
+        return sha256(self.train).hexdigest()
+
+    @cached_property
+    def validation_sha256(self) -> str:
+        return sha256(self.validation).hexdigest()
+
+    def check_lengths(self, seq_len: int, num_targets: int) -> None:
+        """Raise BadText unless windows of `seq_len` tokens fit into the train split and
+        `num_targets` targets in such windows into the validation split."""
+        for split, data, needed in (
+            ("train", self.train, shortest_train(seq_len)),
+            ("validation", self.validation, shortest_validation(seq_len, num_targets)),
+        ):
+            if len(data) < needed:
+                raise BadText(
+                    f"the {split} split of {self.source} has {len(data):,} tokens, and seq_len "
+                    f"{seq_len} with {num_targets:,} tokens to evaluate needs {needed:,}; use a "
+                    "longer text or lower seq_len or the evaluation's tokens"
+                )
+
+
+def shortest_train(seq_len: int) -> int:
+    """Tokens that one window needs: each position's target is the token after it."""
+    return seq_len + 1
+
+
+def shortest_validation(seq_len: int, num_targets: int) -> int:
+    """Tokens from which `num_targets` targets can be taken in windows that share no target."""
+    return -(-num_targets // seq_len) * seq_len + 1
+
+
+def read_text(source: str, folder: Path | None) -> Text:
+    """Read "stdlib", one of SHIPPED, or a UTF-8 file at the relative path `source` below `folder`.
+
+    stdlib: this Python's `*.py` files, sorted by relative path and concatenated as they are; a
+    file is validation if the SHA-256 of its path begins with hex 00 to 07 (one in 32).
+    lab-2026-11: the lab's own files of that month (its bot, tests and docs), split alike.
+    A file: validation is its last 1/32, begun at a line's start.
+
+    Raises BadText.
+    """
+    if source == "stdlib":
+        return _read_stdlib(Path(sysconfig.get_paths()["stdlib"]))
+    if source in SHIPPED:
+        return _split_files(source, _shipped_files(source))
+    return _split_file(source, _read_file(source, folder))
+
+
+def _read_stdlib(root: Path) -> Text:
+    text = _split_files("stdlib", _stdlib_files(root))
+    if not text.train or not text.validation:
+        raise BadText(
+            f"this Python's standard library at {root} has no readable source files; install "
+            "Python with its sources"
+        )
+    return text
+
+
+def _split_files(source: str, files: Iterable[tuple[str, bytes]]) -> Text:
+    train, validation = bytearray(), bytearray()
+    for name, content in files:
+        held_out = sha256(name.encode()).digest()[0] < 256 // VALIDATION_PART
+        (validation if held_out else train).extend(content)
+    return Text(source, bytes(train), bytes(validation))
+
+
+def _shipped_files(source: str) -> Iterator[tuple[str, bytes]]:
+    """Name and content, sorted by name, of a text that ships with the lab."""
+    import zstandard
+
+    path = TEXTS / f"{source}.jsonl.zst"
+    try:
+        packed = path.read_bytes()
+    except OSError as error:
+        raise BadText(
+            f"{path}, which ships with the lab, cannot be read ({error}); copy the lab's folder "
+            "`texts` to where its packages lie"
+        ) from error
+    for line in zstandard.ZstdDecompressor().decompress(packed).splitlines():
+        file = json.loads(line)
+        yield file["name"], file["text"].encode()
+
+
+def _stdlib_files(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Relative path and content, sorted by path. Left out: what others installed, and
+    `_sysconfigdata*`, which says how this Python was built and differs between machines."""
+    paths: dict[str, Path] = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in ("site-packages", "__pycache__")]
+        here = Path(folder)
+        paths |= {
+            (here / name).relative_to(root).as_posix(): here / name
+            for name in names
+            if name.endswith(".py") and not name.startswith("_sysconfigdata")
+        }
+    for name, path in sorted(paths.items()):
+        if path.is_file() and _is_utf8(content := path.read_bytes()):
+            yield name, content
+
+
+def _read_file(source: str, folder: Path | None) -> bytes:
+    relative = PurePosixPath(source)
+    if relative.is_absolute() or ".." in relative.parts or "\0" in source or not relative.parts:
+        raise BadText(
+            f"data source {source!r} is neither stdlib nor a path below the experiment's folder; "
+            "put the text there and name it by its relative path"
+        )
+    if folder is None:
+        raise BadText(
+            f"data source {source!r} is a file of an experiment's folder, and there is no folder "
+            "here; use stdlib"
+        )
+    path = folder
+    for part in relative.parts:
+        path = path / part
+        if path.is_symlink():
+            raise BadText(f"data source {source!r} leads through a symbolic link; copy the text")
+    if not path.is_file():
+        raise BadText(
+            f"data source {source!r} is not a file in the experiment's folder; add it, or write "
+            "stdlib for Python's standard library"
+        )
+    content = path.read_bytes()
+    if not _is_utf8(content):
+        raise BadText(f"data source {source!r} is not UTF-8 text; save it as UTF-8")
+    return content
+
+
+def _split_file(source: str, content: bytes) -> Text:
+    about = len(content) - len(content) // VALIDATION_PART
+    cut = content.find(b"\n", max(about - 1, 0)) + 1
+    train, validation = content[:cut], content[cut:]
+    if not train or not validation:
+        raise BadText(
+            f"data source {source!r} has {len(content):,} bytes and no line begins in its last "
+            f"1/{VALIDATION_PART}, so that nothing is left to validate on; use a longer text "
+            "with line breaks"
+        )
+    return Text(source, train, validation)
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# ── Tokenizers ───────────────────────────────────────────────────────────────────────────────
+
+END = "<|endoftext|>"  # what a BPE trained here puts after each document
+FEW_CORES = 4  # with more, the library, which uses all, is faster than looking up words on one
+MOST_WORDS = 2**20  # that a tokenizer remembers
+# GPT-2's words (Radford et al., 2019), for ASCII: there its Unicode classes are these.
+WORD = re.compile(
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+", re.ASCII
+)
+
+
+class BadTokenizer(Exception):
+    """A tokenizer cannot be used; the message says why and what to do."""
+
+
+class _Words(dict[str, bytes]):
+    """Each word's ids, uint32. Most words of a text have been there before, and looking them up
+    takes a quarter of the time in which the library encodes them."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) >= MOST_WORDS:
+            self.clear()
+        encoding = self._tokenizer.encode(word, add_special_tokens=False)
+        self[word] = found = np.array(encoding.ids, np.uint32).tobytes()
+        return found
+
+    def ids(self, text: str) -> np.ndarray:
+        """Of a text in ASCII."""
+        return np.frombuffer(b"".join(map(self.__getitem__, WORD.findall(text))), np.uint32)
+
+
+class Tokenizer:
+    """Text → ids, by the definition that a `tokenizer.json` of Hugging Face's `tokenizers` holds.
+
+    Documents are encoded as they are: truncation, padding and added beginnings that the definition
+    may ask for are off, and the name of a special token in a text is ordinary text.
+    `end_of_document` is the id that a store puts after each document, or None. `sha256` is over the
+    definition as canonical JSON, so it is the same whatever the file's layout and the library's
+    version.
+    """
+
+    def __init__(self, definition: str, end_of_document: int | None = None) -> None:
+        import tokenizers
+
+        try:
+            self._fields = json.loads(definition)
+            self._tokenizer = tokenizers.Tokenizer.from_str(definition)
+        except Exception as error:  # the library raises Exception itself
+            raise BadTokenizer(
+                f"this is no tokenizer.json that can be read: {str(error)[:200]}; save it with "
+                "Hugging Face's tokenizers"
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True
+        self.definition = _canonical(self._fields)
+        self.sha256 = sha256(self.definition.encode()).hexdigest()
+        self._ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        if not self._ids:
+            raise BadTokenizer("this tokenizer.json has no tokens; save it after it was trained")
+        self.vocab_size = max(self._ids.values()) + 1
+        if end_of_document is not None and not 0 <= end_of_document < self.vocab_size:
+            raise BadTokenizer(
+                f"end_of_document {end_of_document} is no id of a tokenizer with "
+                f"{self.vocab_size}; name one of its tokens"
+            )
+        self.end_of_document = end_of_document
+        self._is_bytes = self.definition == _bytes_definition()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, uint8 for bytes and else uint32. All of the texts' ids are in
+        memory at once, and while the library works about 100 bytes for each byte of text."""
+        if self._is_bytes:
+            return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+        words = self._words
+        others = [text for text in texts if words is None or not text.isascii()]
+        encodings = iter(self._tokenizer.encode_batch_fast(others, add_special_tokens=False))
+        return [
+            np.array(next(encodings).ids, np.uint32)
+            if words is None or not text.isascii()
+            else words.ids(text)
+            for text in texts
+        ]
+
+    def id_of(self, token: str) -> int | None:
+        return self._ids.get(token)
+
+    @cached_property
+    def _words(self) -> "_Words | None":
+        """Where the definition cuts texts as GPT-2 does and looks at each piece alone, and where
+        this process has too few cores for the library to be faster."""
+        fields = self._fields.get("pre_tokenizer") or {}
+        gpt2 = fields.get("type") == "ByteLevel" and fields.get("use_regex", True)
+        alone = gpt2 and not fields.get("add_prefix_space") and not self._fields.get("normalizer")
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        if not alone or not all(token.special for token in added) or _cores() > FEW_CORES:
+            return None
+        return _Words(self._tokenizer)
+
+    @cached_property
+    def token_bytes(self) -> np.ndarray:
+        """(V,) int32: how many bytes of text each token stands for, to state a loss in bits per
+        byte. Special tokens stand for none.
+
+        Exact where `counts_every_byte`. Of other tokenizers, which know pieces of normalized text
+        ("▁" is a space, <0x0A> a byte), it is the pieces' length in UTF-8: a space that is put
+        before a text counts, and what normalization changed counts as changed.
+
+        Raises BadTokenizer where pieces do not say which spaces were between them (WordPiece).
+        """
+        kind = type(self._tokenizer.model).__name__  # older files do not say it
+        if kind in ("WordPiece", "WordLevel"):
+            raise BadTokenizer(
+                f"a {kind} tokenizer drops spaces, so that its tokens "
+                "have no length in bytes; use a byte-level one for bits per byte"
+            )
+        lengths = np.zeros(self.vocab_size, np.int32)
+        added = self._tokenizer.get_added_tokens_decoder()
+        for token, number in self._ids.items():
+            if number in added:
+                lengths[number] = 0 if added[number].special else len(token.encode())
+            elif self._is_byte_level:
+                lengths[number] = len(token)  # a character of GPT-2's alphabet is a byte
+            elif len(token) == 6 and token.startswith("<0x"):
+                lengths[number] = 1
+            else:
+                lengths[number] = len(token.replace("▁", " ").encode())
+        return lengths
+
+    @property
+    def counts_every_byte(self) -> bool:
+        """Whether the token_bytes of any text's tokens add up to the text's bytes."""
+        prefixed = any(part.get("add_prefix_space") for part in self._parts)
+        return self._is_byte_level and not prefixed and self._fields.get("normalizer") is None
+
+    @property
+    def _is_byte_level(self) -> bool:
+        return any(part["type"] == "ByteLevel" for part in self._parts)
+
+    @property
+    def _parts(self) -> list[dict[str, Any]]:
+        first = self._fields.get("pre_tokenizer") or {"type": "none"}
+        return first["pretokenizers"] if first["type"] == "Sequence" else [first]
+
+    def save(self, path: Path) -> None:
+        """Write the definition, as a `tokenizer.json` that other tools load."""
+        path.write_text(self.definition, encoding="utf-8")
+
+
+def byte_tokenizer() -> Tokenizer:
+    """A token is a byte of UTF-8, and its id is the byte. No token ends a document."""
+    return Tokenizer(_bytes_definition())
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """A byte-level BPE (Sennrich et al., 2016; Radford et al., 2019) of at most `vocab_size`
+    tokens, fewer where the texts have no more pairs to merge. Id 0 is END. The same texts in the
+    same order give the same tokenizer."""
+    import tokenizers
+
+    if vocab_size < 257:
+        raise BadTokenizer(
+            "a byte-level BPE needs 256 tokens for bytes and 1 that ends a document, and "
+            f"vocab_size is {vocab_size}; raise it to 257 or more, or use the byte tokenizer"
+        )
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END],
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return Tokenizer(tokenizer.to_str(), end_of_document=0)
+
+
+def load_tokenizer(path: Path, end_of_document: str | None = None) -> Tokenizer:
+    """Any `tokenizer.json`. `end_of_document` is the token that a store is to put after each
+    document, such as "</s>". Raises BadTokenizer."""
+    try:
+        tokenizer = Tokenizer(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, BadTokenizer) as error:
+        raise BadTokenizer(f"{path}: {error}") from error
+    if end_of_document is None:
+        return tokenizer
+    number = tokenizer.id_of(end_of_document)
+    if number is None:
+        raise BadTokenizer(
+            f"{path} has no token {end_of_document!r} to end documents with; name one that it has"
+        )
+    return Tokenizer(tokenizer.definition, number)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def _bytes_definition() -> str:
+    """GPT-2's byte-level alphabet without merges, each byte's character having the byte as its id.
+    Printable Latin-1 stands for itself, and what is left, in order, for 256 and on."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printable]
+    character = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    model = {
+        "type": "BPE",
+        "vocab": {character[byte]: byte for byte in range(256)},
+        "merges": [],
+    }
+    return _canonical(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [],
+            "normalizer": None,
+            "pre_tokenizer": {**level, "use_regex": False},
+            "post_processor": None,
+            "decoder": {**level, "use_regex": True},
+            "model": model,
+        }
+    )
+
+
+def _canonical(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

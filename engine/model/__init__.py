@@ -1,0 +1,1 @@
+"""What is computed: the decoder, attention, loss, sharding."""

@@ -1,0 +1,298 @@
+"""The decoder: token embedding, blocks of attention and SwiGLU, a final norm and an output matrix,
+as in Llama. Each part is a Flax NNX module that declares its parameters and their roles once;
+everything else works on the plain tree of arrays that `Decoder.init` returns:
+
+    {"embedding": VD,
+     "blocks": {"attention_norm": {"gain"}, "attention": {"q_proj", "k_proj", "v_proj", "o_proj"},
+                "mlp_norm": {"gain"}, "mlp": {"gate_proj", "up_proj", "down_proj"}},
+     "final_norm": {"gain"}, "lm_head": DV unless tied}
+
+where everything in "blocks" has a leading axis of layers; with learned query and key norms,
+"attention" has "q_norm" and "k_norm" too. Matrices are (in, out): y = x @ w.
+Activations stay two-dimensional, (B·S, D), outside of attention: three-dimensional ones get
+transposed copies in the gradient.
+
+To try another part, pass another class: `Decoder(config, attention=MyAttention)`. Every part is
+built as `Part(decoder, rngs)` from the Decoder that it belongs to and a source of random keys."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from engine.config.schema import ComputeConfig, ModelConfig
+from engine.model.attention import attend
+from engine.model.mesh import ROWS, constrain, platform
+
+INIT_STD = 0.02
+
+Params = dict[str, Any]
+Part = Callable[["Decoder", nnx.Rngs], Any]  # a subclass of nnx.Module
+
+# What a parameter is for. Optimizers and shardings go by it, never by a number of dimensions:
+# stacked gains look like matrices. The two kinds of matrices differ in which of their dimensions,
+# output (column) or input (row), may be split between devices; "gain" is all that is no matrix.
+Role = Literal["embedding", "column", "row", "head", "gain"]
+
+
+class Sequences(NamedTuple):
+    """How the T = B·S rows of an activation lie in sequences."""
+
+    seq_len: int
+    segments_BS: jax.Array | None  # document of each position, 0 is padding; None: one a row
+
+
+class Model(Protocol):
+    """A whole model, as training needs it: hashable, so that it can be a static argument of
+    `jax.jit`. `config` has `vocab_size`, `seq_len` and `logit_soft_cap`. What the methods are for
+    stands at `Decoder`; what is only drawn and called becomes one by `engine.model.plain`."""
+
+    @property
+    def config(self) -> Any: ...
+    @property
+    def compute(self) -> ComputeConfig: ...
+    def init(self, key: jax.Array) -> Params: ...
+    def roles(self) -> Params: ...
+    def features(
+        self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> jax.Array: ...
+    def output_matrix(self, params: Params) -> Any: ...
+    def logits(
+        self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> jax.Array: ...
+
+
+class RMSNorm(nnx.Module):
+    """x · rsqrt(mean(x²) + ε) · gain, in float32. Returns the dtype of x."""
+
+    def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:  # noqa: ARG002
+        self.epsilon = decoder.config.norm_epsilon
+        self.gain = gain(decoder.config.hidden_dim)
+
+    def __call__(self, x_TD: jax.Array) -> jax.Array:
+        return rms_norm(x_TD, self.epsilon, self.gain[...])
+
+
+class Attention(nnx.Module):
+    """Causal self-attention with rotary positions; groups of query heads share key/value heads."""
+
+    def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
+        config = decoder.config
+        D, h = config.hidden_dim, config.head_dim
+        self.config, self.implementation = config, decoder.compute.attention
+        self.q_proj = weights(rngs, "column", (D, config.num_heads * h))
+        self.k_proj = weights(rngs, "column", (D, config.num_kv_heads * h))
+        self.v_proj = weights(rngs, "column", (D, config.num_kv_heads * h))
+        self.o_proj = weights(rngs, "row", (config.num_heads * h, D), into_stream(config))
+        if config.qk_norm == "learned":
+            self.q_norm, self.k_norm = gain(h), gain(h)
+
+    def __call__(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
+        o_BSHh = self.heads(x_TD, sequences)
+        return o_BSHh.reshape(len(x_TD), -1) @ self.o_proj[...]
+
+    def heads(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
+        """What each head says, before o_proj mixes them. Returns B, S, H, h."""
+        config = self.config
+        K, h = config.num_kv_heads, config.head_dim
+        G = config.num_heads // K
+        # One matmul for the three is faster than three; as parameters they stay apart, because
+        # optimizers and exchange formats want them so. They are joined within each key/value head:
+        # a device that holds some of the heads holds them of all three, and nothing is exchanged.
+        qkv = (self.q_proj[...], self.k_proj[...], self.v_proj[...])
+        w_DKNh = jnp.concatenate([w.reshape(len(w), K, -1, h) for w in qkv], axis=2)
+        qkv_TN = x_TD @ w_DKNh.reshape(len(w_DKNh), -1)
+        qkv_BSKNh = qkv_TN.reshape(-1, sequences.seq_len, K, G + 2, h)
+        q_BSKGh, k_BSK1h, v_BSK1h = jnp.split(qkv_BSKNh, (G, G + 1), axis=3)
+        q_BSHh = q_BSKGh.reshape(*q_BSKGh.shape[:2], K * G, h)
+        k_BSKh, v_BSKh = k_BSK1h.squeeze(3), v_BSK1h.squeeze(3)
+        if config.qk_norm != "none":
+            learned = config.qk_norm == "learned"
+            q_BSHh = rms_norm(q_BSHh, config.norm_epsilon, self.q_norm[...] if learned else None)
+            k_BSKh = rms_norm(k_BSKh, config.norm_epsilon, self.k_norm[...] if learned else None)
+        return attend(
+            rotate(q_BSHh, config.rope_theta),
+            rotate(k_BSKh, config.rope_theta),
+            v_BSKh,
+            sequences.segments_BS,
+            config.sliding_window,
+            self.implementation,
+        )
+
+
+class SwiGLU(nnx.Module):
+    """(silu(x · gate) ⊙ (x · up)) · down."""
+
+    def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
+        D, F = decoder.config.hidden_dim, decoder.config.intermediate_dim
+        self.gate_proj = weights(rngs, "column", (D, F))
+        self.up_proj = weights(rngs, "column", (D, F))
+        self.down_proj = weights(rngs, "row", (F, D), into_stream(decoder.config))
+
+    def __call__(self, x_TD: jax.Array) -> jax.Array:
+        # One matmul, as for q, k and v; on an axis of their own, F stays whole where it is cut.
+        both_D2F = jnp.stack((self.gate_proj[...], self.up_proj[...]), axis=1)
+        both_T2F = jnp.einsum("td,dgf->tgf", x_TD, both_D2F)
+        gate_TF, up_TF = (x.squeeze(1) for x in jnp.split(both_T2F, 2, axis=1))
+        return (jax.nn.silu(gate_TF) * up_TF) @ self.down_proj[...]
+
+
+class Block(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
+        self.attention_norm = decoder.norm(decoder, rngs)
+        self.attention = decoder.attention(decoder, rngs)
+        self.mlp_norm = decoder.norm(decoder, rngs)
+        self.mlp = decoder.mlp(decoder, rngs)
+
+    def __call__(self, x_TD: jax.Array, sequences: Sequences) -> jax.Array:
+        x_TD = x_TD + self.attention(self.attention_norm(x_TD), sequences)
+        return x_TD + self.mlp(self.mlp_norm(x_TD))
+
+
+class Ends(nnx.Module):
+    """What comes before the blocks and after them."""
+
+    def __init__(self, decoder: "Decoder", rngs: nnx.Rngs) -> None:
+        V, D = decoder.config.vocab_size, decoder.config.hidden_dim
+        self.embedding = weights(rngs, "embedding", (V, D))
+        self.final_norm = decoder.norm(decoder, rngs)
+        if not decoder.config.tie_word_embeddings:
+            self.lm_head = weights(rngs, "head", (D, V))
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The lab's Model; any other one replaces it."""
+
+    config: ModelConfig
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    block: Part = Block
+    attention: Part = Attention
+    mlp: Part = SwiGLU
+    norm: Part = RMSNorm
+
+    def init(self, key: jax.Array) -> Params:
+        """Fresh float32 parameters.
+
+        Gains are 1. All weights are drawn from a normal distribution with standard deviation 0.02
+        cut at two standard deviations; those that write to the residual stream (o_proj and
+        down_proj) are scaled by 1/√(2 · num_layers), so that its variance does not grow with depth
+        (GPT-2).
+        """
+        ends_key, blocks_key = jax.random.split(key)
+
+        def draw(module: Part, key: jax.Array) -> Params:
+            return nnx.to_pure_dict(nnx.state(module(self, nnx.Rngs(params=key))))
+
+        keys = jax.random.split(blocks_key, self.config.num_layers)
+        blocks = jax.vmap(lambda key: draw(self.block, key))(keys)
+        return {**draw(Ends, ends_key), "blocks": blocks}
+
+    def roles(self) -> Params:
+        """The role of each parameter, in the same tree as `init`."""
+
+        def role(parameter: nnx.Param) -> Role:
+            return parameter.get_metadata("role")
+
+        ends, block = (
+            nnx.to_pure_dict(self._declared(module)[1], extract_fn=role)
+            for module in (Ends, self.block)
+        )
+        return {**ends, "blocks": block}
+
+    def features(
+        self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> jax.Array:
+        """The stream after the final norm, (B·S, D) in the compute dtype. S may be any length;
+        `segments_BS` as in Sequences."""
+        (ends_def, _), (block_def, _) = self._declared(Ends), self._declared(self.block)
+        sequences = Sequences(tokens_BS.shape[1], segments_BS)
+
+        def body(x_TD: jax.Array, layer: Params) -> tuple[jax.Array, None]:
+            return constrain(nnx.merge(block_def, layer)(x_TD, sequences), ROWS, None), None
+
+        unroll = self.compute.unrolls(self.config.num_layers)
+        if self.compute.remat == "block":
+            body = jax.checkpoint(body, prevent_cse=unroll)  # a loop already keeps the two apart
+        # Rows are looked up in the float32 masters, so that their gradients are summed in float32.
+        x_TD = params["embedding"][tokens_BS.reshape(-1)].astype(self.dtype)
+        # Looked up in slices of D, so by way of `data`: in one leap XLA would gather all of it.
+        x_TD = constrain(constrain(x_TD, "data", "fsdp"), ROWS, None)
+        blocks = jax.tree.map(self._cast, params["blocks"], self.roles()["blocks"])
+        x_TD, _ = jax.lax.scan(body, x_TD, blocks, unroll=unroll)
+        ends = nnx.merge(ends_def, {name: x for name, x in params.items() if name != "blocks"})
+        return ends.final_norm(x_TD)
+
+    def output_matrix(self, params: Params) -> jax.Array:
+        """From features to logits, (D, V) in the compute dtype."""
+        if self.config.tie_word_embeddings:
+            return params["embedding"].T.astype(self.dtype)
+        return params["lm_head"].astype(self.dtype)
+
+    def logits(
+        self, params: Params, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> jax.Array:
+        """Logits of each position's next token, soft-capped if the model is. Returns (B, S, V),
+        float32: all of them, for scoring; training never makes them (`loss.cross_entropy`)."""
+        x_TD, head_DV = self.features(params, tokens_BS, segments_BS), self.output_matrix(params)
+        logits_TV = jnp.matmul(x_TD, head_DV, preferred_element_type=jnp.float32)
+        return soft_cap(logits_TV, self.config.logit_soft_cap).reshape(*tokens_BS.shape, -1)
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """What activations and the copies of the weights that are multiplied have."""
+        fallback = "float32" if platform() == "cpu" else "bfloat16"
+        return jnp.dtype(self.compute.dtype or fallback)
+
+    def _cast(self, parameter: jax.Array, role: Role) -> jax.Array:
+        return parameter if role == "gain" else parameter.astype(self.dtype)
+
+    def _declared(self, module: Part) -> tuple[Any, nnx.State]:
+        """The module's definition and abstract parameters, without drawing any."""
+        return nnx.split(nnx.eval_shape(lambda: module(self, nnx.Rngs(params=jax.random.key(0)))))
+
+
+def rms_norm(x: jax.Array, epsilon: float, gain: jax.Array | None = None) -> jax.Array:
+    """x · rsqrt(mean(x²) + ε) · gain over the last axis, in float32. Returns the dtype of x."""
+    wide = x.astype(jnp.float32)
+    wide = wide * jax.lax.rsqrt(jnp.mean(wide**2, axis=-1, keepdims=True) + epsilon)
+    return (wide if gain is None else wide * gain).astype(x.dtype)
+
+
+def rotate(x_BSHh: jax.Array, theta: float) -> jax.Array:
+    """Rotary positions (RoPE), half-split as in Hugging Face's Llama: dimension i turns together
+    with i + h/2 by position · θ^(−2i/h) radians. Returns the dtype of x."""
+    S, half = x_BSHh.shape[1], x_BSHh.shape[3] // 2
+    angle_S1i = np.arange(S)[:, None, None] * theta ** (-np.arange(half) / half)
+    cos, sin = np.cos(angle_S1i).astype(np.float32), np.sin(angle_S1i).astype(np.float32)
+    a, b = jnp.split(x_BSHh, 2, axis=3)
+    turned = jnp.concatenate((a * cos - b * sin, b * cos + a * sin), axis=3)
+    return turned.astype(x_BSHh.dtype)
+
+
+def soft_cap(x: jax.Array, cap: float | None) -> jax.Array:
+    """c · tanh(x / c), or x itself without a cap."""
+    return x if cap is None else cap * jnp.tanh(x / cap)
+
+
+def gain(size: int) -> nnx.Param:
+    """A norm's factors, all 1."""
+    return nnx.Param(jnp.ones(size, jnp.float32), role="gain")
+
+
+def weights(rngs: nnx.Rngs, role: Role, shape: tuple[int, int], std: float = INIT_STD) -> nnx.Param:
+    """A drawn matrix, as `Decoder.init` says."""
+    # JAX's truncated_normal is cut at ±2 but not rescaled: its own deviation is 0.88.
+    drawn = jax.random.truncated_normal(rngs.params(), -2, 2, shape, jnp.float32)
+    return nnx.Param(std * drawn, role=role)
+
+
+def into_stream(config: ModelConfig) -> float:
+    """The deviation of weights that write to the residual stream."""
+    return INIT_STD / (2 * config.num_layers) ** 0.5

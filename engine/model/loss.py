@@ -1,0 +1,166 @@
+"""The loss: cross-entropy from features and the output matrix, without ever making all logits. At
+a vocabulary of 50,000 they would be the largest array of a training step by far, so positions are
+taken in chunks, and each chunk's logits give their loss and their gradients on the spot and are
+forgotten: the backward pass only scales what the forward pass has found."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from engine.config.memory import MAX_LOGITS, MIN_CHUNKS
+from engine.model.decoder import soft_cap as capped
+from engine.model.mesh import ROWS, constrain, platform, row_groups
+
+
+class Losses(NamedTuple):
+    """Sums over the scored targets, float32."""
+
+    nats: jax.Array  # cross-entropy
+    penalty: jax.Array  # z-loss: z_loss_weight · Σ logsumexp²
+    targets: jax.Array  # how many were scored
+
+
+LossFunction = Callable[..., Losses]
+
+
+def cross_entropy(
+    x_TD: jax.Array,
+    head_DV: jax.Array,
+    targets_BS: jax.Array,
+    *,
+    soft_cap: float | None = None,
+    z_loss_weight: float = 0.0,
+    chunk: int | None = None,
+) -> Losses:
+    """Cross-entropy of `targets_BS` under softmax(soft_cap · tanh(x @ head / soft_cap)).
+
+    Targets below 0 are not scored. `chunk` is how many positions of each row are taken at a time,
+    by default as many as suit the platform; it changes memory and speed only, up to rounding.
+
+    Products are of the dtype of x with float32 sums, the rest is float32. What may be
+    differentiated is a multiple of `nats + penalty`: their gradients are made together, and the
+    gradient of anything that weighs the two differently is nan.
+    """
+    B, S = targets_BS.shape
+    chunk = min(S, chunk or _positions(B, S, head_DV.shape[1]))
+    missing = -S % chunk
+    x_BSD = jnp.pad(x_TD.reshape(B, S, -1), ((0, 0), (0, missing), (0, 0)))
+    targets_BS = jnp.pad(targets_BS, ((0, 0), (0, missing)), constant_values=-1)
+    # Chunks are cut from the sequence and not from the batch, so that on a mesh, where rows are
+    # spread over devices, each device has its part of every chunk.
+    x_CBcD = jnp.moveaxis(x_BSD.reshape(B, -1, chunk, x_BSD.shape[2]), 1, 0)
+    targets_CBc = jnp.moveaxis(targets_BS.reshape(B, -1, chunk), 1, 0)
+    nats, penalty = _sums(_Terms(soft_cap, z_loss_weight), x_CBcD, head_DV, targets_CBc)
+    return Losses(nats, penalty, jnp.sum(targets_BS >= 0).astype(jnp.float32))
+
+
+class _Terms(NamedTuple):
+    soft_cap: float | None
+    z_loss_weight: float
+
+
+# In what follows t are the B · c positions of a chunk.
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _sums(
+    terms: _Terms,
+    x_CBcD: jax.Array,
+    head_DV: jax.Array,
+    targets_CBc: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    def body(sums: Any, chunk: Any) -> tuple[Any, None]:
+        x_tD, targets_t = _flat(chunk)
+        found, _ = _chunk(terms, x_tD, head_DV, targets_t)
+        return jax.tree.map(jnp.add, sums, found), None
+
+    zero = jnp.zeros((), jnp.float32)
+    return jax.lax.scan(body, (zero, zero), (x_CBcD, targets_CBc))[0]
+
+
+def _forward(
+    terms: _Terms,
+    x_CBcD: jax.Array,
+    head_DV: jax.Array,
+    targets_CBc: jax.Array,
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    def body(carry: Any, chunk: Any) -> tuple[Any, jax.Array]:
+        sums, dhead_GDV = carry
+        x_tD, targets_t = _flat(chunk)
+        found, dlogits_tV = _chunk(terms, x_tD, head_DV, targets_t)
+        dlogits_tV = dlogits_tV.astype(x_tD.dtype)
+        x_GtD, dlogits_GtV = (a.reshape(G, -1, a.shape[1]) for a in (x_tD, dlogits_tV))
+        dhead_GDV += jnp.einsum(
+            "gtd,gtv->gdv", x_GtD, dlogits_GtV, preferred_element_type=jnp.float32
+        )
+        dhead_GDV = constrain(dhead_GDV, ROWS, None, "tensor")
+        dx_tD = jnp.einsum("tv,dv->td", dlogits_tV, head_DV, preferred_element_type=jnp.float32)
+        dx_BcD = dx_tD.astype(x_tD.dtype).reshape(chunk[0].shape)
+        return (jax.tree.map(jnp.add, sums, found), dhead_GDV), dx_BcD
+
+    # Each of the G groups of devices that share out the rows sums its own rows' gradient of the
+    # output matrix. They are added up at the end, and not after every chunk.
+    G = math.gcd(row_groups(), x_CBcD.shape[1])
+    zero = jnp.zeros((), jnp.float32)
+    start = (zero, zero), jnp.zeros((G, *head_DV.shape), jnp.float32)
+    (sums, dhead_GDV), dx_CBcD = jax.lax.scan(body, start, (x_CBcD, targets_CBc))
+    return sums, (dx_CBcD, jnp.sum(dhead_GDV, axis=0).astype(head_DV.dtype))
+
+
+def _backward(
+    terms: _Terms,
+    saved: tuple[jax.Array, jax.Array],
+    weights: tuple[jax.Array, jax.Array],
+) -> tuple[jax.Array, jax.Array, None]:
+    of_nats, of_penalty = weights
+    if terms.z_loss_weight:
+        of_nats = jnp.where(of_nats == of_penalty, of_nats, jnp.nan)
+    dx_CBcD, dhead_DV = ((of_nats * x).astype(x.dtype) for x in saved)
+    return dx_CBcD, dhead_DV, None
+
+
+_sums.defvjp(_forward, _backward)
+
+
+def _chunk(
+    terms: _Terms,
+    x_tD: jax.Array,
+    head_DV: jax.Array,
+    targets_t: jax.Array,
+) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    """The chunk's (nats, penalty), and the gradient of their sum by x @ head."""
+    logits_tV = capped(
+        jnp.matmul(x_tD, head_DV, preferred_element_type=jnp.float32), terms.soft_cap
+    )
+    scored_t = targets_t >= 0
+    chosen_tV = jnp.arange(head_DV.shape[1]) == targets_t[:, None]
+    max_t1 = jnp.max(logits_tV, axis=1, keepdims=True)
+    e_tV = jnp.exp(logits_tV - max_t1)
+    sum_t1 = jnp.sum(e_tV, axis=1, keepdims=True)
+    lse_t = (max_t1 + jnp.log(sum_t1))[:, 0]
+    nats_t = lse_t - jnp.sum(jnp.where(chosen_tV, logits_tV, 0), axis=1)
+    nats = jnp.sum(jnp.where(scored_t, nats_t, 0))
+    penalty = terms.z_loss_weight * jnp.sum(jnp.where(scored_t, lse_t**2, 0))
+    # d lse² = 2 · lse · softmax, and d tanh = 1 − tanh².
+    weight_t = jnp.where(scored_t, 1 + 2 * terms.z_loss_weight * lse_t, 0)
+    dlogits_tV = e_tV * (weight_t[:, None] / sum_t1) - chosen_tV
+    if terms.soft_cap is not None:
+        dlogits_tV *= 1 - (logits_tV / terms.soft_cap) ** 2
+    return (nats, penalty), dlogits_tV
+
+
+def _flat(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    x_BcD, targets_Bc = chunk
+    return x_BcD.reshape(-1, x_BcD.shape[2]), targets_Bc.reshape(-1)
+
+
+def _positions(B: int, S: int, V: int) -> int:
+    """How many positions of each row to take at a time. On a CPU (V 256 and 4,096) four chunks
+    cost as much as one and chunks below 32 positions more; on a GPU 4 to 16 are usual."""
+    devices = max(1, jax.sharding.get_abstract_mesh().size)
+    chunks = math.ceil(B * S * V / devices / MAX_LOGITS[platform()])
+    return math.ceil(S / max(MIN_CHUNKS, chunks))

@@ -1,0 +1,1 @@
+"""The loop, one step, optimizers, checkpoints, evaluation, exchange with Hugging Face."""

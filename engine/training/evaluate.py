@@ -1,0 +1,189 @@
+"""The figure that boards compare: bits per byte on the validation split. What is scored is a
+function from tokens to logits and nothing else, so that a model of ours, one in another framework
+and an invented one are judged alike. Its logits are normalised here. In the first batch it is tried
+whether what it says in the first half of a window changes with the second half; a function that
+looks ahead only elsewhere is not caught.
+
+A model of ours comes from a checkpoint's parameters, which are read as arrays and only if they have
+the model's names, shapes and dtypes: the checkpoint is a claim by the job that wrote it."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from engine.data.token_store import TokenStore, validation_windows
+from engine.data.tokenize import byte_tokenizer
+from engine.model.decoder import Model, Params
+from engine.training import checkpoint
+
+MOST_LOGITS = 2**26  # at a time: 256 MB in float32
+MOST_FORESIGHT = 0.01  # nats that rounding may move a token's loss by
+
+LogitsOf = Callable[[np.ndarray], Any]  # tokens (B, S) int32 → logits (B, S, V), any array
+
+
+class CannotScore(Exception):
+    """The function's answers are no predictions of these tokens; the message says why."""
+
+
+class Evaluation(NamedTuple):
+    bpb: float  # bits per byte of the text that the scored tokens stand for
+    loss: float  # nats per token
+    targets: int  # how many tokens were scored
+    bytes: int  # of text that they stand for
+
+
+def score(
+    logits_of: LogitsOf,
+    windows_NW: np.ndarray,
+    scored_NS: np.ndarray,
+    token_bytes_V: np.ndarray | None = None,
+    batch_size: int = 16,
+    seen: Callable[[int, Any], object] = lambda *_: None,
+) -> Evaluation:
+    """Score windows of W = S + 1 tokens: position i of the logits for a window's first S tokens is
+    about its token i + 1, and counts where `scored_NS` is true.
+
+    `token_bytes_V` is how many bytes of text each token stands for; None: a token is a byte.
+    `logits_of` always gets `batch_size` windows, the last ones filled up with zeros; that changes
+    speed only, up to rounding: the sum over tokens is in float64. `seen` is shown each batch's
+    first window's number and its logits. Raises CannotScore.
+    """
+    inputs_NS, targets_NS = windows_NW[:, :-1], windows_NW[:, 1:]
+    nats = 0.0
+    for start in range(0, len(windows_NW), batch_size):
+        rows = slice(start, start + batch_size)
+        fill = ((0, batch_size - len(inputs_NS[rows])), (0, 0))
+        tokens_BS = np.pad(inputs_NS[rows], fill).astype(np.int32)
+        logits_BSV = _array(logits_of(tokens_BS))
+        if start == 0:
+            _check(logits_of, windows_NW, tokens_BS, logits_BSV)
+        seen(start, logits_BSV)
+        nats_BS = np.asarray(_nats(logits_BSV, np.pad(targets_NS[rows], fill)), np.float64)
+        nats += float(nats_BS[: len(targets_NS[rows])][scored_NS[rows]].sum())
+    targets = targets_NS[scored_NS]
+    if token_bytes_V is not None and len(token_bytes_V) <= targets.max(initial=0):
+        raise CannotScore(
+            f"a token is {targets.max()} and token_bytes_V ends at {len(token_bytes_V) - 1}; give "
+            "the bytes of the tokenizer that made the tokens"
+        )
+    num_bytes = len(targets) if token_bytes_V is None else int(token_bytes_V[targets].sum())
+    if not num_bytes:
+        raise CannotScore("no byte of text is scored; evaluate more tokens")
+    return _evaluation(nats, len(targets), num_bytes)
+
+
+def together(parts: Sequence[Evaluation]) -> Evaluation:
+    """Of several texts scored one by one, the score of all: all their bits over all their bytes."""
+    nats = sum(part.loss * part.targets for part in parts)
+    return _evaluation(nats, sum(x.targets for x in parts), sum(x.bytes for x in parts))
+
+
+def _evaluation(nats: float, targets: int, num_bytes: int) -> Evaluation:
+    return Evaluation(nats / math.log(2) / num_bytes, nats / targets, targets, num_bytes)
+
+
+def bits_per_byte(
+    decoder: Model,
+    params: Params,
+    validation: TokenStore | np.ndarray,
+    num_targets: int,
+) -> Evaluation:
+    """Score `num_targets` targets of the split `validation` (in an array, bytes) in windows of the
+    model's seq_len, spread evenly, each without context. Raises WrongTokens if the split is too
+    small, CannotScore if it has tokens beyond the model's vocabulary."""
+    config = decoder.config
+    token_bytes_V = token_bytes(validation) if isinstance(validation, TokenStore) else None
+    windows_NW, scored_NS = validation_windows(validation, config.seq_len, num_targets)
+    batch_size = rows_of_a_batch(config.seq_len, config.vocab_size)
+    params = jax.device_put(params)
+    return score(
+        lambda tokens_BS: _logits(decoder, params, tokens_BS),
+        windows_NW,
+        scored_NS,
+        token_bytes_V,
+        batch_size,
+    )
+
+
+def token_bytes(tokens: TokenStore) -> np.ndarray | None:
+    """How many bytes of text each token stands for; None: each is one."""
+    of_bytes = tokens.manifest.tokenizer_sha256 == byte_tokenizer().sha256
+    return None if of_bytes else tokens.tokenizer().token_bytes
+
+
+def rows_of_a_batch(seq_len: int, vocab_size: int) -> int:
+    """How many windows are scored together."""
+    return max(1, min(16, MOST_LOGITS // (seq_len * vocab_size)))
+
+
+def load_params(path: Path, decoder: Model) -> Params:
+    """The parameters in the checkpoint `<folder>/<step>`. Raises BadCheckpoint if it cannot be
+    read or is of another model."""
+    like = jax.eval_shape(decoder.init, jax.random.key(0))
+    return checkpoint.restore(path, "params", like)
+
+
+def _check(
+    logits_of: LogitsOf, windows: np.ndarray, tokens_BS: np.ndarray, logits_BSV: Any
+) -> None:
+    shape = logits_BSV.shape
+    if len(shape) != 3 or shape[:2] != tokens_BS.shape:
+        raise CannotScore(
+            f"for tokens of shape {tokens_BS.shape} the logits have shape {shape}; make them "
+            "(batch, position, vocabulary)"
+        )
+    if windows.min() < 0 or windows.max() >= shape[2]:
+        raise CannotScore(
+            f"the tokens go from {windows.min()} to {windows.max()} and the logits are for a "
+            f"vocabulary of {shape[2]}; score it with the tokenizer that it was trained with"
+        )
+    half = tokens_BS.shape[1] // 2
+    other_BS = tokens_BS.copy()
+    other_BS[:, half:] = (other_BS[:, half:] + 1) % shape[2]
+    targets_BR = tokens_BS[:, 1 : half + 1]
+    before, after = (
+        np.asarray(_nats(logits[:, :half], targets_BR))
+        for logits in (logits_BSV, _array(logits_of(other_BS)))
+    )
+    if np.abs(after - before).max(initial=0.0) > MOST_FORESIGHT:
+        raise CannotScore(
+            "the logits at a position change with the tokens after it, so that they tell what they "
+            "should predict; let each position see only itself and what is before it"
+        )
+
+
+@partial(jax.jit, static_argnums=0)  # the runs of an arm share one compilation
+def _logits(decoder: Model, params: Params, tokens_BS: jax.Array) -> jax.Array:
+    return decoder.logits(params, tokens_BS)
+
+
+def _array(logits: Any) -> Any:
+    """As it is if it is NumPy's, which is scored without JAX: who only scores what another process
+    has computed starts none of JAX's threads, and may go on to fork."""
+    return logits if isinstance(logits, np.ndarray) else jnp.asarray(logits)
+
+
+def _nats(logits_BSV: Any, targets_BS: np.ndarray) -> Any:
+    """−log softmax(logits)[target], float32."""
+    if not isinstance(logits_BSV, np.ndarray):
+        return _nats_by_jax(logits_BSV, targets_BS)
+    logits_BSV = logits_BSV.astype(np.float32)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        most_BS1 = logits_BSV.max(axis=2, keepdims=True)
+        sums_BS = np.exp(logits_BSV - most_BS1).sum(axis=2)
+        chosen_BS1 = np.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
+        return np.log(sums_BS) + most_BS1[:, :, 0] - chosen_BS1[:, :, 0]
+
+
+@jax.jit
+def _nats_by_jax(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
+    logits_BSV = logits_BSV.astype(jnp.float32)
+    chosen_BS1 = jnp.take_along_axis(logits_BSV, targets_BS[:, :, None], axis=2)
+    return jax.nn.logsumexp(logits_BSV, axis=2) - chosen_BS1[:, :, 0]

@@ -1,0 +1,191 @@
+"""How parameters move: learning rates as plain functions of the step, and AdamW, Muon, AdamH and
+MuonH, made of Optax's pieces. What happens to a parameter depends on the role that the model
+declares for it, never on its number of dimensions: stacked norm gains look like matrices. The rates
+are arguments, so that arms which differ only in them share one compilation."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from optax.contrib import MuonDimensionNumbers, scale_by_muon
+
+from engine.config.schema import TrainConfig, span_steps
+
+MATRICES = ("column", "row")  # the roles that Muon and Hyperball move; Adam moves the rest
+IN, OUT = -2, -1  # a matrix is the last two axes, y = x @ w; axes before them are layers, experts
+TINY = 1e-10  # least norm to divide by
+
+
+class Optimizer(NamedTuple):
+    """What is compiled in."""
+
+    name: Literal["adamw", "muon", "adamh", "muonh"]
+    momentum: float | None  # Muon's
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    max_grad_norm: float
+
+
+# An optimizer of somebody else's: from a step's learning rate (a traced scalar) to all that happens
+# to gradients, clipping and decay included.
+AtRate = Callable[[Any], optax.GradientTransformation]
+
+
+class Rates(NamedTuple):
+    """The learning rates of one step, float32 scalars."""
+
+    matrix: Any  # of the roles in MATRICES
+    rest: Any
+
+
+def optimizer(config: TrainConfig) -> Optimizer:
+    """The optimizer that `config` declares."""
+    constants = {name: getattr(config, name) for name in Optimizer._fields if name != "name"}
+    return Optimizer(config.optimizer, **constants)
+
+
+def transform(optimizer: Optimizer | AtRate, roles: Any) -> optax.GradientTransformationExtraArgs:
+    """Gradients to what is added to the parameters: `update(grads, state, params, rates=Rates)`.
+
+    Gradients are clipped by their global norm, then each is turned into a direction u. From there:
+
+    | optimizer | u of a matrix | a matrix p moves by      | all else moves by Adam's u, and |
+    | --------- | ------------- | ------------------------ | ------------------------------- |
+    | adamw     | Adam          | −rate · (u + decay · p)  | decays but for gains            |
+    | muon      | Muon          | −rate · (u + decay · p)  | decays but for gains            |
+    | adamh     | Adam          | Hyperball, no decay      | never decays                    |
+    | muonh     | Muon          | Hyperball, no decay      | never decays                    |
+
+    "All else" is embedding, head and gains. Adam has bias correction (Kingma & Ba, arXiv
+    1412.6980); decay is decoupled (Loshchilov & Hutter, arXiv 1711.05101). `roles` has the tree of
+    the parameters, a Role for each.
+
+    In the state, each moment has the shape and dtype of its parameter and stands at the same path
+    below some prefix (…/mu/<path>, …/nu/<path>): Adam keeps mu and nu, Muon only mu. The rest of
+    the state is small: counts, and the three coefficients of Newton–Schulz.
+    """
+    if not isinstance(optimizer, Optimizer):
+        return _at_each_rate(optimizer)
+    hyperball = optimizer.name in ("adamh", "muonh")
+    direction = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.epsilon)
+    if optimizer.name in ("muon", "muonh"):
+        assert optimizer.momentum is not None
+        routes = jax.tree.map(lambda role: "muon" if role in MATRICES else "adam", roles)
+        direction = optax.partition({"muon": _muon(optimizer.momentum), "adam": direction}, routes)
+    decay = optax.identity()
+    if not hyperball:
+        decayed = jax.tree.map(lambda role: role != "gain", roles)
+        decay = optax.add_decayed_weights(optimizer.weight_decay, mask=decayed)
+    clip = optax.clip_by_global_norm(optimizer.max_grad_norm)
+    return optax.chain(clip, direction, decay, _move(roles, hyperball))
+
+
+def rates(config: TrainConfig) -> Callable[[int], Rates]:
+    """The learning rates of step 1, 2, …, num_train_steps.
+
+    With N steps, the warm-up takes w steps and the decay d. Written as fractions they are
+    w = round(warmup · N) and d = round(decay · N) (ties round to even); written as integers they
+    are steps already. Steps 1 … w rise by peak/w each: the first has peak/w (the peak if w = 0),
+    step w the peak. The rest depends on `lr_schedule`:
+
+    - constant: the peak to the last step.
+    - linear: the N − w steps after the warm-up fall by peak/(N − w) each: peak, …, peak/(N − w) at
+      the last step.
+    - cosine: the N − w steps after the warm-up have peak · (1 + cos(π · i/(N − w)))/2 for
+      i = 0, 1, …; the last step's is small but not zero.
+    - wsd: the peak, then the last d steps (N − w if that is less) fall by peak/d each: peak, …,
+      peak/d at the last step.
+
+    The peak is `learning_rate`, and `adam_learning_rate` for what Adam moves beside another
+    optimizer.
+
+    With phases, each schedule has its own steps for N and counts from its own first one.
+    """
+    turns = [(before, _rates(one)) for before, one in config.schedules()]
+
+    def at(step: int) -> Rates:
+        before, rates = next(turn for turn in reversed(turns) if step > turn[0])
+        return rates(step - before)
+
+    return at
+
+
+def _rates(config: TrainConfig) -> Callable[[int], Rates]:
+    """As `rates`, without phases."""
+    steps = config.num_train_steps
+    rising = span_steps(config.warmup, steps)
+    after = steps - rising
+    falling = {"linear": after, "wsd": min(span_steps(config.decay or 0, steps), after)}
+    adam_peak = config.adam_learning_rate or config.learning_rate  # AdamW has but one
+
+    def height(step: int) -> float:
+        """The rate as a fraction of its peak."""
+        if step <= rising:
+            return step / rising
+        if config.lr_schedule == "cosine":
+            return (1 + math.cos(math.pi * (step - rising - 1) / after)) / 2
+        left, fall = steps - step + 1, falling.get(config.lr_schedule, 0)
+        return left / fall if left < fall else 1.0
+
+    def at(step: int) -> Rates:
+        peaks = config.learning_rate, adam_peak
+        return Rates(*(np.float32(peak * height(step)) for peak in peaks))
+
+    return at
+
+
+def _at_each_rate(optimizer: AtRate) -> optax.GradientTransformationExtraArgs:
+    def update(grads: Any, state: Any, params: Any, *, rates: Rates) -> tuple[Any, Any]:
+        return optimizer(rates.matrix).update(grads, state, params)
+
+    return optax.GradientTransformationExtraArgs(lambda params: optimizer(0.0).init(params), update)
+
+
+def _muon(momentum: float) -> optax.GradientTransformation:
+    """Muon's direction (Jordan et al., 2024; https://kellerjordan.github.io/posts/muon), for each
+    matrix by itself: Nesterov momentum, five Newton–Schulz steps from g/‖g‖ towards the nearest
+    orthogonal matrix, times √max(1, out/in)."""
+
+    def axes(updates: Any) -> Any:
+        return jax.tree.map(lambda _: MuonDimensionNumbers(IN, OUT), updates)
+
+    def shape_factor(u_IO: jax.Array, _: Any) -> jax.Array:
+        return u_IO * math.sqrt(max(1.0, u_IO.shape[OUT] / u_IO.shape[IN]))
+
+    return optax.chain(
+        scale_by_muon(beta=momentum, weight_dimension_numbers=axes),
+        optax.stateless_with_tree_map(shape_factor),
+    )
+
+
+def _move(roles: Any, hyperball: bool) -> optax.GradientTransformationExtraArgs:
+    """Directions to steps, of the length that `rates` gives."""
+
+    def update(directions: Any, state: Any, params: Any, *, rates: Rates) -> tuple[Any, Any]:
+        def step(role: str, u: jax.Array, p: jax.Array) -> jax.Array:
+            if role not in MATRICES:
+                return -rates.rest * u
+            return _on_sphere(p, u, rates.matrix) if hyperball else -rates.matrix * u
+
+        return jax.tree.map(step, roles, directions, params), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
+
+
+def _on_sphere(p_IO: jax.Array, u_IO: jax.Array, rate: jax.Array) -> jax.Array:
+    """Hyperball: p' = p − rate · u · ‖p‖/‖u‖, scaled back to ‖p‖; what is added to p to get there.
+    So `rate` is relative: how far p moves, as a fraction of itself. Each matrix has its own
+    Frobenius norms. A matrix of zeros stays zero; one that begins so wants another role."""
+    radius = _norm(p_IO)
+    moved = p_IO - rate * radius / jnp.maximum(_norm(u_IO), TINY) * u_IO
+    return moved * (radius / jnp.maximum(_norm(moved), TINY)) - p_IO
+
+
+def _norm(x_IO: jax.Array) -> jax.Array:
+    return jnp.linalg.norm(x_IO, axis=(IN, OUT), keepdims=True)

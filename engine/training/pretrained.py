@@ -1,0 +1,245 @@
+"""A public checkpoint in, to start training from: the folder that `transformers` saves a Llama or a
+Qwen3 to. It is data from strangers: numbers only, never pickled code, and every name, shape and
+setting is checked, because a model that is read almost right trains almost as well."""
+
+import json
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (NumPy's bfloat16, which safetensors then reads)
+import numpy as np
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+
+from engine.config.schema import ModelConfig
+from engine.model.decoder import Params
+from engine.training.export import ARCHITECTURES, FIELDS, CannotExchange, tensors
+
+STORED = ("F32", "BF16", "F16")  # what is read, by safetensors' names
+
+# Their settings that change what is computed and have one value here.
+FIXED = {
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "partial_rotary_factor": 1.0,
+    "quantization_config": None,
+}
+COUNTS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+)
+# What a config.json that leaves a field out means, according to transformers.
+IF_ABSENT: dict[str, dict[str, Any]] = {
+    "llama": {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048},
+    "qwen3": {
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 32768,
+        "num_key_value_heads": 32,
+        "head_dim": 128,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    },
+}
+
+
+def read(folder: Path, seq_len: int) -> tuple[ModelConfig, Params]:
+    """The model in `folder`, to be trained on windows of `seq_len` tokens: its configuration and
+    float32 parameters (NumPy), which Decoder(config) computes with. Stored may be float32,
+    bfloat16 and float16; besides the result, memory holds one tensor. Raises CannotExchange.
+    """
+    config = _model_config(folder / "config.json", seq_len)
+    try:
+        with ExitStack() as stack:
+            found: dict[str, Any] = {}
+            for path in _weight_files(folder):
+                opened = stack.enter_context(safe_open(path, framework="np"))
+                found |= dict.fromkeys(opened.keys(), opened)
+            return config, _read_tensors(folder, config, found)
+    except (SafetensorError, OSError) as error:
+        raise CannotExchange(
+            f"the safetensors in {folder} cannot be read: {error}; download them again"
+        ) from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
+            raise CannotExchange(
+                f"{folder} has pickled weights and no safetensors; a pickle can run code, so it is "
+                "not read. Take the model's safetensors, or convert it (save_pretrained of "
+                "transformers writes them) where you trust it"
+            )
+        raise CannotExchange(f"{folder} has no model.safetensors; name a folder with a model")
+    where = _json(index).get("weight_map")
+    names = sorted(set(map(str, where.values()))) if isinstance(where, dict) else []
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise CannotExchange(
+                f"{index} names {name!r}, which is not a safetensors file beside it; download the "
+                "model again from someone whom you trust"
+            )
+        if not (folder / name).is_file():
+            raise CannotExchange(f"{index} names {name}, which is missing; download it")
+    return [folder / name for name in names]
+
+
+def _read_tensors(folder: Path, config: ModelConfig, found: dict[str, Any]) -> Params:
+    _check_names(folder, config, found)
+    places = tensors(config)
+    for name, place in places.items():
+        stored = found[name].get_slice(name)
+        shape, dtype = tuple(stored.get_shape()), stored.get_dtype()
+        if shape != place.shape:
+            raise CannotExchange(
+                f"{name} in {folder} has shape {shape} and config.json says {place.shape}; the "
+                "files are of different models"
+            )
+        if dtype not in STORED:
+            raise CannotExchange(
+                f"{name} in {folder} is stored as {dtype}, and {', '.join(STORED)} are read; take "
+                "the model without quantization"
+            )
+    params: Params = {}
+    for name, place in places.items():
+        array = found[name].get_tensor(name)
+        branch = params
+        for key in place.path[:-1]:
+            branch = branch.setdefault(key, {})
+        array = array.T if place.turned else array
+        if place.layer is None:
+            branch[place.path[-1]] = array.astype(np.float32)
+            continue
+        if place.path[-1] not in branch:
+            branch[place.path[-1]] = np.empty((config.num_layers, *array.shape), np.float32)
+        branch[place.path[-1]][place.layer] = array
+    return params
+
+
+def _check_names(folder: Path, config: ModelConfig, found: dict[str, Any]) -> None:
+    if config.num_layers > len(found):  # before a table is made of a number that anyone can write
+        raise CannotExchange(
+            f"{folder} has {len(found)} tensors and config.json {config.num_layers} layers; "
+            "download it again"
+        )
+    wanted = tensors(config)
+    if missing := sorted(wanted.keys() - found.keys()):
+        raise CannotExchange(
+            f"{folder} lacks {missing[0]} ({len(missing)} tensors are missing in all); download "
+            "all of it"
+        )
+    # Old Llamas carry what follows from rope_theta, and tied models the output matrix once more.
+    extra = {
+        x for x in found if not re.fullmatch(r"model\..*rotary_emb\.inv_freq", x)
+    } - wanted.keys()
+    if config.tie_word_embeddings and "lm_head.weight" in extra:
+        embedding = found["model.embed_tokens.weight"].get_tensor("model.embed_tokens.weight")
+        head = found["lm_head.weight"].get_tensor("lm_head.weight")
+        if not np.array_equal(embedding, head):
+            raise CannotExchange(
+                f"{folder} says tie_word_embeddings and holds an lm_head.weight that is not the "
+                "embedding; set tie_word_embeddings to false in its config.json if that is meant"
+            )
+        extra.discard("lm_head.weight")
+    if extra:
+        raise CannotExchange(
+            f"{folder} holds {min(extra)} ({len(extra)} such tensors), which the engine's model "
+            "has no place for; it is of another kind than its config.json says"
+        )
+
+
+def _model_config(path: Path, seq_len: int) -> ModelConfig:
+    written = _json(path)
+    kind = written.get("model_type")
+    if kind not in list(ARCHITECTURES):  # it may be anything
+        raise CannotExchange(
+            f"{path} is of model_type {kind!r}, and llama and qwen3 are read; start from one of "
+            "these"
+        )
+    declared = {**IF_ABSENT[kind], **written}
+    for field, value in FIXED.items():
+        if declared.get(field, value) not in (value, None):
+            raise CannotExchange(
+                f"{path} has {field} {declared[field]!r}, and the engine's model has {value!r}; "
+                "start from a model without it"
+            )
+    for field in COUNTS:
+        if type(declared.get(field)) is not int:
+            raise CannotExchange(f"{path} has no whole number {field}; download it again")
+    longest = declared["max_position_embeddings"]
+    if seq_len > longest:
+        raise CannotExchange(
+            f"seq_len {seq_len} is longer than the {longest} positions (max_position_embeddings) "
+            f"of {path}; lower seq_len"
+        )
+    fields = {x: declared[theirs] for x, theirs in FIELDS.items() if theirs in declared}
+    try:
+        return ModelConfig(
+            **{ours: value for ours, value in fields.items() if value is not None},
+            seq_len=seq_len,
+            qk_norm="learned" if kind == "qwen3" else "none",
+            sliding_window=_window(path, declared, seq_len) if kind == "qwen3" else None,
+            rope_theta=_rope_theta(path, declared),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0]) if first["loc"] else "model"
+        raise CannotExchange(
+            f"{path}: {FIELDS.get(field, field)} {str(first.get('input'))[:80]} cannot be: "
+            f"{first['msg']}"
+        ) from error
+
+
+def _rope_theta(path: Path, declared: dict[str, Any]) -> Any:
+    rope = declared.get("rope_scaling") or declared.get("rope_parameters") or {}
+    plain = isinstance(rope, dict) and not rope.keys() - {"rope_type", "type", "rope_theta"}
+    if not plain or rope.get("rope_type", rope.get("type", "default")) != "default":
+        raise CannotExchange(
+            f"{path} scales its rotary positions ({json.dumps(rope)[:200]}), and the engine's are "
+            "plain; start from a model without rope_scaling"
+        )
+    return rope.get("rope_theta", declared.get("rope_theta", 10_000.0))
+
+
+def _window(path: Path, declared: dict[str, Any], seq_len: int) -> int | None:
+    """Qwen3's window, if all layers have it or none. One that hides nothing is no window."""
+    if not declared.get("use_sliding_window") or declared["sliding_window"] is None:
+        return None
+    window, first = declared["sliding_window"], declared["max_window_layers"]
+    kinds = declared.get("layer_types")
+    if type(window) is not int or type(first) is not int or not isinstance(kinds, list | None):
+        raise CannotExchange(f"{path} does not say where its sliding window is; download it again")
+    if not kinds:  # the layers before max_window_layers see everything
+        kinds = ["full_attention"] * (first > 0)
+        kinds += ["sliding_attention"] * (first < declared["num_hidden_layers"])
+    different = sorted(set(map(str, kinds)))
+    if different == ["full_attention"] or window >= seq_len:
+        return None
+    if different != ["sliding_attention"]:
+        raise CannotExchange(
+            f"{path} has layers of {' and '.join(different)}, and the engine's sliding_window is "
+            "in all layers or in none; start from another model, or use a seq_len within the "
+            f"window of {window}"
+        )
+    return window
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CannotExchange(
+            f"{path} cannot be read: {error}; name a folder with a model"
+        ) from error
+    if not isinstance(value, dict):
+        raise CannotExchange(f"{path} is not a JSON object; download it again")
+    return value

@@ -1,0 +1,252 @@
+"""One training step as a pure function: (state, batch, rates) → (state, figures). Everything that
+XLA must know beforehand is in the `Recipe`; learning rates are arguments, so runs that differ only
+in them share one compilation."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from engine.config.schema import GUARD_WINDOW, TrainConfig
+from engine.data.token_store import Batch
+from engine.model import mesh as meshes
+from engine.model.decoder import Model, Params
+from engine.model.loss import LossFunction
+from engine.training import optim
+
+
+class Recipe(NamedTuple):
+    """What a step is made of. Hashable: equal recipes are compiled once."""
+
+    decoder: Model
+    loss: LossFunction
+    optimizer: optim.Optimizer | optim.AtRate
+    z_loss_weight: float
+    parts: int  # of a batch, worked through one after the other
+    ema_decay: float | None
+    on_bad_step: Literal["stop", "skip"]
+    spike_sigma: float | None
+
+
+class Guard(NamedTuple):
+    """What is remembered of earlier steps, to tell bad ones and to stop when they do not end."""
+
+    losses_W: jax.Array  # rings of the last good steps' figures
+    grad_norms_W: jax.Array
+    good_steps: jax.Array
+    bad_steps: jax.Array  # in a row, up to now
+
+
+class State(NamedTuple):
+    """All that a step changes. What a recipe does not need is an empty tuple."""
+
+    params: Params
+    moments: Any  # the optimizer's state
+    average: Any  # of the parameters, where one is kept
+    guard: Guard
+
+    @property
+    def scored(self) -> Params:
+        """The parameters that count: the average, where one is kept."""
+        return self.average or self.params
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        """All but `scored`."""
+        rest = {"moments": self.moments, "guard": self.guard}
+        return {**rest, "params": self.params} if self.average else rest
+
+    @staticmethod
+    def of(scored: Params, rest: dict[str, Any]) -> "State":
+        """The state with these parts: `State.of(state.scored, state.rest)` is `state`."""
+        params, average = (rest["params"], scored) if "params" in rest else (scored, ())
+        return State(params, rest["moments"], average, rest["guard"])
+
+
+class Figures(NamedTuple):
+    """What is known of a step; scalars on the device."""
+
+    loss: jax.Array  # nats per scored target, before the update
+    grad_norm: jax.Array  # global, before clipping
+    param_norm: jax.Array  # global, before the update
+    bad_steps: jax.Array  # in a row up to this one; 0 if it was good
+
+
+def recipe(
+    decoder: Model,
+    config: TrainConfig,
+    loss: LossFunction,
+    optimizer: optim.AtRate | None = None,
+) -> Recipe:
+    """The recipe of `config`; `optimizer` in the place of the one that it names."""
+    return Recipe(
+        decoder=decoder,
+        loss=loss,
+        optimizer=optimizer or optim.optimizer(config),
+        z_loss_weight=config.z_loss_weight,
+        parts=config.gradient_accumulation_steps,
+        ema_decay=config.ema_decay,
+        on_bad_step=config.on_bad_step,
+        spike_sigma=config.spike_sigma,
+    )
+
+
+def initial(recipe: Recipe, params: Params) -> State:
+    """The state before the first step, from fresh or given parameters."""
+    ring, zero = jnp.zeros(GUARD_WINDOW), jnp.zeros((), jnp.int32)
+    return State(
+        params=params,
+        moments=optim.transform(recipe.optimizer, recipe.decoder.roles()).init(params),
+        average=jax.tree.map(jnp.copy, params) if recipe.ema_decay else (),
+        guard=Guard(ring, ring, zero, zero),
+    )
+
+
+def train_step(
+    recipe: Recipe, state: State, batch: Batch, rates: optim.Rates
+) -> tuple[State, Figures]:
+    """One update of `state` on `batch`.
+
+    A step is bad if its loss, the gradient's norm or the parameters' is not finite, or if (with
+    `spike_sigma`) one of the first two lies more than so many standard deviations above the mean of
+    the last 64 good steps, once there are so many. With `on_bad_step: skip` a bad step leaves the
+    state as it was, but for the count of them.
+    """
+    loss, grads = _gradients(recipe, state.params, batch)
+    grad_norm, param_norm = optax.tree.norm(grads), optax.tree.norm(state.params)
+    # Parameters that no token of the batch reaches show in their norm alone.
+    bad = ~jnp.isfinite(loss + grad_norm + param_norm)
+    if recipe.spike_sigma:
+        bad |= _spikes(state.guard, loss, grad_norm, recipe.spike_sigma)
+    bad_steps = jnp.where(bad, state.guard.bad_steps + 1, 0)
+
+    def update(state: State) -> State:
+        transform = optim.transform(recipe.optimizer, recipe.decoder.roles())
+        deltas, moments = transform.update(grads, state.moments, state.params, rates=rates)
+        params = optax.apply_updates(state.params, deltas)
+        average = state.average
+        if recipe.ema_decay:
+            average = optax.incremental_update(params, average, 1 - recipe.ema_decay)
+        return State(params, moments, average, _remember(state.guard, loss, grad_norm))
+
+    def skip(state: State) -> State:
+        return state._replace(guard=state.guard._replace(bad_steps=bad_steps))
+
+    if recipe.on_bad_step == "skip":
+        state = jax.lax.cond(bad, skip, update, state)
+    else:
+        state = update(state)  # the loop stops before anything is made of it
+    return state, Figures(loss, grad_norm, param_norm, bad_steps)
+
+
+def _gradients(recipe: Recipe, params: Params, batch: Batch) -> tuple[jax.Array, Params]:
+    """The mean loss over all scored targets of the batch, and the gradient of the mean objective
+    (loss and penalty), summed over the recipe's parts."""
+    decoder = recipe.decoder
+    scored = jnp.maximum(jnp.sum(batch.targets_BS >= 0), 1).astype(jnp.float32)
+
+    def objective(params: Params, part: Batch) -> tuple[jax.Array, jax.Array]:
+        losses = recipe.loss(
+            decoder.features(params, part.inputs_BS, part.segments_BS),
+            decoder.output_matrix(params),
+            part.targets_BS,
+            soft_cap=decoder.config.logit_soft_cap,
+            z_loss_weight=recipe.z_loss_weight,
+        )
+        return (losses.nats + losses.penalty) / scored, losses.nats / scored
+
+    gradient = jax.grad(objective, has_aux=True)
+    if recipe.parts == 1:
+        grads, loss = gradient(params, batch)
+        return loss, grads
+
+    def add(total: Any, part: Batch) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, gradient(params, part)), None
+
+    # Row i goes to part i mod parts, so that each part is spread over all devices.
+    parts = jax.tree.map(
+        lambda x: jnp.swapaxes(x.reshape(-1, recipe.parts, *x.shape[1:]), 0, 1), batch
+    )
+    zero = jax.tree.map(jnp.zeros_like, params), jnp.zeros(())
+    (grads, loss), _ = jax.lax.scan(add, zero, parts)
+    return loss, grads
+
+
+def _spikes(guard: Guard, loss: jax.Array, grad_norm: jax.Array, sigma: float) -> jax.Array:
+    spikes = jnp.array(False)
+    for x, ring in ((loss, guard.losses_W), (grad_norm, guard.grad_norms_W)):
+        spikes |= x > jnp.mean(ring) + sigma * jnp.std(ring)
+    return spikes & (guard.good_steps >= GUARD_WINDOW)
+
+
+def _remember(guard: Guard, loss: jax.Array, grad_norm: jax.Array) -> Guard:
+    place = guard.good_steps % GUARD_WINDOW
+    return Guard(
+        losses_W=guard.losses_W.at[place].set(loss),
+        grad_norms_W=guard.grad_norms_W.at[place].set(grad_norm),
+        good_steps=guard.good_steps + 1,
+        bad_steps=jnp.zeros((), jnp.int32),
+    )
+
+
+# ── Compilation ──────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache(maxsize=16)
+def abstract_state(recipe: Recipe, mesh: Mesh) -> State:
+    """The state's shapes, dtypes and shardings, without any array."""
+
+    def make() -> State:
+        return initial(recipe, recipe.decoder.init(jax.random.key(0)))
+
+    shapes = jax.eval_shape(make)
+    return jax.tree.map(
+        lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
+        shapes,
+        meshes.shardings(mesh, recipe.decoder.roles(), shapes),
+    )
+
+
+def shardings_of(abstract: Any) -> Any:
+    """The shardings alone, of a tree of jax.ShapeDtypeStruct."""
+    return jax.tree.map(lambda x: x.sharding, abstract)
+
+
+@lru_cache(maxsize=16)
+def starter(recipe: Recipe, mesh: Mesh) -> Callable[[jax.Array], State]:
+    """The compiled function from a key to the state before the first step."""
+
+    def fresh(key: jax.Array) -> State:
+        return initial(recipe, recipe.decoder.init(key))
+
+    return jax.jit(fresh, out_shardings=shardings_of(abstract_state(recipe, mesh)))
+
+
+def lower(
+    recipe: Recipe, mesh: Mesh, batch_size: int, seq_len: int, packed: bool = False
+) -> jax.stages.Lowered:
+    """The step, traced for a mesh and a batch's shape, and not yet compiled. Allocates nothing."""
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    rows = NamedSharding(mesh, PartitionSpec(meshes.ROWS))
+    tokens_BS = jax.ShapeDtypeStruct((batch_size, seq_len), jnp.int32, sharding=rows)
+    batch = Batch(tokens_BS, tokens_BS, tokens_BS if packed else None)
+    rate = jax.ShapeDtypeStruct((), jnp.float32, sharding=everywhere)
+    state = abstract_state(recipe, mesh)
+    with jax.set_mesh(mesh):
+        return jax.jit(
+            partial(train_step, recipe),
+            donate_argnums=0,
+            out_shardings=(shardings_of(state), everywhere),
+        ).lower(state, batch, optim.Rates(rate, rate))
+
+
+@lru_cache(maxsize=16)
+def compiled(
+    recipe: Recipe, mesh: Mesh, batch_size: int, seq_len: int, packed: bool
+) -> jax.stages.Compiled:
+    """The step, ready to run: `compiled(...)(state, batch, rates)`. `state` is donated."""
+    return lower(recipe, mesh, batch_size, seq_len, packed).compile()

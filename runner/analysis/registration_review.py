@@ -1,0 +1,407 @@
+"""What counts under a preregistration, and what of it is not as it was sealed. Pure.
+
+The issue seals hypothesis and predictions; the first plan under it that was approved seals the
+design: arms, seeds, steps, and what is averaged. (An approval that did not hold until the launch
+seals nothing, if nothing else was begun meanwhile: then nobody has seen a figure.) Of each design
+the first execution that was complete counts, and the sealed design's alone decides about the
+predictions. What came later is shown beside it: else one could run again, or otherwise, until the
+answer is the one that was hoped for. A ladder is one design, all of its arms: each rung has a first
+complete execution, and of these the highest rung's counts, which knows what those below came to.
+All of this follows from the records and is stored nowhere.
+
+A run that was begun before the seal, under whatever plan, is no forecast's: who predicts what comes
+of it may have seen it. A prediction of which every run is one of these scores nothing, and where
+all are such the execution does not count.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from runner.analysis.comparability import scored_on
+from runner.analysis.forecast import SAVING
+from runner.analysis.text_diff import bounded, text_diff
+from runner.analysis.verdicts import Figures
+from runner.lib.format import percent
+from runner.schema import record, step_graph
+
+RUN_AGAIN = "run again"
+EXPLORATORY = "exploratory: another design than the sealed one"
+LOWER_RUNG = "a lower rung of the ladder; the highest one counts"
+OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
+KNOWN = "its runs had been begun before the seal"
+MOST_NAMED = 6  # runs without a figure
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An execution under a preregistration, and what came of it so far."""
+
+    execution: record.Execution
+    result: record.Result | None
+    figures: Figures
+
+    @property
+    def state(self) -> str:
+        """How it ended, or that it has not."""
+        return self.result.state if self.result else "unfinished"
+
+    @property
+    def missing(self) -> list[str]:
+        """Its runs that have no figure."""
+        runs = self.execution.plan.runs()
+        return [
+            record.run_name(arm, seed)
+            for arm, seed in runs
+            if self.figures.get((arm, seed)) is None
+        ]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was done with a figure of every run."""
+        return self.state == "done" and not self.missing
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A preregistration with all that is on record under it."""
+
+    seal: record.Preregistration
+    edits: tuple[record.Edit, ...] = ()  # of the issue, after the seal
+    outcomes: tuple[Outcome, ...] = ()
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """Of the runs that had been begun before the seal, by `same_run`, the execution that did."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Something that is not as it was sealed. Its words are the lab's, with people's words in code
+    spans only; the lines of its difference are people's own."""
+
+    what: str  # a sentence
+    diff: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """An execution, and whether it counts."""
+
+    outcome: Outcome
+    why_not: str  # empty: it is what counts for the predictions
+    exploratory: bool  # of another design than the sealed one
+    known: frozenset[int] = (
+        frozenset()
+    )  # predictions, from 0, whose runs were begun before the seal
+
+    @property
+    def counts(self) -> bool:
+        """Whether its verdicts are the preregistration's."""
+        return not self.why_not
+
+
+@dataclass(frozen=True)
+class Review:
+    """What counts under a preregistration. All executions, in the order of their approvals."""
+
+    registration: Registration
+    sealed: record.Execution | None  # whose plan is the sealed design
+    weighed: tuple[Weighed, ...]
+
+    @property
+    def counted(self) -> Weighed | None:
+        """The execution whose verdicts are the preregistration's; None: there is none yet."""
+        return next((one for one in self.weighed if one.counts), None)
+
+    @cached_property
+    def told(self) -> str:
+        """All that pages show of it: another text whenever they would be others."""
+        edits = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
+        lines = []
+        for one in self.weighed:
+            result = one.outcome.result
+            outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
+            known = sorted(one.known)
+            lines.append(
+                f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} {outcomes} {known}"
+            )
+        return "\n".join([*edits, *lines])
+
+    def of(self, execution: str) -> Weighed:
+        """What was said of the execution with this id. Raises KeyError."""
+        return self._by_id[execution]
+
+    @cached_property
+    def _by_id(self) -> dict[str, Weighed]:
+        return {one.outcome.execution.id: one for one in self.weighed}
+
+    def deviations(self, execution: str) -> tuple[Deviation, ...]:
+        """All that is not as it was sealed where this execution is concerned."""
+        outcome = self.of(execution).outcome
+        found = [_edits(self.registration), _predictions(self.registration, outcome.execution.plan)]
+        found.append(_begun(self.registration, self.of(execution)))
+        if self.sealed:
+            found.append(_design(self.sealed, outcome.execution))
+        found += [Deviation(sentence) for sentence in outcome.execution.deviations]
+        found.append(_missing(outcome))
+        return tuple(one for one in found if one)
+
+
+def review(registration: Registration) -> Review:
+    """Which of the executions under a preregistration counts, and why the others do not."""
+    ordered = sorted(registration.outcomes, key=lambda one: _when(one.execution))
+    sealed = next((one.execution for one in ordered if _seals(one, ordered)), None)
+    predicted = registration.seal.predictions
+    first = _first_complete(x for x in ordered if x.execution.plan.predictions == predicted)
+    others = {
+        one.execution.id
+        for one in ordered
+        if sealed is not None and not same_design(sealed.plan, one.execution.plan)
+    }
+    highest = max((rung for id, rung in first if id not in others), default=0)
+    weighed = []
+    for one in ordered:
+        other = one.execution.id in others
+        why = [EXPLORATORY] if other else []
+        seen = known(registration, one.execution.plan)
+        if one.execution.plan.predictions != predicted:
+            why.append(OTHERWISE_JUDGED)
+        elif predicted and len(seen) == len(predicted):
+            why.append(KNOWN)
+        elif not one.complete:
+            why.append(_incomplete(one))
+        elif (one.execution.id, rung := _rung(one.execution)) not in first:
+            why.append(RUN_AGAIN)
+        elif rung < highest and not other:
+            why.append(LOWER_RUNG)
+        weighed.append(Weighed(one, ", ".join(why), other, seen))
+    return Review(registration, sealed, tuple(weighed))
+
+
+def _seals(one: Outcome, approved: list[Outcome]) -> bool:
+    """Whether the design of this execution is sealed, if it is the first that does."""
+    if one.result is None or one.state != "voided":
+        return True
+    then = one.result.at
+    # As it was known then: what was queued and is voided later must not change what was sealed.
+    begun = [x for x in approved if x.state != "voided" or (x.result and x.result.at > then)]
+    return any(x.execution.at <= then for x in begun)
+
+
+def _rung(execution: record.Execution) -> int:
+    return execution.plan.rung.n if execution.plan.rung else 0
+
+
+def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
+    """Of each design, on a ladder of each of its rungs, the execution that was complete before the
+    others, with its rung."""
+    done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
+    first: list[record.Execution] = []
+    for _, execution in sorted(done, key=lambda pair: (pair[0], _when(pair[1]))):
+        alike = (before for before in first if _rung(before) == _rung(execution))
+        if not any(same_design(execution.plan, before.plan) for before in alike):
+            first.append(execution)
+    return {(execution.id, _rung(execution)) for execution in first}
+
+
+def _incomplete(outcome: Outcome) -> str:
+    match outcome.state:
+        case "voided":
+            return "not started"
+        case "done":
+            return "incomplete"
+        case state:
+            return state
+
+
+def _when(execution: record.Execution) -> tuple[Any, ...]:
+    """The order of approvals: those of one moment as their commands stand in the thread."""
+    command = execution.origin.approval.rpartition("/")[2] if execution.origin else ""
+    return execution.at, [int(number) for number in re.findall(r"\d+", command)], execution.id
+
+
+def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
+    """{(arm, seed): a digest that is the same for runs that come to the same}: equal models,
+    recipes and seeds on the same text, scored alike, whatever plan they are in."""
+    found, trained = {}, plan.trained()
+    of = scored_on(plan)
+    scored = f"{of.validation_sha256} {of.eval_tokens}" if of else ""
+    alike = {
+        name: f"{arm.model.model_dump_json()}\n{arm.train.model_dump_json(exclude=SAVING)}"
+        for name, arm in plan.arms.items()
+    }
+    for arm, seed in plan.runs():
+        step = plan.steps.get(trained.get((arm, seed), ""))
+        texts = [plan.data.train_sha256] if plan.data else []
+        texts += (
+            sorted(text for made in step.inputs.values() for text in made.values()) if step else []
+        )
+        whole = f"{alike.get(arm, arm)}\n{seed}\n{texts}\n{scored}"
+        found[arm, seed] = hashlib.sha256(whole.encode()).hexdigest()
+    return found
+
+
+def begun_before(
+    seal: record.Preregistration,
+    plans: Iterable[record.Plan],
+    begun: Mapping[str, tuple[datetime, str]],
+) -> dict[str, str]:
+    """`Registration.earlier` of runs in these plans, given when and by which execution each run
+    was first begun."""
+    runs = {run for plan in plans for run in same_run(plan).values()}
+    found = {run: begun[run] for run in runs & begun.keys()}
+    return {run: id for run, (at, id) in found.items() if at < seal.at}
+
+
+def known(registration: Registration, plan: record.Plan) -> frozenset[int]:
+    """The plan's predictions of which all runs had been begun before the seal."""
+    if not registration.earlier:
+        return frozenset()
+    runs = same_run(plan)
+    late = {arm for (arm, _), run in runs.items() if run not in registration.earlier}
+    return frozenset(
+        n
+        for n, prediction in enumerate(plan.predictions)
+        if not late & set(prediction.arms) and {arm for arm, _ in runs} >= set(prediction.arms)
+    )
+
+
+# ── Designs ──────────────────────────────────────────────────────────────────────────────────
+
+
+def same_design(one: record.Plan, other: record.Plan) -> bool:
+    """Whether two plans are one design, whatever lab has computed their fingerprints. All rungs of
+    a ladder that predictions speak of are one."""
+    if one.rung and other.rung and one.rung.n != other.rung.n:
+        return one.rung.ladder == other.rung.ladder is not None and _rest(one) == _rest(other)
+    return one.fingerprint == other.fingerprint or not design_diff(one, other)
+
+
+def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
+    """What of two designs is not the same, as lines of a diff: whole arms, keys of those that both
+    have, seeds, steps of a graph, text, evaluation and devices."""
+    lines = []
+    for name in sorted(before.arms.keys() | after.arms.keys()):
+        one, other = before.arms.get(name), after.arms.get(name)
+        if one and other:
+            lines += _changed(f"arms.{name}.", _arm(one), _arm(other))
+        else:
+            lines.append(f"{'-' if one else '+'} arms.{name}")
+    lines += _changed("", _rest(before), _rest(after))
+    if before.steps or after.steps:
+        found = step_graph.differences(before.steps, after.steps)
+        lines += [f"! {name}: {why}" for name, why in found]
+    return lines
+
+
+def _arm(arm: record.PlannedArm) -> dict[str, Any]:
+    return step_graph.leaves(
+        {"model": arm.model.model_dump(mode="json"), "train": arm.train.model_dump(mode="json")}
+    )
+
+
+def _rest(plan: record.Plan) -> dict[str, Any]:
+    data = plan.data.model_dump(mode="json") if plan.data else {}
+    return step_graph.leaves(
+        {
+            "seeds": ", ".join(map(str, plan.seeds)),
+            "data": {name: value for name, value in data.items() if not name.endswith("_tokens")},
+            "eval": plan.eval.model_dump(mode="json"),
+            "resources": plan.resources.model_dump(mode="json"),
+        }
+    )
+
+
+def _changed(under: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [
+        f"{sign} {under}{key}: {step_graph.shown(value)}"
+        for key, one, other in step_graph.differing(before, after)
+        for sign, value in (("-", one), ("+", other))
+    ]
+
+
+def pooled(plan: record.Plan) -> str:
+    """What of a design is averaged, as a clause."""
+    seeds = ", ".join(map(str, plan.seeds))
+    if len(plan.seeds) == 1:
+        return f"each figure is that of the one seed {seeds}"
+    return f"each figure is the mean over the seeds {seeds}; a difference is taken seed by seed"
+
+
+# ── Deviations ───────────────────────────────────────────────────────────────────────────────
+
+
+def _edits(registration: Registration) -> Deviation | None:
+    seal, edits = registration.seal, registration.edits
+    if not edits:
+        return None
+    last, times = edits[-1], "once" if len(edits) == 1 else f"{len(edits)} times"
+    words = (
+        f"the issue was edited {times} after it was sealed, last at {last.at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    between = {edit.text_sha256 for edit in edits} - {last.text_sha256, seal.text_sha256}
+    also = " In between it read otherwise; the records have that too." if between else ""
+    if last.text_sha256 == seal.text_sha256:
+        return Deviation(f"{words}, and reads again as it was sealed.{also}")
+    if seal.text is None or last.text is None:
+        return Deviation(f"{words}; of one of the two texts there is only the digest.{also}")
+    return Deviation(f"{words}.{also}", text_diff(seal.text, last.text) or _UNSEEN)
+
+
+_UNSEEN = ("! nothing that can be seen: ends of lines, say",)
+
+
+def _predictions(registration: Registration, plan: record.Plan) -> Deviation | None:
+    seal = registration.seal
+    if plan.predictions == seal.predictions:
+        if plan.seal == seal.seal:
+            return None
+        return Deviation(
+            f"the plan names another seal, `{(plan.seal or 'none')[:16]}`, than the "
+            f"preregistration's, `{seal.seal[:16]}`; the predictions are the same."
+        )
+    before, after = ("\n".join(_said(of.predictions)) for of in (seal, plan))
+    words = "the plan was judged by other predictions than those that were sealed."
+    return Deviation(words, text_diff(before, after) or _UNSEEN)
+
+
+def _said(predictions: Iterable[record.Prediction]) -> list[str]:
+    return [f"{one.sentence}, {percent(one.confidence)} sure" for one in predictions]
+
+
+def _begun(registration: Registration, weighed: Weighed) -> Deviation | None:
+    runs = same_run(weighed.outcome.execution.plan)
+    by = {
+        run: registration.earlier[key] for run, key in runs.items() if key in registration.earlier
+    }
+    if not by:
+        return None
+    names = ", ".join(f"`{id}`" for id in list(dict.fromkeys(by.values()))[:MOST_NAMED])
+    words = f"of {len(runs)} runs {len(by)} had been begun before the seal, in {names}"
+    told = [str(n + 1) for n in sorted(weighed.known)]
+    if not told:
+        return Deviation(f"{words}; what they came to may have been known.")
+    numbers = ("prediction " if len(told) == 1 else "predictions ") + ", ".join(told)
+    return Deviation(f"{words}: what {numbers} speaks of may have been known, and scores nothing.")
+
+
+def _design(sealed: record.Execution, execution: record.Execution) -> Deviation | None:
+    if same_design(sealed.plan, execution.plan):
+        return None
+    found = design_diff(sealed.plan, execution.plan)
+    if not found:
+        return None
+    return Deviation(f"the design is another one than that of `{sealed.id}`.", bounded(found))
+
+
+def _missing(outcome: Outcome) -> Deviation | None:
+    missing = outcome.missing
+    if outcome.state not in ("done", "failed") or not missing:
+        return None
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    names = ", ".join(f"`{name}`" for name in missing[:MOST_NAMED])
+    runs = len(outcome.execution.plan.runs())
+    return Deviation(f"of {runs} runs {len(missing)} have no figure: {names}{more}.")

@@ -1,0 +1,123 @@
+"""Whether something that was run again came out the same: bit for bit, or within a tolerance. Pure.
+
+Equal bits are promised where the receipts are equal: devices, versions, threads. Elsewhere bits per
+byte and training losses may move by `TOLERANCE`; for all else that steps make no tolerance is
+stated, so what was made of inputs with other bits cannot be judged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runner.schema.record import Evaluated, PlannedStep, StepEnd
+
+TOLERANCE = 0.01  # of bits per byte and losses: what another device or version may move them by
+
+How = Literal[
+    "bit for bit", "within the tolerance", "follows its inputs", "differs", "not comparable"
+]
+GOOD = frozenset({"bit for bit", "within the tolerance"})
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run or step, before and now."""
+
+    how: How
+    words: str
+
+
+def compare(
+    before: Mapping[str, Evaluated | None], now: Mapping[str, Evaluated | None]
+) -> dict[str, Comparison]:
+    """How each run of `before` came out this time, by the digest of its parameters and by its bits
+    per byte."""
+    return {name: _compare(one, now.get(name)) for name, one in before.items()}
+
+
+def _compare(before: Evaluated | None, now: Evaluated | None) -> Comparison:
+    if before is None or now is None:
+        words = "it had no figure then" if before is None else "it has no figure now"
+        return Comparison("not comparable", words)
+    if before == now:
+        return Comparison("bit for bit", f"{now.bpb:.4f} bits per byte, the same parameters")
+    words = f"{before.bpb:.4f} then, {now.bpb:.4f} now"
+    if abs(now.bpb - before.bpb) <= TOLERANCE * before.bpb:
+        return Comparison("within the tolerance", f"{words}: at most {TOLERANCE:.0%} apart")
+    return Comparison("differs", f"{words}: more than {TOLERANCE:.0%} apart")
+
+
+def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What of two receipts is not the same, so that equal bits were not promised. Of the cores only
+    their number counts, and what code is kept from changes none of its figures."""
+    before, now = _counted(before), _counted(now)
+    return [
+        f"{name}: {before.get(name, 'none')} then, {now.get(name, 'none')} now"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _counted(receipt: Mapping[str, str]) -> dict[str, str]:
+    cores = receipt.get("affinity", "")
+    counted = {name: said for name, said in receipt.items() if name != "isolation"}
+    return {**counted, "affinity": f"{len(cores.split(','))} cores"} if cores else counted
+
+
+# ── Steps ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a step came to, once."""
+
+    end: StepEnd | None
+    figures: Mapping[str, float] = field(default_factory=dict)  # of it, that have a tolerance
+
+
+def compare_steps(
+    steps: Mapping[str, PlannedStep], before: Mapping[str, Made], now: Mapping[str, Made]
+) -> dict[str, Comparison]:
+    """How each step came out this time. Of `steps` each comes after its inputs."""
+    found: dict[str, Comparison] = {}
+    for name, step in steps.items():
+        inputs = [found[other].how for other in step.needs]
+        same_bits = all(how == "bit for bit" for how in inputs)
+        found[name] = _step(before[name], now[name], same_bits)
+        excused = not same_bits and all(how in GOOD | {"follows its inputs"} for how in inputs)
+        if found[name].how == "differs" and excused and not now[name].figures:
+            words = "its inputs have other bits, and for what it makes no tolerance is stated"
+            found[name] = Comparison("follows its inputs", words)
+    return found
+
+
+def whole(found: Mapping[str, Comparison]) -> How:
+    """How all of it came out together."""
+    hows = {one.how for one in found.values()}
+    for worst in ("not comparable", "differs"):
+        if worst in hows:
+            return worst
+    return "bit for bit" if hows <= {"bit for bit"} else "within the tolerance"
+
+
+def _step(before: Made, now: Made, same_bits: bool) -> Comparison:
+    one, other = before.end, now.end
+    if not (one and one.output_sha256 and other and other.output_sha256):
+        then = not (one and one.output_sha256)
+        why = (one if then else other) or StepEnd(state="failed")
+        words = f"it was not made {'then' if then else 'now'}"
+        return Comparison("not comparable", f"{words}: {why.why}" if why.why else words)
+    if one.output_sha256 == other.output_sha256:
+        return Comparison("bit for bit", f"output {other.output_sha256[:16]}")
+    if before.figures.keys() != now.figures.keys() or not now.figures:
+        words = f"output {one.output_sha256[:16]} then, {other.output_sha256[:16]} now"
+        return Comparison("differs", words)
+    pairs = [(name, then, now.figures[name]) for name, then in before.figures.items()]
+    words = "; ".join(f"{name} {then:.4f} then, {found:.4f} now" for name, then, found in pairs)
+    if same_bits and not differing(one.receipt, other.receipt):
+        return Comparison(
+            "differs", f"{words}: on devices and versions for which equal bits are promised"
+        )
+    if all(abs(found - then) <= TOLERANCE * abs(then) for _, then, found in pairs):
+        return Comparison("within the tolerance", f"{words}: at most {TOLERANCE:.0%} apart")
+    return Comparison("differs", f"{words}: more than {TOLERANCE:.0%} apart")

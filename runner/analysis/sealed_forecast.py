@@ -1,0 +1,122 @@
+"""A forecast that is sealed before its run, and what became of it. A seal holds all that the
+forecast was made from, so that anybody can make it again from the file alone; the commit that
+brings it says when. One seal, one run, whatever comes out. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from runner.analysis.forecast import Design, Forecast, Point, Refusal, forecast
+from runner.lib.base_record import Instant, Record, Sha256
+from runner.schema.record import StepEnd
+
+ALIKE = 1e-9  # relative; what another version of SciPy may differ by
+
+
+class Seal(Record):
+    """What was known and said before the run."""
+
+    experiment: str  # its folder's name
+    metric: Literal["eval/bpb"] = "eval/bpb"
+    declaration: dict[str, Sha256] = Field(min_length=1)  # {file of its folder: digest}
+    design: Design  # the run that it is about
+    points: tuple[Point, ...]  # the runs that the law was fitted to
+    forecast: Forecast
+
+
+class Outcome(Record):
+    """The run, by the lab's own records, beside what was sealed."""
+
+    seal_sha256: Sha256  # of the seal's file
+    point: Point
+    error: float  # relative to what was measured; negative where the forecast was too low
+    inside: bool  # whether the interval held it
+    execution: str
+    host: str
+    made_at: Instant | None
+    seconds: float | None  # that the step took by the clock, with all who computed beside it
+    output_sha256: Sha256 | None
+    receipt: dict[str, str]
+
+
+class Tried(Record):
+    """A run of one seed beside the ladder."""
+
+    arm: str
+    seed: int
+    model_flops: float = Field(gt=0)
+    parameters: int = Field(gt=0)
+    train_batch_size: int = Field(gt=0)
+    num_train_steps: int = Field(gt=0)
+    learning_rate: float = Field(gt=0)
+    adam_learning_rate: float = Field(gt=0)
+    loss: float = Field(gt=0)  # eval/bpb
+
+
+class Beside(Record):
+    """What else was run, before a seal or after its outcome, and why. No forecast rests on it."""
+
+    what: str
+    runs: tuple[Tried, ...]
+
+
+class NoSeal(ValueError):
+    """The seal is not what it says, or cannot be made; the message says why."""
+
+
+def seal(
+    experiment: str,
+    declaration: Mapping[str, str],
+    design: Design,
+    points: tuple[Point, ...],
+    said: Forecast,
+) -> Seal:
+    """The seal of a forecast. Raises NoSeal for one that its points do not give."""
+    made = Seal(
+        experiment=experiment,
+        declaration=dict(declaration),
+        design=design,
+        points=points,
+        forecast=said,
+    )
+    check(made)
+    return made
+
+
+def check(sealed: Seal) -> None:
+    """Make the forecast again from the seal's own points. Raises NoSeal where it is another one."""
+    said, design = sealed.forecast, sealed.design
+    if (there := design.on(said.axis)) != said.at:
+        raise NoSeal(f"the forecast is for {said.at:g}, and the run would be at {there}")
+    if off := [point.run for point in sealed.points if point.ladder != design.ladder]:
+        raise NoSeal(f"{off[0]} is not on the ladder of the run that it is to tell of")
+    floor = said.law.c if said.law.stated_floor else None
+    again = forecast(sealed.points, said.at, axis=said.axis, level=said.level, floor=floor)
+    if isinstance(again, Refusal):
+        raise NoSeal(f"its points give no forecast: {again.words}")
+    for name in ("loss", "low", "high"):
+        before, now = getattr(said, name), getattr(again, name)
+        if abs(before - now) > ALIKE * abs(now):
+            raise NoSeal(f"its points give {name} {now:.6f}, and it says {before:.6f}")
+
+
+def outcome(sealed: Seal, seal_sha256: str, point: Point, execution: str, end: StepEnd) -> Outcome:
+    """What became of a sealed forecast. Raises NoSeal for another run than the one it is about."""
+    for key in Design.model_fields:
+        if getattr(point, key) != getattr(sealed.design, key):
+            raise NoSeal(f"the run's {key} is {getattr(point, key)} and not as it was sealed")
+    said = sealed.forecast
+    return Outcome(
+        seal_sha256=seal_sha256,
+        point=point,
+        error=said.loss / point.loss - 1,
+        inside=said.low <= point.loss <= said.high,
+        execution=execution,
+        host=end.host,
+        made_at=end.made_at,
+        seconds=end.seconds,
+        output_sha256=end.output_sha256,
+        receipt=end.receipt,
+    )

@@ -1,0 +1,175 @@
+"""An experiment that enters a speedrun → the rows it has on its track. Pure.
+
+Model FLOPs and parameters are counted by the formula for the lab's models. For models of the
+experiment's own they are those of the trace that was scored, as its own process says, times 3 and
+the tokens; so such rows are ranked by the hardware FLOPs that were measured from outside.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from runner.analysis import ranking, run_comparison, speedrun_file
+from runner.analysis.ranking import On, Row, Tier
+from runner.schema import tracks
+from runner.schema.record import EnteredRun, Execution, Plan, PlannedStep, Replayed, Result
+from runner.schema.tracks import Track
+
+BY_FORMULA = "by formula"
+BY_TRACE = "3 × the traced forward pass that was scored × tokens, as the model's own process says"
+
+
+def on(plan: Plan) -> On | None:
+    """What a plan's figures will be figures of; None where that is not known or not one thing."""
+    if plan.data:
+        return On(plan.data.validation_sha256, plan.eval.tokens, plan.data.tokenizer)
+    found = {
+        _of_tokens(plan.steps[name], int(step.config["tokens"]))
+        for step in plan.steps.values()
+        if step.do == "evaluate"
+        for name in step.inputs["tokens"]
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _of_tokens(step: PlannedStep, tokens: int) -> On | None:
+    sha256 = step.config.get("sha256")
+    # With a source it is the plan that filled in the digests; else they are anybody's word.
+    if step.do != "tokenize" or not step.config["source"] or not isinstance(sha256, Mapping):
+        return None
+    return On(str(sha256["validation"]), tokens, str(step.config["tokenizer"]))
+
+
+def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str, ...]:
+    """What a plan says of its entry: which track, and what will keep it from being ranked there."""
+    if plan.speedrun is None:
+        return ()
+    author = plan.speedrun.author
+    of = f" ({author.affiliation})" if author.affiliation else ""
+    track = (tracks.known() if known is None else known).get(plan.speedrun.track)
+    if track is None:
+        return (f"There is no track `{plan.speedrun.track}`.",)
+    said = [f"For {author.name}{of} it enters the track `{track.name}`: {track.sentence}."]
+    scored = on(plan)
+    why = ranking.other_data(track, scored) if scored else "on which text is not known beforehand"
+    if why:
+        said.append(f"It would not be ranked: {why}.")
+    if plan.own_code():
+        said.append(
+            "What own code trains is ranked by hardware FLOPs: its wall time × devices × their "
+            "peak, measured from outside."
+        )
+    return tuple(said)
+
+
+def run_of(name: str, step: PlannedStep) -> tuple[str, int]:
+    """The (arm, seed) of a `train` step, of the experiment's own code or not."""
+    step_name, _, label = name.partition("/")
+    parts = [part for part in label.split(",") if not part.startswith("seed=")]
+    return ",".join(filter(None, parts)) or step_name, int(step.config["seed"])
+
+
+def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
+    """Who has seen an arm's figures come about. It is replayed where a stretch of one of its runs
+    was, and each came to the same."""
+    if execution.origin:
+        return "reproduced"
+    same = [
+        replay.how in run_comparison.GOOD
+        for replay in replays
+        if (step := execution.plan.steps.get(replay.run)) and run_of(replay.run, step)[0] == arm
+    ]
+    return "replayed" if same and all(same) else "self-reported"
+
+
+def rows(execution: Execution, result: Result, replays: Sequence[Replayed] = ()) -> list[Row]:
+    """The rows of an execution that has ended, one for each arm."""
+    entered = execution.plan.speedrun
+    if entered is None:
+        return []
+    arms: dict[str, list[EnteredRun]] = {}
+    for run in result.entered:
+        arms.setdefault(run.arm, []).append(run)
+    return [
+        _row(
+            execution,
+            result.at,
+            tier(execution, replays, arm),
+            sorted(runs, key=lambda run: run.seed),
+        )
+        for arm, runs in arms.items()
+    ]
+
+
+def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredRun]) -> Row:
+    plan, first = execution.plan, runs[0]
+    assert plan.speedrun
+    author = plan.speedrun.author
+    figures = [run.evaluated.bpb for run in runs if run.evaluated]
+    own_model = any(run.own_model for run in runs)
+    return Row(
+        id=f"{execution.id}/{first.arm}",
+        title=f"{plan.title}: {first.arm}",
+        author=speedrun_file.Author(
+            name=author.name, affiliation=author.affiliation, url=author.url
+        ),
+        track=plan.speedrun.track,
+        tier=tier,
+        at=at,
+        figures=tuple(figures),
+        scored=on(plan),
+        family=execution.id,
+        hardware=f"{first.resources.count} × {first.resources.kind}",
+        seconds=_all(runs, "seconds"),
+        parameters=first.parameters,
+        tokens=first.tokens,
+        model_flops=_all(runs, "model_flops"),
+        hardware_flops=_all(runs, "hardware_flops"),
+        flops_by=BY_TRACE if own_model else BY_FORMULA,
+        price=first.price,
+        custom=any(run.own for run in runs),
+        void=_void(runs),
+        notes=tuple(dict.fromkeys((*execution.deviations, *_notes(runs)))),
+        page=f"executions/{execution.id}/index.html",
+    )
+
+
+def _all(runs: Sequence[EnteredRun], key: str) -> tuple[float, ...]:
+    """A figure of all runs, or of none: what is known of some would be a choice."""
+    found = [getattr(run, key) for run in runs]
+    return () if None in found else tuple(float(value) for value in found)
+
+
+def void(run: EnteredRun) -> str:
+    """Why the figure of a run is not believed; empty if it is, or if there is none."""
+    if run.evaluated is None:
+        return ""
+    if run.own and not run.isolated:
+        return (
+            "code of the experiment's own ran without isolation, so that its figures are its own "
+            "word"
+        )
+    if run.void:
+        return run.void
+    if run.own_model and run.evaluated.examined is None:
+        return "its model was not asked again with no more than what comes before"
+    return run.evaluated.examined.void if run.evaluated.examined else ""
+
+
+def _void(runs: Sequence[EnteredRun]) -> str:
+    for run in runs:
+        where = f"seed {run.seed}: "
+        if run.evaluated is None:
+            return f"{where}it has no figure ({run.why or 'it did not end'})"
+        if words := void(run):
+            return where + words
+    return ""
+
+
+def _notes(runs: Sequence[EnteredRun]) -> list[str]:
+    found = []
+    for run in runs:
+        if run.measured:
+            found.append(run.measured)
+        if run.evaluated and run.evaluated.examined and run.evaluated.examined.uncounted:
+            found.append(f"its FLOPs were not counted: {run.evaluated.examined.uncounted}")
+    return found

@@ -1,0 +1,1 @@
+"""The regatta command and what it prints."""

@@ -1,0 +1,302 @@
+"""An execution as people read it in a terminal: who ran what, from which files and on what, what
+came out, and of each step what it was made of; and what of two executions is not the same."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from runner.execution.aliases import Alias
+from runner.history import step_runs
+from runner.history.provenance import Account, Differences
+from runner.lib.format import between, duration
+from runner.lib.untrusted_files import printable
+from runner.publish.step_summary import ended, ordered
+from runner.schema import step_graph
+from runner.schema.record import Evaluated, Execution, Lab, PlannedStep, Result, Source, StepEnd
+from runner.store.store import Store
+
+DIGITS = 16  # of a digest for people; `--json` has all
+SHORT = 7  # of a commit in a list, as Git has it
+MOST_EXCERPT = 4096  # bytes of a file that is shown as it is
+NAMED = 14  # characters of the column that names what is said of a step, at least
+MOST_FILES = 6  # named of one output
+READABLE = (".md", ".txt", ".csv", ".json")
+
+
+def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group:
+    """All of an execution. `meanings`: what its aliases mean now."""
+    plan = account.execution.plan
+    parts: list[RenderableType] = [_head(account)]
+    if results := list(_results(store, account)):
+        parts += [Text("\nWhat came out", style="bold"), *results]
+    shown: dict[str, str] = {}  # {step: the first point of its sweep, which is shown whole}
+    for name, step in ordered(plan.steps).items():
+        first = shown.setdefault(name.partition("/")[0], name)
+        title = Text(f"\n{name}", style="bold").append(f"  {step.do}", style="dim")
+        if step.alias:
+            meant = meanings.get(step.alias)
+            other = meant and meant.fingerprint != step.fingerprint
+            title.append(f"  as {step.alias}", style="cyan")
+            title.append(" (which means something else by now)" if other else "", style="yellow")
+        like = (first, plan.steps[first]) if first != name else None
+        end = account.ends.get(name)
+        rows = (*_made_of(step, like), *_became(account, name, end))
+        place = store.url(end.folder) if end and end.output_sha256 else ""
+        parts += [title, _pairs(rows, place)]
+    return Group(*parts)
+
+
+# ── All of them ──────────────────────────────────────────────────────────────────────────────
+
+
+class Line(NamedTuple):
+    """An execution in a list of them."""
+
+    execution: str
+    begun: str  # ISO 8601, UTC
+    state: str
+    commit: str  # that its folder was of; "" if of none
+    changed: bool  # the folder was not as that commit has it
+    experiment: str  # the folder
+
+
+def line(execution: Execution) -> Line:
+    """What tells it from the others, but for its state, which its own record does not know."""
+    origin, source = execution.origin, execution.source
+    return Line(
+        execution=execution.id,
+        begun=execution.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        state="unfinished",
+        commit=origin.commit if origin else source.commit if source else "",
+        changed=bool(source and source.changed),
+        experiment=execution.plan.experiment,
+    )
+
+
+def listing(lines: Iterable[Line]) -> Table:
+    """A line each, with the folder's name instead of its whole path."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("execution", "begun (UTC)", "state", "commit", "experiment"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for one in lines:
+        commit = one.commit[:SHORT] + "+" * one.changed
+        begun, folder = one.begun[:16].replace("T", " "), Path(one.experiment).name
+        table.add_row(one.execution, begun, one.state, commit, escape(printable(folder)))
+    return table
+
+
+# ── Head ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _head(account: Account) -> Group:
+    execution, result = account.execution, account.result
+    origin = execution.origin
+    who = f"approved by {origin.approved_by.login}" if origin else "unsigned, no approval"
+    state = result.state if result else "unfinished"
+    took = f", took {duration(result.seconds)}" if result and result.seconds is not None else ""
+    line = f"{execution.id} {state}, begun {execution.at:%Y-%m-%d %H:%M:%S} UTC{took}, {who}"
+    why = [Text(result.why, style="red")] if result and result.why else []
+    return Group(
+        Text(execution.plan.title, style="bold"), Text(line), *why, _pairs(_facts(account))
+    )
+
+
+def _facts(account: Account) -> Iterator[tuple[str, str]]:
+    execution, cost = account.execution, account.execution.plan.cost
+    if origin := execution.origin:
+        yield "pull request", f"{origin.repository_name}#{origin.pull} at commit {origin.commit}"
+    yield "experiment", f"{execution.plan.experiment}{_source(execution.source)}"
+    yield "lab", _lab(execution.lab)
+    for words in _devices(account.receipts.values()):
+        yield "made on", words
+    for words in dict.fromkeys(map(_software, account.receipts.values())):
+        yield "with", words
+    if result := account.result:
+        yield "it cost", "; ".join(_used(result, account.ends)) or "not on record"
+    yield "planned", f"{between(*cost.seconds)} of training on {cost.device}"
+
+
+def _used(result: Result, ends: Mapping[str, StepEnd]) -> Iterator[str]:
+    for used in result.used:
+        price = "no price" if used.price is None else f"{used.price:.2f} US$"
+        yield f"{used.device_seconds:,.1f} device-seconds of {used.kind} ({price})"
+    if cached := sum(end.state == "cached" for end in ends.values()):
+        yield f"nothing for {cached} cached steps"
+
+
+def _checkout(of: Source | Lab) -> str:
+    words = f"commit {of.commit}" if of.commit else "in no checkout"
+    return f"{words} with changes that are not committed" if of.changed else words
+
+
+def _source(source: Source | None) -> str:
+    return f", {_checkout(source)}, tree {source.tree[:DIGITS]}" if source else ""
+
+
+def _lab(lab: Lab | None) -> str:
+    if lab is None:
+        return "not on record"
+    lock = f", requirements.lock {lab.lock_sha256[:DIGITS]}" if lab.lock_sha256 else ""
+    return f"{_checkout(lab)}, code {lab.code_sha256[:DIGITS]}{lock}"
+
+
+def _devices(receipts: Iterable[Mapping[str, str]]) -> list[str]:
+    """On what all of it was made. Where one step knew no more than the processor that others name
+    with their device, that is said once."""
+    found = dict.fromkeys(map(_device, receipts))
+    return [words for words in found if not any(other.endswith(f", {words}") for other in found)]
+
+
+def _device(receipt: Mapping[str, str]) -> str:
+    cores = len(receipt.get("affinity", "").split(","))
+    words = [receipt.get("device", ""), receipt.get("cpu", "")]  # no device: JAX was not asked
+    words.append(f"{cores} cores" if receipt.get("affinity") else "")
+    return ", ".join(filter(None, words)) or "not on record"
+
+
+def _software(receipt: Mapping[str, str]) -> str:
+    names = ("python", "jax", "jaxlib", "numpy")
+    return ", ".join(f"{name} {receipt[name]}" for name in names if name in receipt)
+
+
+# ── Results ──────────────────────────────────────────────────────────────────────────────────
+
+
+def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[RenderableType]:
+    """The figures of the models that steps have scored, the best first."""
+    for name, scores in found.items():
+        targets = next((f"{score.targets:,}" for score in scores.values()), "no")
+        words = f"{name}: bits per byte on {targets} validation tokens, less is better"
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+        for model, score in sorted(scores.items(), key=lambda item: item[1].bpb):
+            table.add_row(escape(model), f"{score.bpb:.4f}")
+        yield Group(Text(words), table)
+
+
+def _results(store: Store, account: Account) -> Iterator[RenderableType]:
+    """The figures, and what the last steps have made."""
+    plan = account.execution.plan
+    yield from scores_view(account.scores)
+    if not plan.steps:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+        for run in account.runs:
+            figure = f"{run.evaluated.bpb:.4f}" if run.evaluated else "no figure"
+            why = f"{run.state}, {run.why}" if run.why else run.state
+            table.add_row(escape(f"{run.arm}, seed {run.seed}"), figure, escape(why))
+        yield Group(Text("bits per byte, less is better"), table)
+    for name, words in account.unread.items():
+        yield Text(f"{name}: {words}", style="red")
+    needed = {other for step in plan.steps.values() for other in step.needs}
+    for name in account.files:
+        if name not in needed and name not in account.scores:
+            yield from _excerpts(store, account, name)
+
+
+def _excerpts(store: Store, account: Account, name: str) -> Iterator[RenderableType]:
+    for file, size in list(account.files[name].items())[:MOST_FILES]:
+        yield _whole(Text(f"{name}: {store.url(f'{account.ends[name].folder}/{file}')}"))
+        if size <= MOST_EXCERPT and file.endswith(READABLE):
+            try:
+                data = step_runs.file_of(store, account.execution.plan.steps[name], file) or b""
+                text = data.decode()
+            except step_runs.UNBELIEVED as error:
+                yield Padding(Text(str(error), style="red"), (0, 0, 0, 2))
+            else:
+                shown = "".join(c for c in text.rstrip() if c.isprintable() or c == "\n")
+                yield Padding(Text(shown), (0, 0, 0, 2))
+
+
+# ── Two of them ──────────────────────────────────────────────────────────────────────────────
+
+
+def difference_view(found: Differences, before: str, after: str) -> Group:
+    """What of two executions or folders is not the same, the causes before what follows."""
+    parts: list[RenderableType] = []
+    if found.figures:
+        table = Table("bits per byte of", before, after, "", box=None, pad_edge=False)
+        for name, (one, other) in found.figures.items():
+            both = one is not None and other is not None and (one, other)
+            moved = f"{both[1] - both[0]:+.4f}" if both else ""
+            table.add_row(escape(name), _figure(one), _figure(other), moved)
+        parts += [table, Text()]
+    if found.steps:
+        table = Table("step", "what differs", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+        for name, why in found.steps.items():
+            table.add_row(escape(name), escape(why))
+        parts.append(table)
+    else:
+        parts.append(Text("The same steps, with the same fingerprints."))
+    if found.besides:
+        parts += [Text("\nBesides, and in no fingerprint:"), *map(Text, found.besides)]
+    return Group(*parts)
+
+
+def _figure(bpb: float | None) -> str:
+    return "–" if bpb is None else f"{bpb:.4f}"
+
+
+# ── Steps ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _made_of(step: PlannedStep, like: tuple[str, PlannedStep] | None) -> Iterator[tuple[str, str]]:
+    """What its fingerprint covers; of a further point of a sweep, what is not as in the first."""
+    for key, these in step.inputs.items():
+        yield f"input {key}", ", ".join(these)
+    leaves = step_graph.leaves(step.config)
+    if like:
+        first = step_graph.leaves(like[1].config)
+        leaves = {key: value for key, value in leaves.items() if first.get(key, like) != value}
+        yield "config", f"as of {like[0]}" + (", but for" if leaves else "")
+    for key, value in leaves.items():
+        if like or value not in (None, {}):
+            yield key, json.dumps(value, ensure_ascii=False)
+    code = ", ".join(step_graph.code_in_words(name) for name in step.code)
+    yield "code", f"{step_graph.code_sha256(step.code)[:DIGITS]} ({code})"
+    yield "fingerprint", f"{step.fingerprint[:DIGITS]}, over inputs, config and code"
+
+
+def _became(account: Account, name: str, end: StepEnd | None) -> Iterator[tuple[str, str]]:
+    if end is None:
+        yield "not made", ""
+        return
+    made_at = f", {end.made_at:%Y-%m-%d %H:%M:%S} UTC" if end.made_at else ""
+    yield end.state, ended(end) + (made_at if end.state == "made" else "")
+    if end.output_sha256:
+        yield "output", f"{end.output_sha256[:DIGITS]}, over all of its files"
+        yield "files", _files(account, name)
+
+
+def _files(account: Account, name: str) -> str:
+    files = account.files.get(name)
+    if files is None:
+        return "not as they were made" if name in account.unread else "gone"
+    more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+    return ", ".join(list(files)[:MOST_FILES]) + more or "none, as it wrote nothing"
+
+
+def _pairs(rows: Iterable[tuple[str, str]], place: str = "") -> Group:
+    """A table of them; and below it, on a line of any length, the place that they lie in."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
+    table.add_column(style="dim", no_wrap=True, min_width=NAMED)
+    table.add_column(overflow="fold")
+    width = NAMED
+    for what, words in rows:
+        table.add_row(escape(what), escape(words))
+        width = max(width, len(what))
+    lines = [_whole(Text.assemble(("in".ljust(width + 4), "dim"), place))] if place else []
+    return Group(table, *lines)
+
+
+def _whole(line: Text) -> Text:
+    """A line with a path, which can only be copied if it is not broken where a terminal ends. Who
+    prints it does not crop it."""
+    line.no_wrap, line.overflow = True, "ignore"
+    return line

@@ -1,0 +1,194 @@
+"""Local executions: begun, and turned until there is a result, with a Ray that is started for them
+or somebody else's. Unsigned and without approval; all else is what the bot does."""
+
+import itertools
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from runner.cli import steps_view, terminal
+from runner.execution import effects, lifecycle, local_ray
+from runner.execution.lifecycle import Facts
+from runner.execution.local_ray import LocalRay
+from runner.execution.progress import of_steps, progress
+from runner.execution.ray_jobs import RayAddress, RayError, RayJobs
+from runner.history import provenance
+from runner.planning import limits
+from runner.publish import step_summary
+from runner.schema import record
+from runner.schema.devices import KINDS
+from runner.store.leases import LeaseWatch
+from runner.store.store import Remote, Store
+
+POLL = 0.5  # seconds between two looks
+STOP_MAY_TAKE = 30.0  # seconds for a cancelled execution to come to its end
+
+
+def earlier(
+    store: Store, planned: record.Plan
+) -> Iterator[tuple[record.Execution, record.Result | None]]:
+    """Local executions of this plan in this store, oldest first."""
+    for counter in itertools.count(1):
+        name = record.execution_id(f"{store.id}/{planned.fingerprint}/{counter}")
+        execution = record.read(store, f"executions/{name}/execution", record.Execution)
+        if execution is None:
+            return
+        yield execution, record.read(store, f"executions/{name}/result", record.Ending)
+
+
+def begin(
+    store: Store,
+    planned: record.Plan,
+    console: Console,
+    source: record.Source | None = None,
+    isolation: record.Isolated = "",
+) -> str:
+    """Begin an execution of the plan, whose folder is `source`, or go on with one that was left
+    unfinished. Without `isolation`, code of the experiment's own is taken for the caller's."""
+    known = 0
+    for execution, result in earlier(store, planned):
+        known += 1
+        cancelled = f"executions/{execution.id}/cancelled"
+        if result is None and record.read(store, cancelled, record.Cancelled) is None:
+            console.print(f"going on with {execution.id}, which was left unfinished")
+            return execution.id
+    name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
+    now = datetime.now(UTC)
+    begun = record.Execution(
+        id=name,
+        at=now,
+        plan=planned,
+        origin=None,
+        source=source,
+        limit_seconds=limits.ceiling_seconds(planned),
+        isolation=isolation,
+    )
+    effects.begin(store, begun)
+    console.print(f"{name}: unsigned, no approval")
+    return name
+
+
+def missing_devices(plan: record.Plan) -> str:
+    """What this machine lacks for a plan, in a sentence; empty if nothing: a local Ray would let a
+    job wait for ever for what is not there."""
+    gpus, cpus = local_ray.local_gpus(), local_ray.local_cpus()
+    for resources in (plan.resources, *(step.resources for step in plan.steps.values())):
+        kind, count = KINDS[resources.kind], resources.count
+        lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
+        lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
+        lacks = lacks or "this machine is no host of a TPU slice" * bool(kind.ray_tpu)
+        if lacks:
+            return (
+                f"{plan.experiment}, `resources`: the experiment asks for {count} × "
+                f"{kind.description}, and {lacks}; write `{{kind: cpu, count: 1}}`, or name a "
+                "cluster with --ray-address and --ray-token-file."
+            )
+    return ""
+
+
+@contextmanager
+def started(store: Store, console: Console) -> Iterator[LocalRay]:
+    """A local Ray for the `with` body."""
+    with console.status("starting a local Ray"):
+        stack = ExitStack()
+        ray = stack.enter_context(local_ray.local_ray(store.local("ray"), _reach(store)))
+    with stack:
+        yield ray
+
+
+def _reach(store: Store) -> dict[str, str]:
+    if isinstance(store.at("work"), Remote):
+        from runner.store.gcs import for_jobs  # who has no bucket needs no client for one
+
+        return for_jobs()
+    return {}
+
+
+def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watching) -> Facts:
+    """Look, decide, act, until there is a result. Ctrl-C cancels; a second one leaves."""
+    jobs, leases = RayJobs(ray), LeaseWatch(store)
+    show_at, stop_by = 0.0, float("inf")
+    told: dict[str, record.StepEnd] = {}
+    with _interrupts() as interrupted:
+        while True:
+            facts = effects.observe(store, jobs.look, leases, execution)
+            if facts.result:
+                return facts
+            if interrupted() and not facts.cancelled:
+                watching.say("cancelling; Ctrl-C once more to leave at once")
+                said = record.Cancelled(at=datetime.now(UTC), by="you")
+                record.write(store, f"executions/{execution}/cancelled", said)
+                stop_by = time.monotonic() + STOP_MAY_TAKE
+                continue
+            if time.monotonic() > stop_by:
+                raise RayError(f"{execution} was cancelled; its job has not ended yet.")
+            if isinstance(ray, LocalRay) and not ray.alive:
+                raise RayError(
+                    f"The local Ray ended; {store.local('ray')}/ray.log may say why. The same "
+                    "command goes on from the last checkpoints."
+                )
+            if action := lifecycle.decide(facts):
+                effects.act(store, jobs, facts, action, datetime.now(UTC))
+                _say(watching, action, told)
+                show_at = 0.0
+                continue
+            if (began := time.monotonic()) >= show_at:
+                plan = facts.execution.plan
+                if plan.steps:
+                    for name, end in _ended(store, facts.execution, told):
+                        watching.say(f"{name} {end.state} {step_summary.ended(end)}")
+                    advance = of_steps(store, plan, told.keys())
+                else:
+                    advance = progress(store, facts)
+                if advance.runs:
+                    watching.show(facts, advance)
+                # Long curves and many steps take time; no more than a tenth of it is spent on that.
+                show_at = time.monotonic() + max(POLL, 10 * (time.monotonic() - began))
+            time.sleep(POLL)
+
+
+def _ended(
+    store: Store, execution: record.Execution, told: dict[str, record.StepEnd]
+) -> Iterator[tuple[str, record.StepEnd]]:
+    """The steps that have ended since the last look, which are added to `told`. Only those are
+    looked at whose inputs have all been told of: no other can have ended."""
+    steps = execution.plan.steps
+    while due := [
+        name for name, step in steps.items() if name not in told and told.keys() >= set(step.needs)
+    ]:
+        ends = provenance.step_ends(store, execution, due)
+        told.update(ends)
+        yield from ends.items()
+        if not ends:
+            return
+
+
+def _say(
+    watching: terminal.Watching, action: lifecycle.Action, told: Mapping[str, record.StepEnd]
+) -> None:
+    if not isinstance(action, lifecycle.End) or action.how == "finished":
+        return
+    if not steps_view.says(action.why, told):
+        watching.say(f"{action.attempt} {action.how}: {action.why}")
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], int]]:
+    """Count Ctrl-Cs in the `with` body, so that the first one breaks nothing in the middle."""
+    count = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: count
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,59 @@
+"""`new`: writes an experiment to begin with, from one of the starters that come with the lab."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from runner.lib.problems import near
+from runner.spec.declaration import FILE_NAME
+
+BAD_INPUT = 2
+STARTERS = Path(__file__).parents[1] / "spec" / "starters"
+NAME = r"[a-z0-9][a-z0-9_-]{0,79}"
+STANDS_FOR = "experiments/NAME"  # what a starter calls the folder that it will lie in
+
+
+def starters() -> list[str]:
+    """The names of all starters."""
+    return sorted(path.name for path in STARTERS.iterdir() if (path / FILE_NAME).is_file())
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="What the experiment's folder is called.")],
+    starter: Annotated[
+        str, typer.Option("--from", help=f"What to begin with: {', '.join(starters())}.")
+    ] = "plain",
+    under: Annotated[Path, typer.Option("--in", help="The folder of experiments.")] = Path(
+        "experiments"
+    ),
+) -> None:
+    """Write an experiment to begin with: `plain` without code, `hackable` with a model to edit."""
+    known = starters()
+    if starter not in known:
+        listed = " and ".join(f"`{one}`" for one in known)
+        _stop(f"there is no starter `{starter}`; there are {listed}{near(starter, known)}")
+    if not re.fullmatch(NAME, name):
+        better = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:80]
+        words = f"; how about `{better}`?" if better else ""
+        _stop(f"`{name}` is no name of a folder here; use a–z, 0–9, `_` and `-`{words}")
+    folder = under / name
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        _stop(f"{folder} is there already; choose another name, or remove it")
+    except OSError as error:
+        _stop(f"{folder} cannot be made: {error}")
+    for path in sorted((STARTERS / starter).iterdir()):
+        if path.is_file():
+            text = path.read_text(encoding="utf-8").replace(STANDS_FOR, folder.as_posix())
+            (folder / path.name).write_text(text, encoding="utf-8")
+            print(folder / path.name)
+    print(f"next: regatta plan {folder}, then regatta run {folder}", file=sys.stderr)
+
+
+def _stop(words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(BAD_INPUT)

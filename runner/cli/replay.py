@@ -1,0 +1,201 @@
+"""`replay`: train a random stretch of a finished run once more, from one of its checkpoints to the
+next, and put on record whether it came to the same. What an execution has to show for itself is
+then no longer its own word alone, at a fraction of what running all of it again costs."""
+
+import json
+import random
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from runner.analysis import run_comparison
+from runner.cli import options
+from runner.cli.options import TheExecution, TheJobs, TheStore
+from runner.history import provenance, step_runs
+from runner.isolation import bubblewrap
+from runner.lib.canonical_json import to_json
+from runner.lib.problems import near
+from runner.planning import planner
+from runner.planning.own_code_folder import laid
+from runner.schema import record
+from runner.schema.record import Execution, Replayed
+from runner.store import artifacts
+from runner.store.scratch_paths import SCRATCH
+from runner.store.store import Store, StoreError
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+class CannotReplay(Exception):
+    """Nothing is left that could be trained again; the message says what."""
+
+
+def command(
+    execution: TheExecution,
+    store: TheStore = "store",
+    jobs: TheJobs = None,
+    run: Annotated[str, typer.Option(help="Which `train` step; else one by chance.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Train a random stretch of one of an execution's runs again, between two of its checkpoints,
+    and record whether it came out bit for bit the same or, on other devices or versions, with
+    losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
+    and where that does not work, not at all."""
+    try:
+        opened = options.opened(store, jobs)
+        known = options.execution(opened, execution)
+        told = replay(opened, known, run, random.Random(secrets.randbits(64)))
+    except (StoreError, CannotReplay) as error:
+        _stop(BAD_INPUT, str(error))
+    if as_json:
+        print(json.dumps(told.model_dump(mode="json"), indent=2, ensure_ascii=False))
+    else:
+        print(f"{told.run}, steps {told.first + 1} to {told.last}: {told.how} ({told.words})")
+    sys.exit(DONE if told.how in run_comparison.GOOD else FAILED)
+
+
+def replay(store: Store, execution: Execution, run: str, chance: random.Random) -> Replayed:
+    """Train a stretch again and record how it came out. Raises CannotReplay and StoreError."""
+    if not execution.plan.steps:
+        raise CannotReplay(
+            f"{execution.id} has no steps, and runs of arms keep no place to go on from; `regatta "
+            f"reproduce {execution.id}` runs it again"
+        )
+    ends = provenance.account(store, execution).ends
+    trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]
+    if run and run not in trains:
+        raise CannotReplay(
+            f"no `train` step of {execution.id} is called {run}; there are: "
+            f"{', '.join(trains) or 'none'}{near(run, trains)}"
+        )
+    trained = [name for name in trains if name in ends and ends[name].state != "failed"]
+    if not trained or (run and run not in trained):
+        untrained = [
+            f"{name} failed: {ends[name].why}" if name in ends else f"{name} was not made"
+            for name in ([run] if run else trains)
+        ]
+        why = "; ".join(untrained) or "it has no `train` step"
+        raise CannotReplay(f"{execution.id} has nothing that could be trained again: {why}")
+    left = {name: _stretches(store, execution, name) for name in ([run] if run else trained)}
+    choices = [(name, *stretch) for name, these in left.items() for stretch in these]
+    if not choices:
+        raise CannotReplay(
+            f"no checkpoint of {execution.id} is left (`regatta store gc` removes those of what is "
+            f"finished); `regatta reproduce {execution.id}` runs it again"
+        )
+    name, folder, first, last = chance.choice(choices)
+    curve = _curve(store, execution, name)
+    found = _trained(store, execution, name, folder, (first, last))
+    how, words = judged(found, curve, ends[name].receipt)
+    told = Replayed(at=datetime.now(UTC), run=name, first=first, last=last, how=how, words=words)
+    number = len(record.names(store, f"replays/{execution.id}")) + 1
+    record.write(store, f"replays/{execution.id}/{number}", told)
+    return told
+
+
+def judged(
+    found: Mapping[str, object], curve: Mapping[int, float], receipt: Mapping[str, str]
+) -> tuple[run_comparison.How, str]:
+    """How a stretch came out, in words too: `found` is what `runner.worker.replay` printed, `curve`
+    the losses on record, `receipt` what they rest on."""
+    if found["same"]:
+        return "bit for bit", f"the parameters are {str(found['now_sha256'])[:16]}… again"
+    now = found["receipt"]
+    assert isinstance(now, Mapping)
+    losses = found["losses"]
+    assert isinstance(losses, Mapping)
+    then = {**receipt, "isolation": "", "code_sha256": ""}
+    differing = run_comparison.differing(then, {**now, "isolation": "", "code_sha256": ""})
+    apart = [
+        abs(float(loss) - curve[int(step)]) / curve[int(step)]
+        for step, loss in losses.items()
+        if curve.get(int(step))
+    ]
+    if not differing:
+        return "differs", "on devices and versions for which equal bits are promised"
+    if apart and max(apart) <= run_comparison.TOLERANCE:
+        return "within the tolerance", f"losses at most {max(apart):.2%} apart; {differing[0]}"
+    return "differs", f"losses up to {max(apart, default=float('inf')):.2%} apart"
+
+
+def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path, int, int]]:
+    """(folder of checkpoints, first step, last step) of each that a run has left."""
+    step = execution.plan.steps[name]
+    place = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
+    found: list[tuple[Path, int, int]] = []
+    for folder in sorted(place.glob(f"*{SCRATCH}/checkpoints")):
+        numbers = sorted(int(x.name) for x in folder.iterdir() if x.name.isdecimal())
+        starts: Sequence[int] = (0, *numbers)
+        found += [(folder, *pair) for pair in zip(starts, numbers, strict=False)]
+    return found
+
+
+def _curve(store: Store, execution: Execution, name: str) -> dict[int, float]:
+    """A run's losses by step, as they are on record. Raises CannotReplay."""
+    try:
+        return dict(step_runs.losses_of(store, execution.plan.steps[name]))
+    except step_runs.UNBELIEVED as error:
+        raise CannotReplay(f"{name}, curve.jsonl: {' '.join(str(error).split())}") from error
+
+
+def _trained(
+    store: Store, execution: Execution, name: str, folder: Path, between: tuple[int, int]
+) -> Mapping[str, object]:
+    """What `runner.worker.replay` says of a stretch. Raises CannotReplay."""
+    steps, step = execution.plan.steps, execution.plan.steps[name]
+    inputs = {}
+    for key, these in step.inputs.items():
+        for other, fingerprint in these.items():
+            try:
+                made = artifacts.find(store, steps[other].store, fingerprint)
+            except artifacts.BadOutput as error:
+                raise CannotReplay(f"what {other} made cannot be trained on: {error}") from error
+            if made is None:
+                raise CannotReplay(f"what {other} made is no longer in {store.root}")
+            inputs[key] = str(made.folder)
+    if step.private and (words := bubblewrap.probe()):
+        raise CannotReplay(
+            f"{name} has code of the experiment's own, or reads what such code made, and that is "
+            f"trained again in isolation only: {words} Nothing of it was run."
+        )
+    code = planner.code_folder(execution.plan)
+    limit = execution.limit_seconds or bubblewrap.USUAL.seconds
+    stretch = {
+        "config": step.config,
+        "inputs": inputs,
+        "code": "",
+        "own": list(step.own),
+        "isolated": step.private,
+        "limits": asdict(bubblewrap.Limits(seconds=limit)),
+        "resources": step.resources.model_dump(mode="json"),
+        "checkpoints": str(folder),
+        "first": between[0],
+        "last": between[1],
+    }
+    own = store.fetch(code) if step.own else Path()
+    with tempfile.TemporaryDirectory() as place, laid(step.code, own, Path(place)) as folder:
+        said = subprocess.run(
+            [sys.executable, "-m", "runner.worker.replay"],
+            input=to_json(stretch | {"code": str(folder) if step.own else ""}),
+            capture_output=True,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
+    if said.returncode:
+        words = said.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise CannotReplay(f"{name} cannot be trained here: {words}")
+    found: Mapping[str, object] = json.loads(said.stdout)
+    return found
+
+
+def _stop(code: int, words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,288 @@
+"""`regatta simulate`: experiments and a described cluster → waiting, cost and utilisation.
+
+Nothing runs. Exit codes are those of `runner.cli.main`: 0 done, 2 bad input.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from runner.lib.format import duration, many
+from runner.lib.problems import BadExperiment, Problem
+from runner.lib.untrusted_files import printable
+from runner.planning import planner
+from runner.scheduler import cluster, simulate
+from runner.scheduler.simulate import Fate, Submission, Summary
+from runner.schema.devices import listed
+from runner.spec import declaration
+
+BAD_INPUT = 2
+MOST_ROWS = 10  # people of a table
+MOST_TROUBLES = 4
+PICTURES = (".svg", ".png")
+UNCOUNTED = "models of its own, whose FLOPs are not known beforehand"
+
+
+def command(
+    cluster_file: Annotated[
+        Path, typer.Argument(metavar="CLUSTER.yaml", help="Such as examples/cluster.yaml.")
+    ],
+    experiments: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="EXPERIMENT", help="Folders; all arrive at the beginning."),
+    ] = None,
+    person: Annotated[str, typer.Option("--as", help="Whose experiments they are.")] = "you",
+    chart: Annotated[
+        Path | None, typer.Option(help="Draw utilisation and waiting: an .svg or .png file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Play the lab's scheduler on a described cluster: who would wait how long, at what cost."""
+    if chart is not None and chart.suffix not in PICTURES:
+        _stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
+    try:
+        described = cluster.load(cluster_file)
+        arriving, left_out = _planned(experiments or [], described, person)
+    except BadExperiment as error:
+        _stop(str(error))
+    arriving += cluster.synthetic(described.synthetic, described.cluster, described.faults.seed)
+    if not arriving:
+        _stop(f"{cluster_file} has no `synthetic:` load, so name an experiment to be played.")
+    with Console(stderr=True).status("playing"):
+        fates = simulate.simulate(arriving, described.cluster, described.policy, described.faults)
+    found = simulate.summarise(fates, described.cluster, described.prices)
+    if chart is not None:
+        _draw(chart, fates, described, title(found))
+    if as_json:
+        each = {name: _fate(fate) for name, fate in fates.items()}
+        answer = asdict(found) | {"each": each, "left_out": left_out}
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        return
+    named = [submission.name for submission in arriving[: len(experiments or [])]]
+    Console().print(view(found, named, left_out, described))
+
+
+def _planned(
+    experiments: list[Path], described: cluster.Described, person: str
+) -> tuple[list[Submission], dict[str, int]]:
+    """The experiments as they arrive, each under a name of its own, and how many runs of which are
+    left out because nobody knows how long they take. Raises BadExperiment."""
+    found: list[Submission] = []
+    left_out: dict[str, int] = {}
+    kinds = {pool.kind for pool in described.cluster.pools}
+    for path in experiments:
+        plan = planner.plan_folder(path)
+        folder = path if path.is_dir() else path.parent
+        taken = [submission.name for submission in found]
+        name = folder.resolve().name
+        unique = next(
+            each
+            for each in (name, *(f"{name}-{n}" for n in range(2, len(experiments) + 1)))
+            if each not in taken
+        )
+        submission = cluster.planned(plan, unique, person, 0, described.faults.seed)
+        if plan.cost.uncounted:
+            left_out[unique] = plan.cost.uncounted
+        if not submission.jobs and left_out.get(unique):
+            _stop(f"{path}: all that it trains are {UNCOUNTED}; there is nothing to play.")
+        if not submission.jobs:
+            _stop(f"{path}: none of its steps trains, and for others no time is expected.")
+        for kind in sorted({job.request.kind for job in submission.jobs} - kinds):
+            known = listed(sorted(kinds))
+            words = f"{described.file} describes no devices of kind `{kind}`, only {known}"
+            raise BadExperiment([_asking(path, kind, words)])
+        found.append(submission)
+    return found, left_out
+
+
+def _asking(path: Path, kind: str, words: str) -> Problem:
+    """A complaint about devices of this kind, at the place that asks for them."""
+    experiment = declaration.load(path)
+    for name, node in experiment.nodes.items():
+        at = (*experiment.place(name), "resources", "kind")
+        if (node.do, node.resources.kind) == ("train", kind) and at in experiment.document.lines:
+            return experiment.problem(at, words)
+    return experiment.problem(("resources", "kind"), words)
+
+
+def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, words: str) -> None:
+    from runner.cli import simulate_chart  # Altair takes a second to import
+    from runner.publish import charts
+
+    spec = simulate_chart.chart(fates, described.cluster, words)
+    try:
+        if file.suffix == ".svg":
+            file.write_text(charts.svg(spec), encoding="utf-8")
+        else:
+            file.write_bytes(charts.png(spec))
+    except OSError as error:
+        _stop(f"--chart: {file} cannot be written: {error.strerror}.")
+
+
+def _fate(fate: Fate) -> dict[str, Any]:
+    """One run for programs. Seconds, counted as the arrivals are."""
+    return {
+        "experiment": fate.experiment,
+        "person": fate.request.person,
+        "priority": fate.request.priority,
+        "pools": list(dict.fromkeys(spell.pool for spell in fate.spells)),
+        "devices": fate.devices,
+        "submitted": fate.request.submitted,
+        "started": fate.started,
+        "ended": fate.ended,
+        "state": fate.state,
+        "why": fate.why,
+        "attempts": len(fate.spells),
+        "device_hours": fate.device_seconds() / 3600,
+        "lost_device_hours": fate.lost_device_seconds() / 3600,
+    }
+
+
+def _stop(words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+# ── Tables ───────────────────────────────────────────────────────────────────────────────────
+
+
+def title(found: Summary) -> str:
+    """`400 runs on 848 devices`."""
+    devices = sum(pool.devices for pool in found.pools)
+    return f"{many(found.all.runs, 'run')} on {many(devices, 'device')}"
+
+
+def view(
+    found: Summary,
+    experiments: list[str],
+    left_out: Mapping[str, int],
+    described: cluster.Described,
+) -> RenderableType:
+    """What a simulation found, for people: pools, waiting, and what did not finish."""
+    head = Text(title(found), style="bold").append(f": {_outcome(found)}", style="none")
+    named = [group for group in found.experiments if group.name in experiments]
+    lines = [Text(line, style="yellow") for line in (*_troubles(found), *_left_out(left_out))]
+    parts: list[RenderableType] = [head, _pools(found), _waiting(found)]
+    notes = [*_notes(found, described)]
+    if named:
+        parts.append(_experiments(named))
+        pace = "50 % to 20 % of their devices' peak FLOP/s"
+        notes = [f"experiments: training alone, at {pace}", *notes]
+    return Group(*parts, *lines, *(Text(note, style="dim") for note in notes))
+
+
+def _outcome(found: Summary) -> str:
+    """`all over after 3 h 10 min, for 12 US$; 2 runs did not finish`."""
+    if found.all.done_after is None:
+        return "none of them started"
+    cost = "" if found.all.cost is None else f", for {_amount(found.all.cost)} US$"
+    late = found.all.runs - found.all.finished
+    rest = f"; {many(late, 'run')} did not finish" if late else ""
+    return f"all over after {duration(found.makespan)}{cost}{rest}"
+
+
+def _left_out(left_out: Mapping[str, int]) -> Iterator[str]:
+    for name, count in left_out.items():
+        yield f"{printable(name)}: {many(count, 'run')} more would train {UNCOUNTED}; left out here"
+
+
+def _notes(found: Summary, described: cluster.Described) -> Iterator[str]:
+    """What the columns mean."""
+    yield "in use: share of the pool's device-hours until all was over"
+    if found.all.preemptions:
+        yield "lost: share of what was in use, trained since the last checkpoint when preempted"
+    if any(pool.cost is None for pool in found.pools):
+        yield f"US$ –: no price is known; give the pool a `price` in {described.file}"
+    yield "95 %: so many of the runs that started waited no longer"
+    yield f"seed {described.faults.seed}; waiting: until a run first has its devices"
+
+
+def _troubles(found: Summary) -> Iterator[str]:
+    by_count = sorted(found.troubles.items(), key=lambda each: -each[1])
+    for why, count in by_count[:MOST_TROUBLES]:
+        yield f"{many(count, 'run')} did not finish: {why}"
+    if more := sum(count for _, count in by_count[MOST_TROUBLES:]):
+        yield f"{more:,} more did not finish; --json says why"
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table()
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _time(seconds: float | None) -> str:
+    """`under 1 s`, `38 s`, `12.5 min`, `3.1 h`, `14.0 d`: narrow enough for a column."""
+    if seconds is None:
+        return "–"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return "under 1 s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+
+
+def _amount(value: float | None) -> str:
+    """`76,790`, `12.34`, `under 0.01`: device-hours or US$."""
+    if value is None:
+        return "–"
+    if 0 < value < 0.01:
+        return "under 0.01"
+    return f"{value:,.0f}" if value == 0 or value >= 100 else f"{value:.2f}"
+
+
+def _pools(found: Summary) -> Table:
+    table = _table("pool", "kind", "devices", "in use", "lost", "device-hours", "US$")
+    for pool in found.pools:
+        table.add_row(
+            escape(pool.name),
+            pool.kind,
+            f"{pool.devices:,}",
+            f"{100 * pool.utilisation:.1f} %",
+            f"{100 * pool.lost:.1f} %",
+            _amount(pool.device_hours),
+            _amount(pool.cost),
+        )
+    return table
+
+
+def _waiting(found: Summary) -> Table:
+    table = _table("waiting", "runs", "mean", "median", "95 %", "longest", "preemptions")
+    people, more = found.people[:MOST_ROWS], len(found.people) - MOST_ROWS
+    for groups in (found.priorities, people, (found.all,)):
+        for group in groups:
+            waits = (group.mean_wait, group.median_wait, group.p95_wait, group.longest_wait)
+            table.add_row(
+                escape(group.name),
+                f"{group.runs:,}",
+                *map(_time, waits),
+                f"{group.preemptions:,}",
+            )
+        if groups is people and more > 0:
+            table.add_row(f"and {more} more", style="dim")
+        table.add_section()
+    return table
+
+
+def _experiments(groups: list[simulate.Group]) -> Table:
+    table = _table("experiment", "runs", "finished", "longest wait", "done after", "US$")
+    for group in groups:
+        table.add_row(
+            escape(group.name),
+            f"{group.runs:,}",
+            f"{group.finished:,}",
+            _time(group.longest_wait),
+            _time(group.done_after),
+            _amount(group.cost),
+        )
+    return table

@@ -1,0 +1,325 @@
+"""What the terminal shows of plans, running executions and results."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from engine.config import memory
+from engine.config.flops import parameters
+from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
+from runner.analysis import promotion, speedrun_rows
+from runner.analysis.verdicts import arm_summary, figures_of
+from runner.execution.lifecycle import Facts
+from runner.execution.progress import Progress as Advance
+from runner.execution.progress import RunProgress
+from runner.lib.format import between, count, duration, flops, flow, many, percent
+from runner.planning import cost as planning_cost
+from runner.planning import limits
+from runner.planning.compile_check import Check
+from runner.schema import record
+from runner.schema.devices import DESCRIBED, Slice
+
+MOST_LOSSES = 12  # runs whose loss is shown at once
+MOST_ALIKE = 12  # arms of the same figures that are shown one by one
+MOST_FOOTPRINTS = 4  # columns that a terminal of 80 characters has room for
+FITS = {True: "green", False: "red"}
+LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
+OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
+STATES = {
+    "queued": "waits for its devices",
+    "running": "training",
+    "evaluating": "evaluating",
+}
+
+
+# ── Plans ────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_view(
+    plan: record.Plan, held: RenderableType, stands: Mapping[str, record.Standing]
+) -> Group:
+    """Arms, what a device holds (`memory_view`), fingerprint of a plan, and the cost of what is to
+    be made: of steps, as they stand."""
+    table = Table(title=escape(plan.title), title_justify="left", title_style="bold")
+    for name, justify in (
+        ("arm", "left"),
+        ("parameters", "right"),
+        ("tokens a run", "right"),
+        ("forward FLOPs/token", "right"),
+        ("model FLOPs a run", "right"),
+    ):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, arm in plan.arms.items():
+        alike.setdefault(_figures(arm), []).append(name)
+    for name, arm in plan.arms.items():
+        names = alike[_figures(arm)]
+        if len(names) <= MOST_ALIKE or name == names[0]:
+            called = name if len(names) <= MOST_ALIKE else _called(names)
+            table.add_row(escape(called), *_figures(arm))
+    phases = [
+        f"{name}, from step {phase.at + 1}: {flow(phase.model_dump(exclude={'at'}))}"
+        for name, arm in plan.arms.items()
+        for phase in arm.train.phases
+    ]
+    lines = (*_cost(plan, stands), f"fingerprint {plan.fingerprint}")
+    head = table if plan.arms else Text(plan.title, style="bold")
+    return Group(head, *map(Text, phases), held, *map(Text, lines))
+
+
+def memory_view(
+    arms: Mapping[str, record.PlannedArm], on: Slice, compute: ComputeConfig
+) -> RenderableType:
+    """What one device of the slice holds by formula, and whether that fits. Arms that need the same
+    share a column; of many, those that need most have one."""
+    kind = DESCRIBED[on.kind]
+    alike: dict[memory.Footprint, list[str]] = {}
+    for name, arm in arms.items():
+        held = memory.footprint(arm.model, arm.train, compute, kind.platform)
+        alike.setdefault(held, []).append(name)
+    shown = sorted(alike, key=lambda held: -held.total)[:MOST_FOOTPRINTS]
+    table = Table("")
+    for held in shown:
+        table.add_column(escape(_called(alike[held])), justify="right", overflow="fold")
+    for part in memory.Footprint._fields:
+        table.add_row(part, *(memory.size(getattr(held, part)) for held in shown))
+    table.add_section()
+    table.add_row("all", *(memory.size(held.total) for held in shown))
+    lines = [Text(f"{len(alike) - len(shown)} more need less")] if len(alike) > len(shown) else []
+    if kind.memory:
+        room = memory.USABLE * kind.memory
+        table.add_row(
+            f"of {memory.size(kind.memory)}",
+            *(Text(percent(x.total / kind.memory), FITS[x.total <= room]) for x in shown),
+        )
+        for held in shown:
+            if held.total > room:
+                arm = arms[alike[held][0]]
+                fitting = memory.choices(arm.model, arm.train, compute, kind.platform, room)
+                remedy = memory.listed(fitting) or "nor would any batch; make fsdp larger"
+                words = Text(f"{_called(alike[held])} does not fit", style=FITS[False])
+                lines.append(words.append(f": {remedy}", style="none"))
+    return Group(_memory_of(on, compute), table, *lines)
+
+
+def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
+    """What the table of arms says of one."""
+    counts = arm.parameters, arm.tokens, arm.forward_flops_per_token
+    return *map(count, counts), flops(arm.model_flops)
+
+
+def _called(names: Sequence[str]) -> str:
+    """Arms that are alike, in the place of one: `fast, slow`, of very many `a and 99 more`."""
+    if len(names) <= MOST_ALIKE:
+        return ", ".join(names)
+    return f"{names[0]} and {len(names) - 1:,} more"
+
+
+def _memory_of(on: Slice, compute: ComputeConfig) -> Text:
+    sizes = ", ".join(f"{axis} {size}" for axis, size in compute.mesh if size > 1)
+    title = f"memory of one device of {on}" + (f" ({sizes})" if sizes else "")
+    return Text(title, style="bold")
+
+
+def check_view(
+    check: Check, model: ModelConfig, train: TrainConfig, on: Slice, compute: ComputeConfig
+) -> RenderableType:
+    """What compiling ahead of time has shown, beside the formula."""
+    kind = DESCRIBED[on.kind]
+    held = memory.footprint(model, train, compute, "cpu" if check.simulated else kind.platform)
+    table = Table("")
+    table.add_column("by XLA", justify="right")
+    table.add_column("by formula", justify="right")
+    state = held.parameters + held.moments
+    for name, by_xla, by_formula in (
+        ("parameters and moments", check.arguments, state),
+        ("all else in a step", check.temporaries, held.total - state),
+        ("all", check.arguments + check.temporaries, held.total),
+    ):
+        table.add_row(name, memory.size(by_xla), memory.size(by_formula))
+    collectives = ", ".join(f"{n} {name}" for name, n in check.collectives.items()) or "none"
+    lines = [
+        f"{parameters(model):,} parameters, sequence {model.seq_len:,}, batch "
+        f"{train.train_batch_size:,}: traced in {duration(check.trace_seconds)}, compiled in "
+        f"{duration(check.compile_seconds)}",
+        f"collectives in the program: {collectives}",
+    ]
+    if check.simulated:
+        lines.append(
+            f"simulated by {on.count} CPU devices: shardings and collectives are the mesh's; "
+            f"what a step needs besides, attention's probabilities for one, is a CPU's"
+        )
+    elif kind.memory:
+        total = check.arguments + check.temporaries
+        lines.append(
+            f"XLA's figure is {percent(total / kind.memory)} of {memory.size(kind.memory)}"
+        )
+    return Group(_memory_of(on, compute), table, *map(Text, lines))
+
+
+def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]:
+    cost = plan.cost
+    arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
+    runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
+    if plan.steps:
+        cached = [one for one in stands.values() if one.state == "cached"]
+        steps, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
+        if not missing:
+            return [f"{steps}, all made before: nothing to run", *speedrun_rows.foreseen(plan)]
+        cost = planning_cost.left(plan, stands)
+        state = f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
+        runs = f"{steps}{state}, of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
+    if not cost.runs:
+        words = f"{runs}; how long they take is not known beforehand"
+        return [words, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
+    if cost.uncounted == cost.runs:
+        words = "with models of the experiment's own, whose FLOPs are counted after approval"
+        first = f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"
+        return [first, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
+    hardware = " to ".join(flops(value) for value in cost.hardware_flops)
+    times = between(*cost.seconds)
+    if len(cost.device_seconds) > 1:
+        of_kinds = sorted(cost.device_seconds.items())
+        each = [f"{kind} {between(low, high)}" for kind, (low, high) in of_kinds]
+        times += f" ({'; '.join(each)})"
+    price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""
+    lines = [
+        f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs",
+        f"training alone, at 50 % to 20 % of peak FLOP/s: {hardware} hardware FLOPs, {times} on "
+        f"{cost.device}{price}",
+    ]
+    if rung := plan.rung:
+        what = f"{rung.variant} against {rung.baseline}"
+        lines.append(f"rung {rung.n} of {rung.of} of a ladder: {what}")
+    if cost.uncounted:
+        words = "train models of the experiment's own, whose FLOPs are counted after approval"
+        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}, and are not among these")
+    return [*lines, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
+
+
+def _ceiling(plan: record.Plan) -> list[str]:
+    seconds = limits.ceiling_seconds(plan)
+    if seconds is None:
+        return []
+    return [
+        f"stopped after {plan.ceiling_hours:g} device-hours, as declared: {duration(seconds)} by "
+        "the clock"
+    ]
+
+
+# ── Results ──────────────────────────────────────────────────────────────────────────────────
+
+
+def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
+    """How an execution came out: verdicts, arms, what was refused, the receipt."""
+    plan, result = facts.execution.plan, facts.result
+    parts: list[RenderableType] = []
+    for verdict in result.verdicts if result else ():
+        words = Text(f"{verdict.outcome}: ", style=OUTCOMES[verdict.outcome])
+        parts.append(words.append(f"{verdict.prediction.sentence} ({verdict.why})", style="none"))
+    table = Table("arm", "eval/bpb", "seeds", "tokens/s")
+    for arm in plan.arms:
+        mine = [run for run in runs if run.arm == arm]
+        summary = arm_summary(plan, figures_of(mine), arm)
+        speeds = [run.tokens_per_second for run in mine if run.tokens_per_second]
+        speed = f"{sum(speeds) / len(speeds):,.0f}" if speeds else "–"
+        table.add_row(arm, str(summary), f"{summary.n} of {summary.of}", speed)
+    parts.append(table)
+    parts += [
+        Text(f"{record.run_name(run.arm, run.seed)}: {run.state}, {run.why}", style="red")
+        for run in runs
+        if run.why
+    ]
+    if result and result.state == "done" and (found := promotion.gate(plan, runs)):
+        parts.append(Text(f"{found.head} {found.sentence}"))
+    refused = result.refused if result else ()
+    parts += [Text(f"refused: {line}", style="yellow") for line in refused]
+    parts.append(Text(_receipt(facts), style="dim"))
+    return Group(*parts)
+
+
+def _receipt(facts: Facts) -> str:
+    ends = [attempt.ended.receipt for attempt in facts.attempts if attempt.ended]
+    receipt = next((found for found in reversed(ends) if found), {})
+    short = {name: value[:16] if "sha256" in name else value for name, value in receipt.items()}
+    words = [f"{name} {value}" for name, value in short.items() if value]
+    return " · ".join([*words, f"plan {facts.execution.plan.fingerprint[:16]}"])
+
+
+# ── While it runs ────────────────────────────────────────────────────────────────────────────
+
+
+class Watching:
+    """Shows an execution while it runs: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[words]}"),
+            console=console,
+        )
+        self._task: TaskID = self._bar.add_task("", total=1.0, words="")
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._said, self._line_at = "", -math.inf
+
+    def __enter__(self) -> "Watching":
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, words: str) -> None:
+        """A line that stays."""
+        self._console.print(escape(words), highlight=False, soft_wrap=True)
+
+    def show(self, facts: Facts, advance: Advance) -> None:
+        """The present state."""
+        last = facts.attempts[-1].name if facts.attempts else ""
+        doing = STATES.get(facts.state, facts.state)
+        if facts.execution.plan.steps and facts.state == "running":
+            doing = "making steps"
+        state = doing + (f" ({last})" if last else "")
+        words = _words(advance) if facts.state == "running" else ""
+        if self._console.is_terminal:
+            self._bar.update(self._task, completed=advance.fraction, description=state, words=words)
+            self._live.update(Group(self._bar, _losses(advance.runs)))
+            return
+        if state != self._said:
+            self.say(state)
+            self._said, self._line_at = state, time.monotonic()
+        elif words and time.monotonic() - self._line_at >= LINE_EVERY:
+            self.say(f"{advance.fraction:4.0%}  {words}")
+            self._line_at = time.monotonic()
+
+
+def _words(advance: Advance) -> str:
+    begun = [run for run in reversed(advance.runs) if run.step]
+    run = max(begun, key=lambda run: run.step < run.steps, default=None)  # one that goes on, if any
+    if run is None:
+        return ""
+    words = [f"{run.name} step {run.step}/{run.steps}"]
+    if run.loss is not None:
+        words.append(f"loss {run.loss:.3f}")
+    if advance.tokens_per_second:
+        words.append(f"{advance.tokens_per_second:,.0f} tokens/s")
+    if advance.seconds_left:
+        words.append(f"{duration(advance.seconds_left)} left")
+    return " · ".join(words)
+
+
+def _losses(runs: Sequence[RunProgress]) -> Text:
+    """The newest loss of the runs that began last."""
+    words = [f"{run.name} {run.loss:.3f}" for run in runs if run.loss is not None]
+    return Text("   ".join(words[-MOST_LOSSES:]), style="dim")

@@ -1,0 +1,75 @@
+"""`verify` and `key`: whether a file is the lab's word, and the key that makes it so."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from runner.cli.options import TheStore
+from runner.publish import signing
+from runner.store.store import Store, StoreError
+
+app = typer.Typer(help="The lab's signing key.", no_args_is_help=True)
+BAD_INPUT, FORGED = 2, 1
+OTHER_KEYS = "save api/keys.json of the lab's site, and name that file with --keys"
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="A file that a lab has signed.")],
+    keys: Annotated[
+        Path, typer.Option(help="The lab's public keys, as its site has them: api/keys.json")
+    ] = Path("keys.json"),
+) -> None:
+    """Check a seal, a plan or a receipt: its digest, the lab's signature, and all that can be
+    computed from it again, the verdicts too. Asks nothing of any network. Exits with 1 for a file
+    that is not what it says."""
+    try:
+        known = signing.read_published(_content(keys, OTHER_KEYS))
+    except signing.BadKey as error:
+        _stop(BAD_INPUT, f"{keys}: {error}; {OTHER_KEYS}.")
+    try:
+        found = signing.verify(
+            _content(file, "name a file that a lab has signed, as under signed/ of its site"), known
+        )
+    except signing.Forged as error:
+        _stop(FORGED, f"✗ {file}: {error}.")
+    out = Console(highlight=False)
+    out.print(f"✓ {file} is the lab's {found.kind} {found.path}", markup=False, soft_wrap=True)
+    out.print(f"  signed with the key {found.key}, sha256 {found.record.digest()}", soft_wrap=True)
+
+
+@app.command()
+def new(path: Annotated[Path, typer.Argument(help="The file to write it to.")]) -> None:
+    """Make a signing key. Only its owner may read it; the bot is started with `--key`."""
+    try:
+        key = signing.make_key(path)
+    except signing.BadKey as error:
+        _stop(BAD_INPUT, f"{error}.")
+    print(f"{path}: a new key, {key.id}")
+
+
+@app.command()
+def revoke(key: Annotated[str, typer.Argument(help="Its id.")], store: TheStore = "store") -> None:
+    """Take a key that was stolen out of those that the lab publishes."""
+    try:
+        signing.revoke(Store(store, make=False), key, datetime.now(UTC))
+    except signing.BadKey as error:
+        _stop(BAD_INPUT, f"{error}.")
+    except StoreError as error:
+        _stop(BAD_INPUT, str(error))
+    print(f"{key} is revoked: nothing it signed is the lab's word any more.")
+
+
+def _content(path: Path, instead: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        _stop(BAD_INPUT, f"{path} cannot be read: {error.strerror}; {instead}.")
+
+
+def _stop(code: int, words: str) -> NoReturn:
+    Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(code)

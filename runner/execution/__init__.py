@@ -1,0 +1,1 @@
+"""One execution from claim to result: rules, effects, Ray."""

@@ -1,0 +1,175 @@
+"""Where attempts run: Ray Jobs over HTTP.
+
+Ray is never imported here. A cluster is an address and a token; one machine or a thousand make no
+other difference. Ray's word on a job is a hint: leases and records decide
+(`runner.execution.lifecycle`).
+"""
+
+import logging
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from runner.execution.lifecycle import Job
+from runner.lib import redact
+from runner.schema.devices import KINDS
+from runner.schema.job_reports import ANOTHER_WORKER
+from runner.schema.record import Plan
+
+LOOK = httpx.Timeout(5.0, connect=2.0)  # a look must never hold up the others
+SUBMIT = httpx.Timeout(20.0, connect=2.0)  # Ray's first one takes some seconds
+
+JOBS: dict[str, Job] = {
+    "PENDING": "pending",
+    "RUNNING": "running",
+    "SUCCEEDED": "succeeded",
+    "FAILED": "failed",
+    "STOPPED": "stopped",
+}
+
+log = logging.getLogger(__name__)
+
+
+class RayError(Exception):
+    """Ray cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class RayAddress:
+    """A Ray cluster: where its dashboard answers, and the file with its token."""
+
+    url: str
+    token_file: Path
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A job in Ray's list: the attempt's folder, and the id of the store that submitted it."""
+
+    folder: str
+    store: str
+
+
+class RayJobs:
+    """Attempts as Ray jobs. A job's submission id is its attempt's folder name, nonce included."""
+
+    def __init__(self, ray: RayAddress, store: str = "") -> None:
+        """Read the token of `ray`, and again whenever Ray does not take it. Raises RayError if
+        there is none. `store` is the id of the store whose attempts these are; each job carries
+        it, since several may share a Ray."""
+        self._ray = ray
+        self._store = store
+        self._token = self._read_token()
+        # No proxy stands between the lab and its cluster.
+        self._http = httpx.Client(base_url=ray.url, trust_env=False)
+
+    def look(self, folder: str) -> Job:
+        """What has become of the job. Raises RayError if Ray does not accept our token."""
+        try:
+            answer = self._ask("GET", f"/api/jobs/{folder}")
+            if answer.status_code == 404:
+                return "unknown"
+            job = answer.raise_for_status().json()
+            if job.get("driver_exit_code") == ANOTHER_WORKER:
+                return "unknown"  # the attempt is another job's, of which this Ray cannot tell
+            return JOBS[job["status"]]
+        except (httpx.HTTPError, ValueError, KeyError, AttributeError) as error:
+            log.debug("looking for %s: %r", folder, error)
+            return "unreachable"
+
+    def submit(self, folder: str, where: Path | str, spec_sha256: str, plan: Plan) -> None:
+        """Start `runner.worker.main` on the attempt's folder `where` (a path or a gs:// URL),
+        unless its job exists.
+
+        It is told the digest of its spec on its command line, which no job can change.
+        Raises RayError for what trying again cannot mend. After any other trouble the next look
+        finds the job unknown, and it is submitted again.
+        """
+        kind, count = KINDS[plan.resources.kind], plan.resources.count
+        worker = [sys.executable, "-m", "runner.worker.main"]
+        job = {
+            # `exec`, so that the worker's parent is Ray's supervisor of the job and no shell.
+            "entrypoint": shlex.join(["exec", *worker, str(where), spec_sha256]),
+            "submission_id": folder,
+            # Steps are tasks of their own, and their driver needs nothing but to live.
+            "entrypoint_num_cpus": 0 if plan.steps else kind.ray_cpus * count,
+            "entrypoint_num_gpus": 0 if plan.steps else kind.ray_gpus * count,
+            "metadata": {"attempt": folder, "experiment": plan.experiment, "store": self._store},
+        }
+        try:
+            answer = self._ask("POST", "/api/jobs/", job, SUBMIT)
+            if answer.is_success:
+                return
+            trouble = answer.text.strip().rpartition("\n")[2][:300]
+        except httpx.HTTPError as error:
+            answer, trouble = None, repr(error)
+        # A second submission is an error too, and so are two at the same moment: see what is.
+        if self.look(folder) != "unknown":
+            return
+        if answer is not None and answer.is_client_error:
+            raise RayError(f"Ray at {self._ray.url} refuses the job {folder}: {trouble}")
+        log.warning("Ray at %s has not taken %s yet: %s", self._ray.url, folder, trouble)
+
+    def listed(self) -> list[Listed]:
+        """The jobs that Ray knows and that are not over. Raises RayError if Ray does not accept
+        our token; of a Ray that cannot be reached, there are none."""
+        try:
+            found = self._ask("GET", "/api/jobs/").raise_for_status().json()
+            return [
+                Listed(str(job["submission_id"]), str((job.get("metadata") or {}).get("store", "")))
+                for job in found
+                if job.get("submission_id") and JOBS.get(job["status"]) in ("pending", "running")
+            ]
+        except (httpx.HTTPError, ValueError, KeyError, AttributeError, TypeError) as error:
+            log.warning("the jobs of Ray cannot be listed: %r", error)
+            return []
+
+    def stop(self, folder: str) -> None:
+        """Ask the job and all its processes to end. The next look says whether they have."""
+        try:
+            self._ask("POST", f"/api/jobs/{folder}/stop")
+        except httpx.HTTPError as error:
+            log.debug("stopping %s: %r", folder, error)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
+    def _ask(
+        self, method: str, path: str, body: object = None, timeout: httpx.Timeout | None = None
+    ) -> httpx.Response:
+        answer = self._send(method, path, body, timeout)
+        if answer.status_code in (401, 403) and (token := self._read_token()) != self._token:
+            redact.hold(token, instead_of=self._token)
+            self._token = token  # Ray was given another one
+            answer = self._send(method, path, body, timeout)
+        if answer.status_code in (401, 403):
+            raise RayError(
+                f"Ray at {self._ray.url} does not accept the token in {self._ray.token_file}. "
+                "Name the token file that Ray was started with (its RAY_AUTH_TOKEN_PATH)."
+            )
+        return answer
+
+    def _send(
+        self, method: str, path: str, body: object, timeout: httpx.Timeout | None
+    ) -> httpx.Response:
+        return self._http.request(
+            method,
+            path,
+            json=body,
+            headers={"Authorization": f"Bearer {self._token}"},
+            timeout=timeout or LOOK,
+        )
+
+    def _read_token(self) -> str:
+        try:
+            token = self._ray.token_file.read_text().strip()
+        except OSError as error:
+            raise RayError(
+                f"The token of Ray cannot be read from {self._ray.token_file}: {error.strerror}."
+            ) from error
+        redact.hold(token)
+        return token

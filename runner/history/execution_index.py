@@ -1,0 +1,220 @@
+"""What the records tell of earlier executions: those under a preregistration, how much seeds
+differed in such runs as are planned, and which runs are of a ladder. Read from the store; nothing
+is changed.
+
+Each execution is read once, and of the many only those of use are read whole: their runs once, when
+they have ended.
+"""
+
+import logging
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+
+from engine.config.schema import TrainConfig
+from runner.analysis import power, registration_review, verdicts
+from runner.analysis.comparability import scored_on
+from runner.analysis.forecast import Point, design_of, points_of
+from runner.analysis.power import Seen
+from runner.analysis.registration_review import Outcome, Registration, same_design
+from runner.lib.untrusted_files import printable
+from runner.schema import record
+from runner.schema.record import (
+    BadRecord,
+    Edit,
+    Ending,
+    Execution,
+    Plan,
+    Prediction,
+    Preregistration,
+    Run,
+    Spread,
+)
+from runner.store.store import Store
+
+log = logging.getLogger("regatta.past")
+MOST_SEEN = 100  # executions whose spread is looked at, the newest
+Ladder = tuple[str, int, str]  # `forecast.Design.ladder`
+Scored = tuple[Point, TrainConfig]  # a run that has a figure, and how it was trained
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What never changes of an execution."""
+
+    at: datetime
+    asked: tuple[int, int] | None  # repository and issue of its preregistration
+    scored: tuple[str, int] | None  # digest of the text and tokens that its figures are of
+    runs: frozenset[str]  # by `registration_review.same_run`
+
+
+class Past:
+    """Reads a store's records."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, _Known] = {}
+        self._seen: dict[str, tuple[Seen, ...]] = {}  # of those that have ended
+        self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a text that was asked for
+        self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
+
+    def registration(self, repository: int, issue: int) -> Registration | None:
+        """All that is on record under a preregistration; None where there is none."""
+        folder = f"preregistrations/{repository}/{issue}"
+        seal = record.read(self._store, f"{folder}/1", Preregistration)
+        if seal is None:
+            return None
+        numbers = sorted(int(name) for name in record.names(self._store, folder))
+        self._look()
+        outcomes = tuple(
+            self._outcome(id)
+            for id, known in self._known.items()
+            if known.asked == (repository, issue)
+        )
+        return Registration(
+            seal=seal,
+            edits=tuple(
+                record.require(self._store, f"{folder}/{n}", Edit) for n in numbers if n > 1
+            ),
+            outcomes=outcomes,
+            earlier=self._earlier(seal, [one.execution.plan for one in outcomes]),
+        )
+
+    def begun(self, repository: int, plan: Plan) -> str:
+        """The execution that had begun what all of the plan's predictions are about before these
+        were sealed; empty where none had."""
+        issue = plan.preregistration
+        found = self.registration(repository, issue) if issue is not None else None
+        if found is None or not plan.predictions:
+            return ""
+        earlier = self._earlier(found.seal, [plan])
+        seen = registration_review.known(Registration(found.seal, earlier=earlier), plan)
+        return next(iter(earlier.values())) if len(seen) == len(plan.predictions) else ""
+
+    def _earlier(self, seal: Preregistration, plans: Sequence[Plan]) -> dict[str, str]:
+        """The runs of these that had been begun before the seal, and which execution did."""
+        mine = {run for plan in plans for run in registration_review.same_run(plan).values()}
+        begun: dict[str, tuple[datetime, str]] = {}
+        for at, id in sorted((known.at, id) for id, known in self._known.items()):
+            runs = mine & self._known[id].runs - begun.keys()
+            if at < seal.at and runs and not self._voided(id):
+                begun |= dict.fromkeys(runs, (at, id))
+        return registration_review.begun_before(seal, plans, begun)
+
+    def _voided(self, id: str) -> bool:
+        result = self._result(id)
+        return result is not None and result.state == "voided"
+
+    def other_design(self, repository: int, plan: Plan) -> str:
+        """The execution that has sealed another design than the plan's; empty where none has."""
+        issue = plan.preregistration
+        found = self.registration(repository, issue) if issue is not None else None
+        sealed = registration_review.review(found).sealed if found else None
+        return "" if sealed is None or same_design(sealed.plan, plan) else sealed.id
+
+    def predictions(self, plan: Plan) -> tuple[Prediction, ...]:
+        """Those sealed in the issue that the plan names, where only one repository can be meant."""
+        issue, repositories = plan.preregistration, record.names(self._store, "preregistrations")
+        if issue is None or len(repositories) != 1:
+            return ()
+        path = f"preregistrations/{repositories[0]}/{issue}/1"
+        seal = record.read(self._store, path, Preregistration)
+        return seal.predictions if seal else ()
+
+    def spread(self, plan: Plan) -> Spread | None:
+        """How much seeds differed in such runs as the plan's; None where that is not known."""
+        if (wanted := _scored(plan)) is None:
+            return None
+        self._look()
+        alike = [(known.at, id) for id, known in self._known.items() if known.scored == wanted]
+        newest = [id for _, id in sorted(alike, reverse=True)[:MOST_SEEN]]
+        return power.of_such_runs(plan, [arm for id in newest for arm in self._arms(id)])
+
+    def of_ladders(self, ladders: AbstractSet[Ladder]) -> list[Scored]:
+        """The runs with a figure in the executions that ended and have runs of these ladders, the
+        oldest execution's first."""
+        self._look()
+        texts = {(text, targets) for text, targets, _ in ladders}
+        alike = [(known.at, id) for id, known in self._known.items() if known.scored in texts]
+        return [
+            one
+            for _, id in sorted(alike)
+            if not ladders.isdisjoint(self._ladders_of(id))
+            for one in self._scored_of(id)
+        ]
+
+    def _look(self) -> None:
+        for id in record.names(self._store, "executions"):
+            if id not in self._known and (found := self._execution(id)):
+                origin, issue = found.origin, found.plan.preregistration
+                asked = (origin.repository, issue) if origin and issue is not None else None
+                runs = frozenset(registration_review.same_run(found.plan).values())
+                self._known[id] = _Known(found.at, asked, _scored(found.plan), runs)
+
+    def _execution(self, id: str) -> Execution | None:
+        return record.read(self._store, f"executions/{id}/execution", Execution)
+
+    def _result(self, id: str) -> Ending | None:
+        return record.read(self._store, f"executions/{id}/result", Ending)
+
+    def _outcome(self, id: str) -> Outcome:
+        execution = record.require(self._store, f"executions/{id}/execution", Execution)
+        result = self._result(id)
+        runs = runs_of(self._store, execution) if result else []
+        return Outcome(execution, result, verdicts.figures_of(runs))
+
+    def _ladders_of(self, id: str) -> frozenset[Ladder]:
+        if id not in self._ladders:
+            plan = record.require(self._store, f"executions/{id}/execution", Execution).plan
+            designs = (design_of(plan, arm) for arm in plan.arms)
+            self._ladders[id] = frozenset(one.ladder for one in designs if one)
+        return self._ladders[id]
+
+    def _scored_of(self, id: str) -> tuple[Scored, ...]:
+        """The runs of an execution that have figures; none while it has not ended."""
+        if id not in self._scored:
+            result = self._result(id)
+            if result is None:
+                return ()
+            found: tuple[Scored, ...] = ()
+            execution = self._execution(id) if result.state in ("done", "failed") else None
+            if execution:
+                points = points_of(execution, runs_of(self._store, execution))
+                found = tuple((one, execution.plan.arms[one.arm].train) for one in points)
+            self._scored[id] = found
+        return self._scored[id]
+
+    def _arms(self, id: str) -> tuple[Seen, ...]:
+        """The arms of an execution that have figures; none while it has not ended."""
+        if id not in self._seen:
+            execution = self._execution(id)
+            if execution is None or self._result(id) is None:
+                return ()
+            runs, arms = runs_of(self._store, execution), execution.plan.arms
+            figures = {
+                arm: tuple(run.evaluated.bpb for run in runs if run.arm == arm and run.evaluated)
+                for arm in arms
+            }
+            self._seen[id] = tuple(Seen(arms[arm].model_flops, figures[arm]) for arm in arms)
+        return self._seen[id]
+
+
+def runs_of(store: Store, execution: Execution) -> list[Run]:
+    """The runs of an execution that are on record, in the plan's order. One whose record cannot be
+    read has no figure, and the others have theirs. Raises StoreError."""
+    found = []
+    for arm, seed in execution.plan.runs():
+        path = f"runs/{execution.id}.{record.run_name(arm, seed)}"
+        try:
+            run = record.read(store, path, Run)
+        except BadRecord as error:
+            log.warning("%s", printable(str(error)))
+            continue
+        found += [run] if run else []
+    return found
+
+
+def _scored(plan: Plan) -> tuple[str, int] | None:
+    found = scored_on(plan)
+    return (found.validation_sha256, found.eval_tokens) if found else None

@@ -1,0 +1,111 @@
+"""What the lab foretells of a plan's arms, from its own records, and how that came out.
+
+An arm is foretold where the records hold a ladder of smaller runs that it continues, as
+`runner.analysis.forecast` says which do: scored on the same text, and of the same recipe but for
+its size. Those with the arm's own rates come first, and all of them where these do not tell. What
+has been run before is not foretold again: that would only flatter. The interval is of one run, so
+an arm's first seed decides whether it held.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from engine.config.schema import TrainConfig
+from runner.analysis import forecast
+from runner.analysis.estimates import Figures, finite
+from runner.analysis.forecast import Design, Point, Refusal, design_of
+from runner.history.execution_index import Past
+from runner.schema.record import Execution, Foretold, Plan
+
+AXIS: forecast.Axis = "model_flops"
+Rates = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """What the lab can say of a plan's arms, and of which it can say nothing, with the reason."""
+
+    forecasts: dict[str, Foretold]
+    without: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A forecast beside what came."""
+
+    arm: str
+    foretold: Foretold
+    seed: int
+    measured: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether it came out within the interval."""
+        return self.foretold.low <= self.measured <= self.foretold.high
+
+    @property
+    def error(self) -> float:
+        """Measured over foretold, less 1."""
+        return self.measured / self.foretold.loss - 1
+
+
+def foretell(past: Past, plan: Plan) -> Forecasts:
+    """Of each arm what its first run will score, or why that cannot be said."""
+    designs = {arm: design_of(plan, arm) for arm in plan.arms}
+    scored = past.of_ladders({design.ladder for design in designs.values() if design})
+    seen = [(point, _rates(train)) for point, train in scored]
+    found = {arm: _one(designs[arm], _rates(plan.arms[arm].train), seen) for arm in plan.arms}
+    return Forecasts(
+        {arm: one for arm, one in found.items() if isinstance(one, Foretold)},
+        {arm: one for arm, one in found.items() if isinstance(one, str)},
+    )
+
+
+def _one(
+    design: Design | None, rates: Rates, seen: Sequence[tuple[Point, Rates]]
+) -> Foretold | str:
+    if design is None:
+        return "the plan does not say on what text it would be scored"
+    for point, _ in seen:
+        if (point.ladder, point.config) == (design.ladder, design.config):
+            return f"it has been run, as {point.run}"
+    at = design.on(AXIS)
+    if at is None:
+        return "its size is not known beforehand"
+    alike = forecast.ladder_of((point for point, of in seen if of == rates), design, AXIS)
+    found = forecast.forecast(alike, at, axis=AXIS)
+    if isinstance(found, Refusal):
+        everything = forecast.ladder_of((point for point, _ in seen), design, AXIS)
+        other = forecast.forecast(everything, at, axis=AXIS)
+        if isinstance(other, Refusal):
+            return found.words if alike else other.words
+        found = other
+    return Foretold(
+        axis=found.axis,
+        at=found.at,
+        loss=found.loss,
+        low=found.low,
+        high=found.high,
+        level=found.level,
+        law=found.law.words,
+        rungs=found.rungs,
+        runs=found.runs,
+        reach=found.reach,
+        words=found.words,
+    )
+
+
+def _rates(train: TrainConfig) -> Rates:
+    """What a dial may set, and most experiments do not."""
+    return tuple(getattr(train, name) for name in sorted(forecast.RATES))
+
+
+def outcomes(execution: Execution, figures: Figures) -> Iterable[Outcome]:
+    """Of each arm that was foretold, and whose first run has a figure, how that came out."""
+    first: dict[str, int] = {}
+    for arm, seed in execution.plan.runs():
+        first.setdefault(arm, seed)
+    for arm, told in execution.forecasts.items():
+        measured = finite(figures.get((arm, first[arm]))) if arm in first else None
+        if measured is not None:
+            yield Outcome(arm, told, first[arm], measured)

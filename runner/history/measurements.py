@@ -1,0 +1,185 @@
+"""What is on record of the runs of an execution that enters a speedrun: the lab's own figures, and
+what was measured of them from outside of the code that ran.
+
+A run's time is that of its `train` step, from the beginning of its process to its end, and of the
+steps with own code that it needs. Where a maker of it was lost and the next one went on from its
+checkpoint, the time of the lost one is not known to the second: then all attempts of the execution
+count as a whole, which is at least as much."""
+
+from collections.abc import Mapping
+
+from engine.config import flops
+from engine.config.schema import ModelConfig
+from runner.analysis import speedrun_rows
+from runner.history import step_runs
+from runner.lib import bounds
+from runner.schema import record
+from runner.schema.devices import KINDS
+from runner.schema.record import EnteredRun, Evaluated, Execution, Plan, PlannedStep, StepEnd
+from runner.store import artifacts
+from runner.store.store import Store
+
+OWN = "own.json"  # of `runner.worker.builtin.plugin_model`, which imports JAX
+INTERRUPTED = "of a lost maker it went on from, so that all attempts count as a whole"
+ELSEWHERE = (
+    "its cost is not known: it went on from what another execution had trained; run it in a new "
+    "experiment"
+)
+
+
+def runs(
+    store: Store, execution: Execution, ends: Mapping[str, StepEnd], attempts_seconds: float
+) -> tuple[EnteredRun, ...]:
+    """One for each `train` step, given how the steps ended and how long all training attempts took
+    together."""
+    plan = execution.plan
+    scores, isolated = _scores(store, plan, ends)
+    found = []
+    for name, step in plan.steps.items():
+        if step.do != "train":
+            continue
+        end, score = ends.get(name), scores.get(name)
+        seconds, hardware, measured = _measured(store, execution, ends, name, attempts_seconds)
+        price = KINDS[step.resources.kind].price
+        count = step.resources.count
+        arm, seed = speedrun_rows.run_of(name, step)
+        tokens, parameters, model_flops = _counted(step, score)
+        found.append(
+            EnteredRun(
+                arm=arm,
+                seed=seed,
+                own=bool(step.own),
+                own_model="model" in step.config["own"],
+                isolated=isolated.get(name, False) and _isolated(end),
+                evaluated=score,
+                why="" if score else (end.why if end and end.why else "it was not scored"),
+                void=_another_model(store, step) if step.own and score else "",
+                resources=step.resources,
+                tokens=tokens,
+                parameters=parameters,
+                model_flops=model_flops,
+                seconds=seconds,
+                hardware_flops=hardware,
+                price=price * seconds * count / 3600 if price and seconds else None,
+                measured=measured,
+            )
+        )
+    return tuple(found)
+
+
+def _scores(
+    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
+) -> tuple[dict[str, Evaluated], dict[str, bool]]:
+    """{train step: the figures of its model}, of those that one evaluation alone scores; and
+    whether no own code ran in the process that scored it."""
+    found: dict[str, Evaluated] = {}
+    isolated: dict[str, bool] = {}
+    twice = set()
+    for name, step in plan.steps.items():
+        if step.do != "evaluate":
+            continue
+        try:
+            scores = step_runs.scores_of(store, step)
+        except step_runs.UNBELIEVED:
+            continue
+        twice |= found.keys() & scores.keys()
+        found |= scores
+        isolated |= dict.fromkeys(scores, not step.own or _isolated(ends.get(name)))
+    return {model: score for model, score in found.items() if model not in twice}, isolated
+
+
+def _isolated(end: StepEnd | None) -> bool:
+    """Whether own code, if there was any, ran apart from all else."""
+    return end is not None and not end.receipt.get("isolation", "").startswith("none")
+
+
+def _another_model(store: Store, step: PlannedStep) -> str:
+    """Why what own code has left is not the model that was planned; empty if it is."""
+    wanted = step.config["model"], step.config["own"].get("model")
+    try:
+        most = bounds.MOST_KEPT
+        config = bounds.plain(step_runs.file_of(store, step, "model.json", most) or b"null")
+        own = bounds.plain(step_runs.file_of(store, step, OWN, most) or b"{}")
+        left = config, own.get("model")
+    except (*step_runs.UNBELIEVED, AttributeError) as error:
+        return f"what its training left cannot be read: {step_runs.said(error)}"
+    return "" if left == wanted else "its training left another model than was planned"
+
+
+def _counted(step: PlannedStep, score: Evaluated | None) -> tuple[int, int | None, int | None]:
+    """Tokens, parameters and model FLOPs of a run."""
+    config, recipe = step.config["model"], step.config["train"]
+    tokens = recipe["num_train_steps"] * recipe["train_batch_size"] * config["seq_len"]
+    if "model" not in step.config["own"]:
+        model = ModelConfig.model_validate(config)
+        return tokens, flops.parameters(model), flops.model_flops(model, tokens)
+    forward = score.examined.forward_flops_per_token if score and score.examined else None
+    model_flops = None if forward is None else 3 * forward * tokens
+    return tokens, score.parameters if score else None, model_flops
+
+
+def _measured(
+    store: Store, execution: Execution, ends: Mapping[str, StepEnd], name: str, attempts: float
+) -> tuple[float | None, float | None, str]:
+    """(seconds of the training, hardware FLOPs with all own steps that it needs, a note)."""
+    steps = execution.plan.steps
+    seconds, words = _seconds(store, execution, steps[name], ends.get(name), attempts)
+    if seconds is None:
+        return None, None, words
+    whole = seconds * _peak(steps[name])
+    for other in _needed(steps, name):
+        if steps[other].own:
+            taken, why = _seconds(store, execution, steps[other], ends.get(other), attempts)
+            if taken is None:
+                return seconds, None, why
+            whole += taken * _peak(steps[other])
+    return seconds, whole, words
+
+
+def _seconds(
+    store: Store, execution: Execution, step: PlannedStep, end: StepEnd | None, attempts: float
+) -> tuple[float | None, str]:
+    if end is None or end.seconds is None or end.state == "failed":
+        return None, ""
+    if end.state == "cached" and (words := _on_other_devices(store, step, end.by)):
+        return None, words
+    lost = [
+        start.by
+        for start, ended in artifacts.history(store, step.store, step.fingerprint)[:-1]
+        if ended is None or ended.how == "lost"
+    ]
+    if not lost:
+        return end.seconds, ""
+    if end.state == "made" and set(lost) == {execution.id}:
+        return max(attempts, end.seconds), INTERRUPTED
+    return None, ELSEWHERE
+
+
+def _on_other_devices(store: Store, step: PlannedStep, by: str) -> str:
+    """Why the seconds that another execution took for a step are not those of the devices that the
+    step names: they are no part of its fingerprint. Empty where they are."""
+    maker = record.read(store, f"executions/{by}/execution", Execution)
+    made = maker.plan.steps.values() if maker else ()
+    of = next((one for one in made if one.fingerprint == step.fingerprint), None)
+    if of is None:
+        return f"its cost is not known: which devices {by or 'its maker'} had is not on record"
+    if of.resources == step.resources:
+        return ""
+    had = f"{of.resources.count} × {of.resources.kind}"
+    return f"its cost is not known: {by} made it on {had}, and not on what is declared here"
+
+
+def _peak(step: PlannedStep) -> float:
+    """FLOP/s of all its devices."""
+    return KINDS[step.resources.kind].peak_flops * step.resources.count
+
+
+def _needed(steps: Mapping[str, PlannedStep], name: str) -> list[str]:
+    """All steps that it is made from, directly or not."""
+    found = dict.fromkeys(steps[name].needs)
+    waiting = list(found)
+    for one in waiting:  # which grows while we walk it
+        fresh = [other for other in steps[one].needs if other not in found]
+        found |= dict.fromkeys(fresh)
+        waiting += fresh
+    return list(found)

@@ -1,0 +1,66 @@
+"""How far a job got that was lost: what it left for the next one to go on from. A loss does not
+count where that is more than there was, so that a long run on machines that come and go ends; and
+since there is only so much to train or to make, it ends also where somebody leaves things that only
+look like it. Read from what lies in the store; what a job says of itself is not asked."""
+
+import re
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
+
+from runner.schema.record import Execution, Plan, PlannedStep, StepEnd, run_name
+from runner.spec.step_types import BUILT_IN
+from runner.store import artifacts, checkpoint_sync
+from runner.store.scratch_paths import DIGESTS, PARTS, SCRATCH
+from runner.store.store import Store
+
+PART = re.compile("[0-9a-f]{32}")  # one that is whole; others are being made
+
+
+def of_runs(store: Store, plan: Plan, folders: Iterable[str]) -> dict[str, int]:
+    """The newest checkpoint's step of each run, over the attempts' `folders`. Raises StoreError."""
+    found = {}
+    tried = [store.at(f"work/{folder}/out/checkpoints") for folder in folders]
+    for arm, seed in plan.runs():
+        run, last = run_name(arm, seed), plan.arms[arm].train.num_train_steps
+        found[run] = max((checkpoint_sync.saved(each / run, last) for each in tried), default=0)
+    return {run: step for run, step in found.items() if step}
+
+
+def of_steps(store: Store, execution: Execution, ended: Mapping[str, StepEnd]) -> dict[str, int]:
+    """How far each step is that has not `ended`, by makers of this execution."""
+    found = {}
+    for name, step in execution.plan.steps.items():
+        if name not in ended and _leaves_something(step):
+            history = artifacts.history(store, step.store, step.fingerprint)
+            own = [start.folder for start, _ in history if start.by == execution.id]
+            found[name] = of_makers(store, step, own)
+    return {name: at for name, at in found.items() if at}
+
+
+def of_makers(store: Store, step: PlannedStep, folders: Iterable[str]) -> int:
+    """The newest checkpoint's step, or the number of whole parts, that makers left beside these
+    `folders`. Of a step that is made in one go, 0: the next maker begins it anew."""
+    if not _leaves_something(step):
+        return 0
+    places = [place for folder in folders for place in _scratch(store, folder)]
+    if step.do == "train":
+        last = step.config["train"]["num_train_steps"]
+        tried = (store.at(f"{place}/checkpoints") for place in places)
+        return max((checkpoint_sync.saved(each, last) for each in tried), default=0)
+    return len({part for place in places for part in _parts(store.local(place) / PARTS)})
+
+
+def _leaves_something(step: PlannedStep) -> bool:
+    return step.do == "train" or (step.do in BUILT_IN and BUILT_IN[step.do].over is not None)
+
+
+def _scratch(store: Store, folder: str) -> list[str]:
+    """The scratch folders of a maker, and of its gang's attempts."""
+    around, _, maker = folder.rpartition("/")
+    names = {*store.list(around), f"{maker}{SCRATCH}"}  # a bucket knows no folder of parts
+    return [f"{around}/{x}" for x in names if x.startswith(f"{maker}.") and x.endswith(SCRATCH)]
+
+
+def _parts(place: Path) -> Set[str]:
+    found = place.glob(f"*/{DIGESTS}")
+    return {path.parent.name for path in found if PART.fullmatch(path.parent.name)}

@@ -1,0 +1,262 @@
+"""What is known of each step of a graph: whether its output is there, who makes it, and why it
+would be made again; what of two graphs differs; and all that is on record of an execution. Read
+from the store; nothing is changed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.analysis import run_comparison
+from runner.history import step_runs
+from runner.schema import record, step_graph
+from runner.schema.record import (
+    Evaluated,
+    Execution,
+    Lab,
+    Plan,
+    PlannedStep,
+    Result,
+    Run,
+    Source,
+    Standing,
+    StepEnd,
+)
+from runner.schema.step_graph import a_few, differences
+from runner.store import artifacts
+from runner.store.scratch_paths import LOG, SCRATCH
+from runner.store.store import Store
+
+
+def standing(
+    store: Store | None, steps: Mapping[str, PlannedStep], before: Mapping[str, PlannedStep]
+) -> dict[str, Standing]:
+    """How each step stands, against the steps of an earlier execution of the same experiment.
+    Without a store all are new."""
+    return {name: _standing(store, step, before.get(name)) for name, step in steps.items()}
+
+
+def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None) -> Standing:
+    if store is None:
+        return Standing(state="new")
+    try:
+        if made := artifacts.find(store, step.store, step.fingerprint, check=False):
+            by = f" by {made.manifest.by}" if made.manifest.by else ""
+            return Standing(state="cached", why=f"made {made.manifest.made_at:%Y-%m-%d %H:%M}{by}")
+        start, end = artifacts.newest(store, step.store, step.fingerprint)
+    except artifacts.BadOutput as error:
+        return Standing(state="failed before", why=str(error))
+    if start and not end:
+        return Standing(state="being made", why=f"by {start.by or 'somebody'} on {start.host}")
+    if end and end.how == "failed":
+        return Standing(state="failed before", why=end.why)
+    if before is None or before.fingerprint == step.fingerprint:
+        return Standing(state="new")  # an earlier execution did not come to it
+    return Standing(state="changed", why=a_few(step_graph.changes(before, step)))
+
+
+def step_ends(
+    store: Store, execution: Execution, only: Iterable[str] | None = None
+) -> dict[str, StepEnd]:
+    """What became of each step of an execution, or of some, as far as the store knows."""
+    found = {}
+    for name in execution.plan.steps if only is None else only:
+        step = execution.plan.steps[name]
+        try:
+            if made := artifacts.find(store, step.store, step.fingerprint, check=False):
+                found[name] = _made(made.manifest, execution.id)
+                continue
+            start, end = artifacts.newest(store, step.store, step.fingerprint)
+        except artifacts.BadOutput as error:
+            found[name] = StepEnd(state="failed", why=str(error))
+        else:
+            if start and end and end.how == "failed" and start.by == execution.id:
+                found[name] = StepEnd(state="failed", why=end.why)
+    return found
+
+
+def logs(store: Store, execution: Execution) -> dict[str, str]:
+    """Where lies what the steps have printed that failed in this execution, on disk."""
+    found = {}
+    for name, step in execution.plan.steps.items():
+        with suppress(artifacts.BadOutput):
+            start, end = artifacts.newest(store, step.store, step.fingerprint)
+            if start and end and end.how == "failed" and start.by == execution.id:
+                found[name] = str(store.local(f"{start.folder}{SCRATCH}") / LOG)
+    return found
+
+
+def scores(
+    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
+) -> dict[str, Mapping[str, Evaluated]]:
+    """What `evaluate` steps that have ended so say of each model, as far as that can be read."""
+    found = dict[str, Mapping[str, Evaluated]]()
+    for name, step in plan.steps.items():
+        if step.do == "evaluate" and name in ends and ends[name].state != "failed":
+            with suppress(*step_runs.UNBELIEVED):
+                found[name] = step_runs.scores_of(store, step)
+    return found
+
+
+def _made(manifest: artifacts.Manifest, execution: str) -> StepEnd:
+    return StepEnd(
+        state="made" if manifest.by == execution else "cached",
+        by=manifest.by,
+        host=manifest.host,
+        made_at=manifest.made_at,
+        seconds=manifest.seconds,
+        folder=manifest.folder,
+        output_sha256=manifest.output_sha256,
+        receipt=manifest.receipt,
+    )
+
+
+def latest(store: Store, experiment: str) -> Execution | None:
+    """The newest execution that has steps of the experiment in a folder of this name."""
+    called = Path(experiment).resolve().name
+    found = (
+        execution
+        for execution in executions(store)
+        if execution.plan.steps and Path(execution.plan.experiment).resolve().name == called
+    )
+    return max(found, key=lambda execution: execution.at, default=None)
+
+
+def executions(store: Store) -> Iterator[Execution]:
+    """All of them, one at a time, since their plans are large."""
+    for name in record.names(store, "executions"):
+        if execution := record.read(store, f"executions/{name}/execution", Execution):
+            yield execution
+
+
+# ── An execution, whole ──────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Account:
+    """All that is on record of an execution, and what its steps' outputs say."""
+
+    execution: Execution
+    result: Result | None
+    ends: Mapping[str, StepEnd]  # of steps
+    receipts: Mapping[str, Mapping[str, str]]  # by step; by attempt where there are no steps
+    runs: tuple[Run, ...]
+    scores: Mapping[str, Mapping[str, Evaluated]]  # {evaluate step: {train step: figures}}
+    files: Mapping[str, Mapping[str, int]]  # {step: {file of its output: bytes}}, if that is there
+    unread: Mapping[str, str]  # {step: why its output is not as it was made}
+
+
+def account(store: Store, execution: Execution) -> Account:
+    """Everything that can be said of an execution."""
+    folder, plan = f"executions/{execution.id}", execution.plan
+    events = [x for x in record.names(store, folder) if x.endswith(".ended")]
+    ended = {event: record.require(store, f"{folder}/{event}", record.Ended) for event in events}
+    result = record.read(store, f"{folder}/result", Result)
+    ends = {name: end for one in ended.values() for name, end in one.steps.items()}
+    if plan.steps and not result:
+        ends = step_ends(store, execution)
+    order = step_graph.order({name: step.needs for name, step in plan.steps.items()})
+    ends = {name: ends[name] for name in order if name in ends}
+    files, scores = dict[str, dict[str, int]](), dict[str, dict[str, Evaluated]]()
+    unread = dict[str, str]()
+    for name in order:
+        step = plan.steps[name]
+        if name not in ends or ends[name].state == "failed":
+            continue
+        try:
+            if made := artifacts.find(store, step.store, step.fingerprint, check=False):
+                files[name] = {x: of.bytes for x, of in made.manifest.files.items()}
+            if step.do == "evaluate":
+                scores[name] = step_runs.scores_of(store, step)
+        except step_runs.UNBELIEVED as error:
+            unread[name] = " ".join(str(error).split())
+    names = [f"runs/{execution.id}.{record.run_name(arm, seed)}" for arm, seed in plan.runs()]
+    return Account(
+        execution=execution,
+        result=result,
+        ends=ends,
+        receipts={name: end.receipt for name, end in ends.items() if end.receipt}
+        or {event.removesuffix(".ended"): one.receipt for event, one in ended.items()},
+        runs=tuple(run for name in names if (run := record.read(store, name, Run))),
+        scores=scores,
+        files=files,
+        unread=unread,
+    )
+
+
+# ── Two of them ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two that are compared: an execution, or a folder as it is now."""
+
+    plan: Plan
+    source: Source | None
+    lab: Lab | None
+    account: Account | None = None  # of an execution
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What of two sides is not the same. Where nothing is said, nothing differs."""
+
+    figures: Mapping[str, tuple[float | None, float | None]]  # bits per byte: before, after
+    steps: Mapping[str, str]  # why each is not the same, the causes first
+    besides: tuple[str, ...]  # what no fingerprint covers: checkouts, libraries, devices
+
+
+def compare(before: Side, after: Side) -> Differences:
+    """What of two executions or folders is not the same. Pure."""
+    needs = {name: step.needs for name, step in after.plan.steps.items()}
+    steps = {name: after.plan.steps[name] for name in step_graph.order(needs)}
+    one, other = before.account, after.account
+    figures = dict[str, tuple[float | None, float | None]]()
+    if one and other:
+        then, now = dict(_figures(one)), dict(_figures(other))
+        figures = {x: (then.get(x), now.get(x)) for x in dict.fromkeys((*then, *now))}
+    return Differences(
+        figures=figures,
+        steps=dict(differences(before.plan.steps, steps)),
+        besides=(*_checkouts(before, after), *(receipts(one, other) if one and other else ())),
+    )
+
+
+def _figures(account: Account) -> Iterator[tuple[str, float]]:
+    many = len(account.scores) > 1
+    for step, scores in account.scores.items():
+        for model, score in scores.items():
+            yield f"{model} in {step}" if many else model, score.bpb
+    if not account.execution.plan.steps:
+        for run in account.runs:
+            if run.evaluated:
+                yield f"{run.arm}, seed {run.seed}", run.evaluated.bpb
+
+
+def _checkouts(before: Side, after: Side) -> Iterator[str]:
+    if before.source and after.source and before.source.tree != after.source.tree:
+        one, other = (_at(side.source, side.source.tree) for side in (before, after) if side.source)
+        yield f"the experiment's folder: {one} → {other}"
+    if before.lab and after.lab:
+        if before.lab.code_sha256 != after.lab.code_sha256:
+            one, other = (_at(x, x.code_sha256) for x in (before.lab, after.lab))
+            yield f"the lab's code: {one} → {other}"
+        if before.lab.lock_sha256 != after.lab.lock_sha256:
+            one, other = ((x.lock_sha256 or "none")[:16] for x in (before.lab, after.lab))
+            yield f"the lab's requirements.lock: {one} → {other}"
+
+
+def _at(of: Source | Lab, digest: str) -> str:
+    commit = f" of commit {of.commit[:12]}{' with changes' if of.changed else ''}"
+    return digest[:16] + (commit if of.commit else "")
+
+
+def receipts(before: Account, after: Account) -> Iterator[str]:
+    """What of hardware and libraries is not the same, and for which steps."""
+    found: dict[str, list[str]] = {}
+    for name, receipt in after.receipts.items():
+        then = {**before.receipts.get(name, receipt), "code_sha256": ""}
+        for line in run_comparison.differing(then, {**receipt, "code_sha256": ""}):
+            found.setdefault(line, []).append(name)
+    for line, names in found.items():
+        yield f"{line} ({', '.join(names)})"

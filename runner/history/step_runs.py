@@ -1,0 +1,149 @@
+"""What the steps of an execution have trained and scored, as runs: with figures of the lab's own
+evaluation, so that predictions are judged and rows are ranked as those of arms and seeds are."""
+
+import hashlib
+import io
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from runner.lib import bounds
+from runner.lib.bounds import Figure, Step, Word
+from runner.lib.downsample import thinned
+from runner.schema.job_reports import Refused, Report, printable, read_regular
+from runner.schema.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
+from runner.store import artifacts
+from runner.store.store import Store, StoreFault
+
+MOST_BYTES = 64 << 20  # of a file that a step has left
+MOST_MODELS = 100_000  # that one step scores
+MOST_LINE = 200  # bytes of a line of its curve
+MOST_POINTS = 10_000_000
+# But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
+UNBELIEVED = (Refused, StoreFault, artifacts.BadOutput, ValueError, KeyError, TypeError)
+
+
+class Point(Report):
+    """One line of a curve."""
+
+    step: Step
+    loss: Figure | None
+
+
+# A job's word, as `reports` has it: known keys, and figures that are finite.
+SCORES = TypeAdapter(Annotated[dict[Word, Evaluated], Field(max_length=MOST_MODELS)])
+
+
+def runs(
+    store: Store, execution: Execution, ends: Mapping[str, StepEnd]
+) -> tuple[dict[tuple[str, int], Run], list[str]]:
+    """Each (arm, seed) that the steps train, given how they ended; and what was not believed."""
+    plan, refused = execution.plan, list[str]()
+    scores = _scores(store, plan, refused)
+    found = {}
+    for (arm, seed), name in plan.trained().items():
+        planned, end = plan.arms[arm], ends.get(name)
+        made = end is not None and end.state != "failed"
+        steps = planned.train.num_train_steps if made else 0
+        found[arm, seed] = Run(
+            execution=execution.id,
+            arm=arm,
+            seed=seed,
+            state="finished" if made else "failed" if end else "unfinished",
+            why="" if made or not end else end.why,
+            steps=steps,
+            tokens=steps * planned.tokens_per_step,
+            model_flops=planned.model_flops if made else 0,
+            evaluated=scores.get(name) if made else None,
+            checkpoint_sha256=end.output_sha256 if made and end else None,
+            curve=thinned(_curve(store, plan.steps[name], refused)) if made else (),
+            tokens_per_second=None,
+        )
+    return found, refused
+
+
+def _scores(store: Store, plan: Plan, refused: list[str]) -> dict[str, Evaluated]:
+    """{train step: the lab's figures of its model}, as `evaluate` steps have left them. A model
+    that two of them score has no figure: which one would count?"""
+    found: dict[str, Evaluated] = {}
+    twice = set()
+    for name, step in plan.steps.items():
+        if step.do != "evaluate" or step.own:
+            continue
+        try:
+            scores = scores_of(store, step)
+        except UNBELIEVED as error:
+            refused.append(f"{name}, scores.json: {said(error)}")
+            continue
+        twice |= found.keys() & scores.keys()
+        found |= scores
+    refused += [f"{model}: two steps score it, so that it has no one figure" for model in twice]
+    return {model: score for model, score in found.items() if model not in twice}
+
+
+def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
+    """{train step: its model's figures} as an `evaluate` step has left them; {} if it has not.
+    Raises one of `UNBELIEVED`."""
+    data = file_of(store, step, "scores.json", bounds.MOST_KEPT)
+    found, scores = {}, bounds.parse(SCORES, data or b"{}")
+    for model in step.inputs["models"]:
+        label = model.partition("/")[2]
+        if label in scores:
+            found[model] = scores[label]
+            if found[model].targets != step.config["tokens"]:
+                planned = step.config["tokens"]
+                raise Refused(f"it scored {found[model].targets} tokens instead of {planned}")
+    return found
+
+
+def losses_of(store: Store, step: PlannedStep) -> list[tuple[int, float]]:
+    """A trained model's (step, training loss in nats a token); [] if it is not there. Raises one of
+    `UNBELIEVED`."""
+    data, most = io.BytesIO(file_of(store, step, "curve.jsonl") or b""), _most_points(step)
+    found, number = list[tuple[int, float]](), 0
+    while line := data.readline(MOST_LINE + 2):  # one at a time: they may be millions
+        number += 1
+        if number > most:
+            raise Refused(f"it has more than {most} lines, and as many steps were planned")
+        if len(line.rstrip(b"\r\n")) > MOST_LINE:
+            raise Refused(f"line {number} is longer than {MOST_LINE} bytes")
+        point = bounds.parse(Point, line)
+        if point.loss is not None:
+            found.append((point.step, point.loss))
+    return found
+
+
+def _most_points(step: PlannedStep) -> int:
+    """The steps that it trains, or what a figure of them would show."""
+    recipe = step.config.get("train")
+    steps = recipe.get("num_train_steps") if isinstance(recipe, dict) else None
+    return steps if isinstance(steps, int) else MOST_POINTS
+
+
+def said(error: Exception) -> str:
+    """A refusal as a record can hold it: keys and values of the file may stand in it."""
+    return printable(" ".join(str(error).split()))[:200]
+
+
+def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[tuple[int, float]]:
+    try:
+        return losses_of(store, step)
+    except UNBELIEVED as error:
+        refused.append(f"{step.store}, curve.jsonl: {said(error)}")
+        return []
+
+
+def file_of(
+    store: Store, step: PlannedStep, name: str, most_bytes: int = MOST_BYTES
+) -> bytes | None:
+    """A file of a step's output, with the digest that it was made with; None if there is no output.
+    Parameters beside it are left alone: they may be large. Raises one of `UNBELIEVED`."""
+    made = artifacts.find(store, step.store, step.fingerprint, check=False)
+    if made is None:
+        return None
+    data = read_regular(store.at(f"{made.manifest.folder}/{name}"), most_bytes)
+    wanted = made.manifest.files.get(name)
+    if data is None or wanted is None or hashlib.sha256(data).hexdigest() != wanted.sha256:
+        raise Refused("it is not the file that was made")
+    return data

@@ -1,0 +1,1 @@
+"""Runs a stranger's code where it reaches nothing."""

@@ -1,0 +1,404 @@
+"""Runs somebody's code where it reaches nothing: a child under bubblewrap, with namespaces of its
+own, no network, no capabilities and an empty environment. It reads the interpreter, the libraries,
+`engine` and `runner`, and what its box names; it writes to the folders that its box names and to a
+/tmp of its own. Of what was there before it sees no process, no token, no record and no other run.
+
+Some limits are the kernel's: a file's size; the number of processes where we are not root, whom it
+does not count; both that and memory where control groups can be made (`runner.isolation.cgroups`).
+All of them, time and written bytes are watched from outside as well, four times a second: what goes
+beyond is ended, all of it at once. No limit is on address space, which says nothing of what JAX
+uses. What it prints comes through a pipe, of which a part is kept.
+
+The kernel itself is shared: bubblewrap narrows what is in reach, and of its system calls refuses
+what leads around namespaces (`runner.isolation.seccomp`).
+"""
+
+import contextlib
+import fcntl
+import os
+import resource
+import runpy
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from runner.isolation import cgroups, resource_watch, seccomp
+from runner.isolation.resource_watch import USUAL as USUAL
+from runner.isolation.resource_watch import Hidden
+from runner.isolation.resource_watch import Limits as Limits
+from runner.lib import paths, process_tree
+
+LAB = Path(__file__).parents[2]  # where the lab's packages lie
+ROOMS = ("engine", "runner")  # the lab's packages that a job runs; the bot's is none of them
+OWN = Path("/own")  # the same in every box: where code lies tells nothing
+LIBRARIES = ("site-packages", "dist-packages")
+SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr")  # below /
+OF_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
+# Root without a capability is still their owner: without this, it could write core_pattern, which
+# names a program that the kernel runs outside.
+OF_PROC = ("sys", "sysrq-trigger", "mtrr", "pressure", "acpi", "scsi", "asound", "fs")
+DEVICES = ("nvidia*", "accel*", "vfio")  # below /dev, for what computes on accelerators
+KEPT = ("CUDA_", "NVIDIA_", "XLA_", "JAX_", "NCCL_", "LIBTPU_", "TPU_", "CUDNN_", "CUBLAS_")
+KEPT_WHOLE = ("NPROC", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
+NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns")
+NOBODY = ("--uid", "65534", "--gid", "65534")
+LOOK_EVERY = 0.25  # seconds
+TERM_MAY_TAKE = 5.0  # seconds between TERM and KILL
+SMALL = 1 << 30  # bytes of what is kept in memory: /tmp, /dev/shm
+BLOCK = 1 << 16
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+
+MISSING = (
+    "bubblewrap is not there, and without it code of an experiment's own is not isolated. Install "
+    "it (Debian: apt-get install bubblewrap)."
+)
+
+
+class CannotIsolate(Exception):
+    """Bubblewrap does not work here; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """What the child may see besides the lab's code. `writes` are (here, as it sees it)."""
+
+    own: Path | None = None  # a folder with an experiment's own modules, which it sees as OWN
+    reads: tuple[Path, ...] = ()
+    writes: tuple[tuple[Path, Path], ...] = ()
+    folder: Path = Path("/tmp")  # in which it begins
+    accelerator: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Ended(NamedTuple):
+    """How the child ended: its exit code (128 + n: by signal n), and the limit that it broke."""
+
+    code: int
+    why: str = ""
+    held: str = ""  # which isolation and limits it had, and who held them
+
+
+# ── What it sees ─────────────────────────────────────────────────────────────────────────────
+
+
+def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str]:
+    """The whole command line; `calls` is an open file with the filter of system calls. Raises
+    CannotIsolate where there is no bubblewrap."""
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise CannotIsolate(MISSING)
+    words = [bwrap, *NAMESPACES, *NOBODY, "--hostname", "isolated"]
+    words += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
+    for name, value in sorted(_environment(box).items()):
+        words += ["--setenv", name, value]
+    for name in SYSTEM:
+        words += _system(Path("/", name))
+    words += [x for name in OF_ETC for x in _bind("--ro-bind-try", Path("/etc", name))]
+    words += ["--proc", "/proc"]
+    words += [x for name in OF_PROC for x in _bind("--ro-bind-try", Path("/proc", name))]
+    words += ["--dev", "/dev", "--size", str(SMALL), "--tmpfs", "/dev/shm"]
+    if box.accelerator:
+        words += _bind("--ro-bind-try", Path("/sys"))
+        for pattern in DEVICES:
+            for device in sorted(Path("/dev").glob(pattern)):
+                words += _bind("--dev-bind-try", device)
+    words += ["--size", str(SMALL), "--tmpfs", "/tmp"]
+    for path in _code():
+        words += _bind("--ro-bind", path)
+    for here, there in box.writes:
+        words += ["--bind", str(here), str(there)]
+    for path in sorted(set(box.reads)):  # a folder before what lies in it
+        words += _bind("--ro-bind", path)
+    words += ["--ro-bind", str(box.own), str(OWN)] if box.own else []
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(box.folder)]
+    words += ["--seccomp", str(calls)] if calls is not None else []
+    return [*words, "--", *argv]
+
+
+def _bind(how: str, path: Path) -> list[str]:
+    return [how, str(path), str(path)]
+
+
+def _system(path: Path) -> list[str]:
+    if path.is_symlink():
+        return ["--symlink", str(path.readlink()), str(path)]
+    return _bind("--ro-bind", path) if path.is_dir() else []
+
+
+@cache
+def _code() -> list[Path]:
+    """The interpreter, the libraries, the lab's code and its kinds of device, but not the folder
+    around them: a store may lie there."""
+    found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
+    found |= {Path(place) for place in sys.path if Path(place).name in LIBRARIES}
+    found |= {LAB / room for room in ROOMS} | {paths.HARDWARE}
+    # A folder before what lies in it, which is bound again: it may be a link's other end.
+    return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
+
+
+def shows(path: Path) -> bool:
+    """Whether what lies at `path` can be read in every box, beside programs and libraries."""
+    shown = (*(Path("/", name).resolve() for name in SYSTEM), *(x.resolve() for x in _code()))
+    return any(path.resolve().is_relative_to(folder) for folder in shown)
+
+
+def _environment(box: Box) -> dict[str, str]:
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if name in KEPT_WHOLE or (name.startswith(KEPT) and "/" not in value)
+    }
+    return {
+        **given,
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "USER": "nobody",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": str(LAB),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **box.environment,
+    }
+
+
+# ── Whether it works ─────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def probe() -> str:
+    """Why bubblewrap does not work on this machine, in a sentence; empty if it does."""
+    try:
+        with filtered() as calls:
+            said = subprocess.run(
+                command(Box(), ["/usr/bin/env", "true"], *calls),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=20,
+                check=False,
+                env={},
+                pass_fds=calls,
+            )
+    except CannotIsolate as error:
+        return str(error)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bubblewrap does not start here ({error})."
+    if said.returncode == 0:
+        return ""
+    words = " ".join(said.stderr.split())[-300:] or f"it ended with {said.returncode}"
+    return (
+        f"bubblewrap does not work here ({words}). In a container it needs user namespaces: allow "
+        "them, and unmask /proc."
+    )
+
+
+@cache
+def version() -> str:
+    """Which bubblewrap it is."""
+    said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=False)
+    return said.stdout.strip()
+
+
+def _held(limits: Limits, controllers: Iterable[str]) -> str:
+    """Which limits hold, and by what, for a receipt."""
+    grouped = "by a control group"
+    memory = grouped if "memory" in controllers else "watched"
+    tasks = grouped if "pids" in controllers else "by the kernel" if os.getuid() else "watched"
+    unfiltered = "" if seccomp.program() else ", system calls not filtered"
+    return (
+        f"{version()}, no network{unfiltered}; memory {limits.most_memory()} B {memory}, "
+        f"tasks {limits.tasks} {tasks}, file {limits.file} B by the kernel, "
+        f"written {limits.written} B watched, "
+        f"{limits.seconds:g} s watched, printed {limits.printed} B kept"
+    )
+
+
+# ── Running ──────────────────────────────────────────────────────────────────────────────────
+
+
+def run(
+    box: Box,
+    module: Iterable[str],
+    limits: Limits,
+    *,
+    given: bytes = b"",
+    keep: Callable[[bytes], object],
+    stderr: bool = True,
+) -> Ended:
+    """Run `python -m <module> …` in the box until it ends, goes beyond a limit or we are told to
+    end (SIGTERM, which it then gets as well, with 5 s to obey). `given` is its standard input;
+    `keep` gets what it prints, with its errors where `stderr`. Call it from a process's main
+    thread. Raises CannotIsolate."""
+    argv = [sys.executable, "-P", "-m", "runner.isolation.bubblewrap", str(limits.tasks), *module]
+    most = {"pids": limits.tasks, "memory": limits.most_memory()}
+    with (
+        _sealed(given) as question,
+        filtered() as calls,
+        process_tree.noting(signal.SIGTERM) as told,
+        cgroups.held(most) as groups,
+    ):
+        process = subprocess.Popen(
+            command(box, argv, *calls),
+            pass_fds=calls,
+            stdin=question,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if stderr else subprocess.DEVNULL,
+            env={},  # its first process lives inside, and others can read what it was given
+            preexec_fn=partial(_limit, os.getpid(), limits, groups),
+        )
+        try:
+            ended = _watch(process, box, limits, keep, told, "memory" in groups.controllers)
+            return ended._replace(held=_held(limits, groups.controllers))
+        finally:
+            _end(process)
+
+
+@contextlib.contextmanager
+def filtered() -> Iterator[tuple[int, ...]]:
+    """An open file with the filter of system calls, which bubblewrap reads; none where there is no
+    filter for this machine."""
+    if program := seccomp.program():
+        with _sealed(program) as file:
+            yield (file,)
+    else:
+        yield ()
+
+
+@contextlib.contextmanager
+def _sealed(given: bytes) -> Iterator[int]:
+    """A file to read that is nowhere on disk, and that whoever has it open cannot change."""
+    with os.fdopen(os.memfd_create("given", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as file:
+        file.write(given)
+        file.flush()
+        file.seek(0)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+        yield file.fileno()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End all that runs inside, whatever became of its parent-death signals, and wait until it
+    has ended: what it wrote is read next."""
+    inside = process_tree.descendants(process.pid)
+    process.kill()
+    process_tree.end(inside)
+    process.wait()
+
+
+def _limit(parent: int, limits: Limits, groups: cgroups.Held) -> None:
+    process_tree.die_with_parent(signal.SIGKILL, parent)
+    groups.enter()
+    process_tree.let_go()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file, limits.file))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _watch(
+    process: "subprocess.Popen[bytes]",
+    box: Box,
+    limits: Limits,
+    keep: Callable[[bytes], object],
+    told: Callable[[], bool],
+    grouped: bool,
+) -> Ended:
+    """`grouped`: a control group holds its memory."""
+    assert process.stdout
+    folders = [here for here, _ in box.writes]
+    least, hidden = resource_watch.least(resource_watch.left(folders)), Hidden()
+    began = looked = look_at_files = time.monotonic()
+    asked: float | None = None  # when it was asked to end
+    printed, reading = 0, True
+    while process.poll() is None:
+        if reading and _readable(process.stdout):
+            block = os.read(process.stdout.fileno(), BLOCK)
+            reading, printed = bool(block), printed + len(block)
+            _keep(keep, block, printed, limits.printed)
+        elif not reading:
+            time.sleep(LOOK_EVERY / 5)
+        now = time.monotonic()
+        if asked is not None and now - asked > TERM_MAY_TAKE:
+            return Ended(128 + signal.SIGKILL, "it was told to end")
+        if now - looked < LOOK_EVERY:
+            continue
+        if told() and asked is None:
+            asked = now
+            _terminate(process.pid)
+        looked = now
+        why = resource_watch.beyond(
+            process.pid, limits, now - began, 0 if grouped else hidden.memory
+        )
+        why = why or resource_watch.out_of(resource_watch.left(folders), least, grouped)
+        if not why and now > look_at_files:
+            inside = resource_watch.usage(process.pid).processes
+            hidden = resource_watch.hidden(inside, [there for _, there in box.writes])
+            why = resource_watch.written(folders, limits, hidden.disk)
+            # Where there is much to look at, a tenth of the time is spent on looking.
+            look_at_files = now + 10 * (time.monotonic() - now)
+        if why:
+            return Ended(128 + signal.SIGKILL, why)
+    while reading and _readable(process.stdout, 0.1):
+        block = os.read(process.stdout.fileno(), BLOCK)
+        reading, printed = bool(block), printed + len(block)
+        _keep(keep, block, printed, limits.printed)
+    if asked is not None:
+        return Ended(process.returncode, "it was told to end")
+    # What it wrote last nobody has looked at, and what reads it reads all of it.
+    return Ended(
+        process.returncode, "" if process.returncode else resource_watch.written(folders, limits)
+    )
+
+
+def _readable(file: IO[bytes], wait: float = LOOK_EVERY) -> bool:
+    return bool(select.select([file], [], [], wait)[0])
+
+
+def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int) -> None:
+    """Keep what of a block is within the limit; `printed` is with this block."""
+    before = printed - len(block)
+    if before < most:
+        keep(block[: most - before])
+    if before <= most < printed:
+        keep(b"\n(more was printed, and is not kept)\n")
+
+
+def _terminate(bwrap: int) -> None:
+    """Ask all that runs inside to end, but not process 1 there, with which all of it would."""
+    inside = process_tree.descendants(bwrap)
+    for process in inside[1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
+
+
+def main(tasks: int, module: list[str]) -> None:
+    """Inside: count processes from here on, where the kernel does, and run the module in a child
+    of this process. This one is process 1, which nobody inside can trace: who could, would take its
+    parent-death signal away and outlive everything."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+    process_tree.be_dumpable(False)
+    if child := os.fork():
+        os._exit(_code_of(child))
+    process_tree.be_dumpable(True)
+    sys.argv = module
+    runpy.run_module(module[0], run_name="__main__", alter_sys=True)
+
+
+def _code_of(child: int) -> int:
+    """The exit code of a child, and 128 + n where signal n ended it, once it has ended. Orphans are
+    taken leave of meanwhile."""
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,269 @@
+"""What isolated code takes, seen from outside: processes, memory and bytes of disk, also those that
+no name leads to (open files that were removed, memory that is a file), and what its machine has
+left. What cannot be counted is itself a finding: who hides what he writes is ended."""
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from runner.lib import process_tree
+from runner.lib.untrusted_files import SETUID
+
+MOST_ENTRIES = 200_000  # files and folders of what it writes
+GONE = " (deleted)"  # after the name of an open file that has none any more
+MEMFD = "/memfd:"
+SHARED = (MEMFD, "/dev/zero", "/SYSV")  # how mappings of memory that is no file of a folder's begin
+MAPPED = "map_files"  # of a process, where the kernel shows root what is behind each mapping
+PAGE = os.sysconf("SC_PAGE_SIZE")
+PRIVATE = ("tmp", "dev/shm")  # of a box, in memory
+GONE_MEANWHILE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
+LEAST_DISK, LEAST_MEMORY = 256 << 20, 256 << 20  # bytes that a machine is to have left
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What code of an experiment's own may take, in bytes and seconds."""
+
+    memory: int = 0  # of all its processes together; 0: nine tenths of the machine's
+    tasks: int = 4096  # processes and threads
+    file: int = 64 << 30  # one file
+    written: int = 256 << 30  # all that lies in its folders
+    seconds: float = 24 * 3600.0
+    printed: int = 16 << 20  # of what is kept; the rest is counted and thrown away
+
+    def most_memory(self) -> int:
+        """`memory`, or nine tenths of this machine's."""
+        return self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10
+
+
+USUAL = Limits()
+
+
+class Uncounted(Exception):
+    """What it wrote cannot be counted, or must not lie there; the message goes on after "it"."""
+
+
+class Usage(NamedTuple):
+    """What a process and all its descendants take."""
+
+    tasks: int  # processes and threads
+    memory: int  # bytes, swapped out or not; what processes share is counted for each
+    processes: list[int]
+
+
+def usage(of: int) -> Usage:
+    """What a process and all its descendants take now, and who they are."""
+    known = process_tree.processes()
+    found = [of, *process_tree.descendants(of, known)]
+    threads = sum(known[one].threads for one in found if one in known)
+    pages = sum(known[one].pages for one in found if one in known)
+    swapped = sum(_said(one, "status").get("VmSwap", 0) for one in found)
+    return Usage(threads, pages * PAGE + swapped, found)
+
+
+def memory(processes: Iterable[int], files: int) -> int:
+    """The bytes of memory of these processes, what they share counted once. `files` are bytes of
+    memory that is files, of which they may have mapped some."""
+    shares = [_share(one) for one in processes]
+    return sum(own for own, _ in shares) + max(files, sum(mapped for _, mapped in shares))
+
+
+def _share(process: int) -> tuple[int, int]:
+    """(bytes of its own memory, of memory that is files) of one process, of what it shares its
+    share; zeros if it has ended."""
+    said = _said(process, "smaps_rollup")
+    files = said.get("Pss_Shmem", 0)
+    return said.get("Pss", 0) - files + said.get("SwapPss", 0), files
+
+
+def _said(process: int | str, file: str) -> dict[str, int]:
+    """The bytes that such a file of /proc speaks of, by their names; none if there is no such
+    process any more."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{process}/{file}").read_text(errors="replace").splitlines()
+        words = (line.split() for line in lines if line.endswith(" kB"))
+        return {x[0].rstrip(":"): int(x[1]) << 10 for x in words if len(x) == 3 and x[1].isdigit()}
+    return {}
+
+
+class Hidden(NamedTuple):
+    """Bytes to which no name outside leads."""
+
+    disk: int = 0  # in files that were removed and are open
+    memory: int = 0  # in memory that is files
+
+
+def hidden(processes: Iterable[int], folders: Iterable[Path]) -> Hidden:
+    """What these processes hold that the names in `folders`, as they see them, do not show."""
+    seen: dict[tuple[int, int], int] = {}
+    found = {"disk": 0, "memory": 0}
+    shared = _private(processes)
+    for place, name in _open_files(processes):
+        kind = "memory" if name.startswith(MEMFD) else "disk"
+        if not name.endswith(GONE) or not (kind == "memory" or _below(name, folders)):
+            continue
+        with contextlib.suppress(OSError):
+            of = os.stat(place)  # noqa: PTH116
+            if stat.S_ISREG(of.st_mode) and not of.st_nlink and (of.st_dev, of.st_ino) not in seen:
+                seen[of.st_dev, of.st_ino] = size = _size(of, sparse=kind == "memory")
+                found[kind] += size
+    return Hidden(found["disk"], found["memory"] + shared + _mapped(processes, seen))
+
+
+def _mapped(processes: Iterable[int], seen: Container[tuple[int, int]]) -> int:
+    """The bytes of memory that these processes share by mappings, but for the files in `seen`. Its
+    pages stay as long as a mapping does, also where they are mapped in nowhere at the moment. Of
+    what we may not look behind, all that is mapped may be taken, as far as the machine has it."""
+    known: dict[tuple[int, int], int] = {}
+    guessed: dict[tuple[int, int], int] = {}
+    for process in processes:
+        for words in _mappings(process):
+            major, _, minor = words[3].partition(":")
+            of = os.makedev(int(major, 16), int(minor, 16)), int(words[4])
+            if of in seen or of in known:
+                continue
+            try:
+                behind = os.stat(f"/proc/{process}/{MAPPED}/{words[0]}")  # noqa: PTH116
+                known[of] = _size(behind, sparse=True)
+            except OSError:
+                begin, _, end = words[0].partition("-")
+                most = int(words[2], 16) + int(end, 16) - int(begin, 16)
+                guessed[of] = max(most, guessed.get(of, 0))
+    rest = sum(size for of, size in guessed.items() if of not in known)
+    return sum(known.values()) + min(rest, _said("", "meminfo").get("Shmem", 0))
+
+
+def _mappings(process: int) -> Iterator[list[str]]:
+    """The words of each of its mappings of shared memory: its place, rights, offset, device, inode,
+    name."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/maps").read_text(errors="replace").splitlines():
+            words = line.split(maxsplit=5)
+            if len(words) == 6 and words[5].startswith(SHARED) and words[5].endswith(GONE):
+                yield words
+
+
+def _open_files(processes: Iterable[int]) -> Iterator[tuple[str, str]]:
+    """(where it can be reached, its name) of each open file. A thread may have files of its own."""
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{process}/task"):  # noqa: PTH208
+                folder = f"/proc/{process}/task/{task}/fd"
+                for number in os.listdir(folder):  # noqa: PTH208
+                    with contextlib.suppress(OSError):
+                        yield f"{folder}/{number}", os.readlink(f"{folder}/{number}")  # noqa: PTH115
+
+
+def _below(name: str, folders: Iterable[Path]) -> bool:
+    return any(name.startswith(f"{folder}/") for folder in folders)
+
+
+def _private(processes: Iterable[int]) -> int:
+    """The bytes in their private folders, which are memory, as the first that we may look at has
+    them; the first of all is bubblewrap, outside."""
+    for process in list(processes)[1:]:
+        with contextlib.suppress(OSError):
+            found = [os.statvfs(f"/proc/{process}/root/{name}") for name in PRIVATE]
+            return sum((of.f_blocks - of.f_bfree) * of.f_frsize for of in found)
+    return 0
+
+
+# ── On disk ──────────────────────────────────────────────────────────────────────────────────
+
+
+def sizes(folder: Path) -> Iterator[int]:
+    """What each entry below a folder takes, or would where its holes were filled; no link is
+    followed. Raises Uncounted."""
+    folders = [str(folder)]
+    for inner in folders:  # which grows while we walk it
+        try:
+            with os.scandir(inner) as entries:
+                for entry in entries:
+                    with contextlib.suppress(*GONE_MEANWHILE):
+                        found = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(found.st_mode):
+                            folders.append(entry.path)
+                        elif stat.S_ISREG(found.st_mode) and found.st_mode & SETUID:
+                            raise Uncounted("left a file that would run as its owner (setuid)")
+                        yield _size(found)
+        except GONE_MEANWHILE:
+            continue
+        except OSError as error:
+            raise Uncounted(f"hid what it wrote from being counted ({error.strerror})") from error
+
+
+def _size(of: os.stat_result, *, sparse: bool = False) -> int:
+    """Who copies a file copies its holes, so that they count where not `sparse`."""
+    blocks = of.st_blocks * 512
+    return blocks if sparse else max(blocks, of.st_size)
+
+
+# ── What the machine has left ────────────────────────────────────────────────────────────────
+
+
+def left(folders: Iterable[Path]) -> Mapping[str, int]:
+    """Bytes that are left: of the `disk` of these folders, the least, and of `memory`."""
+    found: dict[str, int] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            of = os.statvfs(folder)
+            found["disk"] = min(of.f_bavail * of.f_frsize, found.get("disk", sys.maxsize))
+    if "MemAvailable" in (said := _said("", "meminfo")):
+        found["memory"] = said["MemAvailable"]
+    return found
+
+
+def least(at_first: Mapping[str, int]) -> Mapping[str, int]:
+    """What is to be left, of a machine that has this much at first: where it has little already,
+    half of that."""
+    wanted = {"disk": LEAST_DISK, "memory": LEAST_MEMORY}
+    return {name: min(wanted[name], size // 2) for name, size in at_first.items()}
+
+
+# ── The rules ────────────────────────────────────────────────────────────────────────────────
+
+
+def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
+    """The limit of time, processes and memory that it is beyond; empty if none. `files` are bytes
+    of memory that is files."""
+    if seconds > limits.seconds:
+        return f"it took longer than {limits.seconds:g} s"
+    tasks, taken, processes = usage(process)
+    if tasks > limits.tasks:
+        return f"it started {tasks} processes and threads, and {limits.tasks} is the most"
+    most = limits.most_memory()
+    # What processes share was counted for each: where that is too much, look closer.
+    if taken + files > most and (taken := memory(processes, files)) > most:
+        return f"it took {taken:,} bytes of memory, and {most:,} is the most"
+    return ""
+
+
+def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str:
+    """What its machine has nothing left of, whoever took it; empty if it has. This also ends who
+    holds what no look has found."""
+    for name in ("disk",) if grouped else ("disk", "memory"):
+        if name in left and left[name] < least.get(name, 0):
+            return f"its machine has only {left[name]:,} bytes of {name} left"
+    return ""
+
+
+def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str:
+    """How it wrote more than it may, or what nobody can count; empty if it did not. `hidden` are
+    bytes that no name leads to."""
+    size_of_all, entries = hidden, 0
+    try:
+        for folder in folders:
+            for size in sizes(folder):
+                size_of_all, entries = size_of_all + size, entries + 1
+                if entries > MOST_ENTRIES:
+                    return f"it wrote more than {MOST_ENTRIES:,} files"
+    except Uncounted as error:
+        return f"it {error}"
+    if size_of_all > limits.written:
+        return f"it wrote {size_of_all:,} bytes, and {limits.written:,} is the most"
+    return ""

@@ -1,0 +1,417 @@
+"""The lab's own code that something reaches, definition by definition: functions, classes and
+constants at the top of its modules, each by a digest of what it says and of what it refers to.
+
+Neither the files that definitions lie in nor the names of their modules count: a definition that is
+moved, a module that is renamed or split, and an import that is written in another way change no
+digest. Comments, docstrings and layout do not count either. What a definition is called does.
+
+Names are resolved as Python does, as far as that shows without running anything. Where a module is
+used as a whole (`import engine.model.loss` in an experiment, or `f(loss)`), all of its definitions
+count. Where a reached definition imports by a name that is computed, all of the lab does.
+"""
+
+import ast
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOMS = ("engine", "runner", "bot")  # the lab's, which an experiment's code may import
+SHOWN = ("engine", "runner")  # those that a job runs
+DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
+WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LAB_CODE = "lab:code"  # where a step's code says what it reaches of the lab's
+NAMED = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar),
+)
+LABS = ["Import"]  # an import of the lab's: where from does not count
+NOT_RUN = ("__name__ == '__main__'", "TYPE_CHECKING")  # by who imports a module
+
+
+_known: dict[tuple[tuple[str, ...], Path], tuple[list[Path], list[int], dict[str, str]]] = {}
+
+
+class Name(NamedTuple):
+    """What a local name stands for: a dotted name of the lab's, or of a library."""
+
+    dotted: str
+    lab: bool
+
+
+Names = Mapping[str, Name | None]  # None: a variable
+
+
+class Definition(NamedTuple):
+    """What stands at the top of a module under one name."""
+
+    module: str
+    name: str
+    shape: str  # its statements, with a hole for each reference into the lab
+    refers: tuple[str, ...]  # dotted names, one a hole
+    dynamic: bool  # it imports by a name that is computed
+
+
+class Module(NamedTuple):
+    imports: Mapping[str, Name]
+    definitions: Mapping[str, Definition]
+
+
+def reached(wanted: Iterable[str], lab: Path) -> dict[str, str]:
+    """{name: SHA-256} of all definitions below `lab` that the dotted names reach: each a
+    definition, or a module or package, which is all of it. Definitions of one name share an entry.
+    What is not there is left out. Raises OSError, SyntaxError, ValueError, RecursionError."""
+    names = tuple(sorted(set(wanted)))
+    if (names, lab) in _known:
+        places, written, found = _known[names, lab]
+        if _written(places) == written:  # nothing was edited since
+            return found
+    walk = _Walk(lab)
+    found = walk.reached(names)
+    places = sorted(walk.places)
+    written = _written(places)
+    if written and _Walk(lab).reached(names) == found:  # nor in between
+        _known[names, lab] = places, written, found
+    return found
+
+
+def entry(wanted: Iterable[str], lab: Path) -> dict[str, str]:
+    """{LAB_CODE: SHA-256} of all that `reached` finds; nothing where that is nothing."""
+    found = reached(wanted, lab)
+    return {LAB_CODE: _sha256(sorted(found.items()))} if found else {}
+
+
+def imported(path: Path) -> frozenset[str]:
+    """The dotted names of the lab's that a file imports, wherever it does."""
+    return _imported_by(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _imported_by(path: Path, _: int) -> frozenset[str]:
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            # `import a.b` binds `a`, by which all modules in it may be reached.
+            bound = (x.name if x.asname else x.name.partition(".")[0] for x in node.names)
+            found.update(bound)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                found.add(f"{node.module}.{alias.name}" if alias.name != "*" else node.module)
+    return frozenset(name for name in found if is_labs(name))
+
+
+def _written(places: list[Path]) -> list[int]:
+    try:
+        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
+    except OSError:
+        return []
+
+
+class _Walk:
+    """Files are read once each, as they are now."""
+
+    def __init__(self, lab: Path) -> None:
+        self._lab = lab
+        self.places = {lab}  # what was read, and the folders around it
+        self._module = cache(self._read_module)
+        self._resolved = cache(self._resolve)
+
+    def reached(self, wanted: Iterable[str]) -> dict[str, str]:
+        found = dict[tuple[str, str], Definition]()
+        waiting = [one for name in wanted for one in self._reachable(name)]
+        while waiting:
+            one = waiting.pop()
+            if (one.module, one.name) in found:
+                continue
+            found[one.module, one.name] = one
+            if one.dynamic:
+                waiting += [x for name in modules(self._lab) for x in self._all_of(name)]
+            waiting += [x for name in one.refers for x in self._resolved(name)[0]]
+        digests = dict[str, list[str]]()
+        for one in found.values():
+            # Its references by their digests, since two definitions may share a name.
+            others = [self._alone(x) for name in one.refers for x in self._resolved(name)[0]]
+            digests.setdefault(one.name, []).append(_sha256([self._alone(one), others]))
+        return {name: _joined(these) for name, these in sorted(digests.items())}
+
+    def _alone(self, one: Definition) -> str:
+        """A digest of a definition, in which references are names."""
+        return _sha256([one.name, one.shape, [self._resolved(name)[1] for name in one.refers]])
+
+    def _resolve(self, dotted: str) -> tuple[tuple[Definition, ...], str]:
+        """The definitions that a dotted name means, and its name that says nothing of modules."""
+        parts = dotted.split(".")
+        for depth in range(len(parts), 0, -1):  # a module hides what its package names alike
+            module = self._module(".".join(parts[:depth]))
+            if module is None:
+                continue
+            if depth == len(parts):
+                return tuple(self._all_of(dotted)), "a module"
+            name, rest = parts[depth], parts[depth + 1 :]
+            if name in module.definitions:
+                return (module.definitions[name],), ".".join([name, *rest])
+            if (said := module.imports.get(name)) and said.dotted != ".".join(parts[: depth + 1]):
+                further = ".".join([said.dotted, *rest])
+                return self._resolved(further) if said.lab else ((), further)
+            return (), ".".join([name, *rest])
+        return (), dotted
+
+    def _reachable(self, dotted: str) -> Iterator[Definition]:
+        """What an experiment's code may use of a name that it imports: of a module, also what that
+        has imported itself."""
+        yield from self._resolved(dotted)[0]
+        for name in (dotted, *self._within(dotted)):
+            module = self._module(name)
+            for said in module.imports.values() if module else ():
+                if said.lab:
+                    yield from self._resolved(said.dotted)[0]
+
+    def _all_of(self, module: str) -> Iterator[Definition]:
+        """Those of a module; of a package, those of all modules in it, since who has imported it
+        may reach them by its name."""
+        for name in (module, *self._within(module)):
+            if found := self._module(name):
+                yield from found.definitions.values()
+
+    def _within(self, package: str) -> Iterator[str]:
+        place = self._lab.joinpath(*package.split("."))
+        return _names(place, self._lab) if place.is_dir() else iter(())
+
+    def _read_module(self, name: str) -> Module | None:
+        """A module of the lab's; None where there is none of this name."""
+        place = self._lab.joinpath(*name.split("."))
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.is_file():
+                self.places |= {path, path.parent}
+                return _read(name, path, path.stat().st_mtime_ns)
+        return None
+
+
+def shown(lab: Path) -> Iterator[str]:
+    """The names of all of the lab's modules that code in a box can read."""
+    return modules(lab, SHOWN)
+
+
+def modules(lab: Path, packages: Iterable[str] = ROOMS) -> Iterator[str]:
+    """The names of all of the lab's modules."""
+    for package in packages:
+        yield from _names(lab / package, lab)
+
+
+def _names(folder: Path, lab: Path) -> Iterator[str]:
+    for path in sorted(folder.rglob("*.py")):
+        name = ".".join(path.relative_to(lab).with_suffix("").parts)
+        yield name.removesuffix(".__init__")
+
+
+@lru_cache(maxsize=4096)
+def _read(name: str, path: Path, _: int) -> Module:
+    """The definitions of a module. Kept until its file changes."""
+    tree = ast.parse(path.read_bytes())
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    imports = dict(_imported(_here(tree.body), package))
+    parts = _parts(tree)
+    known: dict[str, Name | None] = {**imports, **{x: Name(f"{name}.{x}", True) for x in parts}}
+    return Module(
+        {key: value for key, value in imports.items() if key not in parts},
+        {one: _definition(name, package, one, parts[one], known) for one in parts},
+    )
+
+
+def _definition(
+    module: str, package: str, name: str, body: list[ast.stmt], known: Names
+) -> Definition:
+    shaper = _Shaper(package)
+    shape = json.dumps([shaper.shape(node, known, known) for node in body])
+    refers = tuple(shaper.refers)
+    return Definition(module, name, shape, refers, not shaper.names.isdisjoint(DYNAMIC))
+
+
+def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
+    """{name: statements} of what a module defines. A statement that defines nothing, such as a
+    call, belongs to all definitions that it names, and to all there are where it names none."""
+    found, others = dict[str, list[ast.stmt]](), list[ast.stmt]()
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom) or _is_words(node):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) in NOT_RUN:
+            continue
+        names = _bound([node], "")
+        for name in names:
+            found.setdefault(name, []).append(node)
+        if not names or not isinstance(
+            node, ast.Assign | ast.AnnAssign | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ):
+            others.append(node)
+    for node in others:
+        named = {x.id for x in ast.walk(node) if isinstance(x, ast.Name)} & found.keys()
+        for name in sorted(named) or found:
+            if node not in found[name]:
+                found[name].append(node)
+    return found
+
+
+def _is_words(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+# ── Names ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, Name]]:
+    """What the imports among these bind."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                dotted = alias.name if alias.asname else alias.name.partition(".")[0]
+                yield alias.asname or dotted, Name(dotted, is_labs(dotted))
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                around = package.split(".")
+                base = ".".join([*around[: len(around) - node.level + 1], *filter(None, [base])])
+            for alias in node.names:
+                dotted = f"{base}.{alias.name}"
+                yield alias.asname or alias.name, Name(dotted, is_labs(dotted))
+
+
+def is_labs(dotted: str) -> bool:
+    """Whether a dotted name is one of the lab's."""
+    return dotted.partition(".")[0] in ROOMS
+
+
+def _here(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes, but not what is inside of functions and classes, which are names here."""
+    waiting = list(body)
+    for node in waiting:  # which grows
+        yield node
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _bound(body: Iterable[ast.AST], package: str) -> dict[str, Name | None]:
+    """What these statements give a meaning to, in their own scope. A loop's and a comprehension's
+    variables count as the function's."""
+    found, others = dict[str, Name | None](), set[str]()
+    nodes = list(_here(body))
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found[node.id] = None
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            others.update(node.names)
+        elif isinstance(node, NAMED) and node.name:
+            found[node.name] = None
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            found[node.rest] = None
+    found |= _imported(nodes, package)
+    return {name: found[name] for name in found if name not in others}
+
+
+# ── Shapes ───────────────────────────────────────────────────────────────────────────────────
+
+
+class _Shaper:
+    """Writes trees as lists, without places, docstrings and the lab's imports. Unlike Python's own
+    ways to write one, these are the same from version to version."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self.refers = list[str]()
+        self.names = set[str]()
+
+    def shape(self, node: Any, names: Names, outer: Names, quoted: bool = False) -> Any:
+        """`names` are those in sight; `outer` those that functions see which begin here, and which
+        a class does not add to. `quoted`: strings are annotations."""
+        if isinstance(node, list):
+            shapes = [self.shape(one, names, outer, quoted) for one in node]
+            return [shape for shape in shapes if shape != LABS]
+        if not isinstance(node, ast.AST):
+            return repr(node)
+        if isinstance(node, ast.Name | ast.Attribute) and (hole := self._hole(node, names)):
+            return hole
+        if _is_place(node):
+            return ["Place"]
+        if isinstance(node, ast.Constant) and quoted and isinstance(node.value, str):
+            try:
+                node = ast.parse(node.value, mode="eval").body
+            except SyntaxError:
+                return repr(node.value)
+            return self.shape(node, names, outer, quoted)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found = dict(_imported([node], self._package))
+            self.names.update(one.dotted.rpartition(".")[2] for one in found.values())
+            libraries = sorted(one.dotted for one in found.values() if not one.lab)
+            return ["Import", libraries] if libraries else LABS
+        if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal":
+            quoted = False
+        body = outer if isinstance(node, FUNCTIONS) else names
+        inner = body
+        if isinstance(node, FUNCTIONS):
+            of = node.body if isinstance(node.body, list) else [node.body]
+            given = [x.arg for x in ast.walk(node.args) if isinstance(x, ast.arg)]
+            body = inner = {**outer, **dict.fromkeys(given), **_bound(of, self._package)}
+        elif isinstance(node, ast.ClassDef):
+            body = {**names, **_bound(node.body, self._package)}
+        shape: list[Any] = [type(node).__name__]
+        for field in node._fields:
+            value = getattr(node, field, None)
+            if value is None or value == [] or field in WITHOUT:
+                continue
+            if field == "body" and isinstance(node, DOCUMENTED) and _is_words(value[0]):
+                value = value[1:] or [ast.Pass()]
+            says = quoted or field in ("annotation", "returns")
+            if field == "body" and isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                part = self.shape(value, body, inner if inner is body else outer, False)
+            else:
+                part = self.shape(value, names, outer, says)
+            shape.append([field, part])
+        return shape
+
+    def _hole(self, node: ast.Name | ast.Attribute, names: Names) -> Any:
+        """What stands for a name that is imported or defined at the top, with what follows it;
+        nothing for any other."""
+        rest, base = list[str](), node
+        while isinstance(base, ast.Attribute):
+            rest.insert(0, base.attr)
+            self.names.add(base.attr)
+            base = base.value  # type: ignore[assignment]
+        if not isinstance(base, ast.Name):
+            return None
+        self.names.add(base.id)
+        if not (means := names.get(base.id)):
+            return None
+        dotted = ".".join([means.dotted, *rest])
+        if not means.lab:
+            return ["Library", dotted]
+        self.refers.append(dotted)
+        return ["Lab"]
+
+
+def _is_place(node: ast.AST) -> bool:
+    """Whether it is `Path(__file__).parent` or `.parents[1]`: where a file lies does not count."""
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    match node:
+        case ast.Attribute(
+            value=ast.Call(func=ast.Name(id="Path"), args=[ast.Name(id="__file__")]),
+            attr="parent" | "parents",
+        ):
+            return True
+    return False
+
+
+def _joined(digests: list[str]) -> str:
+    return digests[0] if len(digests) == 1 else _sha256(sorted(digests))
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -1,0 +1,264 @@
+"""Keeps one command and everything it starts, and ends all of it when its own parent is gone.
+
+Ray starts some twenty processes, several of them in sessions of their own. Whoever wants Ray runs
+`python -m runner.lib.process_tree <scratch folder> <command> …` and holds its standard input open.
+When that closes (the holder ended, in whatever way), on SIGTERM, or when the command ends by
+itself, the guard ends the command, then whatever is left of its descendants, and removes the
+scratch folder. It is a pipe and not a parent-death signal because such a signal is tied to a
+thread.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+COMMAND_MAY_TAKE = 10.0  # seconds to end after SIGTERM; its descendants get two more
+PATIENCE = {signal.SIGTERM: 2.0, signal.SIGKILL: 5.0}  # seconds for descendants to end
+STOP_MAY_TAKE = 30.0  # seconds for a guard to end everything
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # from Linux's prctl.h
+
+
+class Process(NamedTuple):
+    """One process of this machine."""
+
+    state: str  # a letter: Z has ended, and its parent has not taken leave of it
+    parent: int
+    threads: int
+    began: int  # clock ticks after the machine's boot
+    pages: int  # of memory, shared ones included
+
+
+@contextlib.contextmanager
+def kept(
+    command: list[str], scratch: Path, output: Path, environment: dict[str, str]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run `command` for the `with` body under a guard; yields the guard.
+
+    Its output goes to the file `output`, its environment is `environment` and nothing else.
+    It runs in the folder `scratch`. At the end, or when this process ends in whatever way, none of
+    its processes is left, nor that folder.
+    """
+    scratch.mkdir(exist_ok=True)
+    with output.open("wb") as file:
+        guard = subprocess.Popen(
+            [sys.executable, "-m", "runner.lib.process_tree", str(scratch), *command],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=scratch,
+            start_new_session=True,  # a Ctrl-C is its holder's to handle
+        )
+    try:
+        yield guard
+    finally:
+        if guard.stdin:
+            guard.stdin.close()
+        try:
+            guard.wait(STOP_MAY_TAKE)
+        except subprocess.TimeoutExpired:
+            guard.kill()
+            guard.wait()
+
+
+def die_with_parent(number: signal.Signals, parent: int = 0) -> None:
+    """Have the kernel send this process `number` when the thread that started it ends. Where its
+    `parent` is known and has ended already, it ends now: the kernel tells of no end in the past."""
+    _prctl(PR_SET_PDEATHSIG, number)
+    if parent and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every orphan among this process's descendants, so that it is found."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def be_dumpable(whether: bool) -> None:
+    """Whether others of the same user may trace this process and read its memory."""
+    _prctl(PR_SET_DUMPABLE, int(whether))
+
+
+def hold_to(memory: int, seconds: float) -> None:
+    """Have this process, which only watches and asks, keep to so many bytes and seconds: what is
+    too much raises MemoryError or TimeoutError. `let_go` ends it for a child."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"it took longer than {seconds:g} s")
+
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def let_go() -> None:
+    """Undo `hold_to` in a child, which has limits of its own; a timer is no child's anyway."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+@contextlib.contextmanager
+def noting(number: signal.Signals) -> Iterator[Callable[[], bool]]:
+    """Whether signal `number` has come during the `with` body. The first one is only noted, so
+    that there is time to save; the next one does what it always does, as any one outside."""
+    noted = False
+
+    def note(*_: object) -> None:
+        nonlocal noted
+        noted = True
+        signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(number, note)
+    try:
+        yield lambda: noted
+    finally:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def end_descendants(*numbers: signal.Signals, kept: int = 0, but: int = 0) -> None:
+    """Send the living descendants of this process each of `numbers` in turn, and wait between.
+
+    The process `kept` is reaped by whoever started it. A child `but` is left alone, by a process
+    that has one thread.
+    """
+    if not _has_children(but):
+        return
+    for number in numbers:
+        until = time.monotonic() + PATIENCE[number]
+        while (left := {*descendants(os.getpid())} - {but}) and time.monotonic() < until:
+            for process in left:
+                _signal(process, number)
+            time.sleep(0.05)
+            _reap(kept)
+
+
+def _has_children(but: int) -> bool:
+    """Whether there is any child besides `but`. To ask is much quicker than to look through all
+    processes; where the kernel cannot be asked for names, there may be one."""
+    try:
+        if but:
+            return Path("/proc/thread-self/children").read_text().split() != [str(but)]
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def end(numbers: Iterable[int]) -> None:
+    """Kill these, and wait until none is alive. Whoever is their parent takes leave of them."""
+    left, until = set(numbers), time.monotonic() + PATIENCE[signal.SIGKILL]
+    for process in left:
+        _signal(process, signal.SIGKILL)
+    while left and time.monotonic() < until:
+        left &= _living().keys()
+        time.sleep(0.01 if left else 0.0)
+
+
+def children(of: int) -> list[int]:
+    """The process ids of all living children of `of`; [] where there is no /proc."""
+    return [number for number, process in _living().items() if process.parent == of]
+
+
+def descendants(of: int, known: Mapping[int, Process] | None = None) -> list[int]:
+    """The process ids of all living descendants of `of`, or of all that are `known`; [] where there
+    is no /proc."""
+    children: dict[int, list[int]] = {}
+    for number, process in (_living() if known is None else known).items():
+        children.setdefault(process.parent, []).append(number)
+    found = list(children.get(of, []))
+    for number in found:  # which grows while we walk it
+        found.extend(children.get(number, []))
+    return found
+
+
+def _living() -> dict[int, Process]:
+    return {number: one for number, one in processes().items() if one.state != "Z"}
+
+
+def processes() -> dict[int, Process]:
+    """All of this machine that we may look at, by their ids; none where there is no /proc."""
+    found = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208
+        with contextlib.suppress(OSError, ValueError):  # it is none, or ended while we looked
+            found[int(name)] = process(int(name))
+    return found
+
+
+def process(number: int) -> Process:
+    """What the kernel tells of one. Raises OSError where there is none, or we may not look."""
+    with open(f"/proc/{number}/stat", "rb") as file:  # noqa: PTH123  thousands of them
+        # The second field is a name in parentheses that may hold anything.
+        words = file.read().rpartition(b")")[2].split()
+    return Process(words[0].decode(), *(int(words[place]) for place in (1, 17, 19, 21)))
+
+
+def main(scratch: Path, command: list[str]) -> int:
+    """Run `command` until it ends or nobody holds our standard input any more."""
+    adopt_orphans()
+    stop, stopped = os.pipe()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.write(stopped, b"!"))
+    kept = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    )
+    try:
+        while kept.poll() is None and not select.select([0, stop], [], [], 1.0)[0]:
+            _reap(kept.pid)
+        return kept.poll() or 0
+    finally:
+        _end(kept)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _end(kept: subprocess.Popen[bytes]) -> None:
+    kept.terminate()
+    try:
+        kept.wait(COMMAND_MAY_TAKE)
+    except subprocess.TimeoutExpired:
+        kept.kill()
+    end_descendants(signal.SIGTERM, signal.SIGKILL, kept=kept.pid)
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _reap(kept: int) -> None:
+    """Take leave of orphans that ended; the command itself is `Popen`'s to wait for."""
+    for number, one in processes().items():
+        if one.parent == os.getpid() and number != kept and one.state == "Z":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(number, os.WNOHANG)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        _libc().prctl(option, value, 0, 0, 0)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

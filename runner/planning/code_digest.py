@@ -1,0 +1,318 @@
+"""The code of an experiment's own that a function can reach: its module and whatever that imports
+in its folder. Files are read and nothing is imported, so "what would change if I edited this line"
+has an answer before anything runs. An import is found wherever it stands, in functions too. What it
+reaches of the lab's is told by `runner.lib.lab_code`.
+
+A file counts by its bytes, since code can read its own words, lines and source. An experiment's
+code is shown the files that count and no others (`runner.planning.own_code_folder`), so that what
+is not found here fails and is not missed. Where it loads code by other ways than an import
+(`ANY_WAY`), all Python files of its folder count, and all of the lab's that a job runs, since any
+may be meant. Libraries and Python itself do not count: their versions are in receipts.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from runner.lib import lab_code
+from runner.lib.lab_code import DYNAMIC, ROOMS
+
+# What code of an experiment's own can load other code by, as a name, an attribute or an import.
+ANY_WAY = DYNAMIC | frozenset(
+    {
+        *(
+            "sys",
+            "importlib",
+            "imp",
+            "runpy",
+            "pkgutil",
+            "zipimport",
+            "linecache",
+            "inspect",
+            "pydoc",
+        ),
+        *("builtins", "__builtins__", "__loader__", "__spec__", "run_module", "load_module"),
+        *("codeop", "pickle", "_pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"),
+        *("ctypes", "_ctypes", "cffi", "meta_path", "path_hooks", "path_importer_cache"),
+    }
+)
+# The same, of which a part is too common a word to count alone.
+EXACTLY = frozenset({"exec", "eval", "compile"})
+HARMLESS = frozenset({"importlib.metadata", "importlib.resources"})  # where imported from
+# What Python would import, and nobody can read: shared libraries, compiled files, archives.
+BINARY = re.compile(r".\.(so(\.[0-9]+)*|pyd|pyc|pyo|dll|dylib|zip|egg|whl)$", re.IGNORECASE)
+
+
+class BadCode(Exception):
+    """Code cannot be followed; the message says which file and why."""
+
+
+class _Imports(NamedTuple):
+    """What a file imports."""
+
+    modules: tuple[str, ...]
+    any_way: bool  # it loads code by other ways
+    sha256: str  # of its bytes
+
+
+_known: dict[tuple[str, Path], tuple[list[str], list[int], dict[str, str]]] = {}
+
+
+def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
+    """What files of the experiment's import of the lab, for `lab_code.entry`. Raises BadCode."""
+    found = set[str]()
+    for path in (folder / name for name in files):
+        with _readable(path):
+            found |= lab_code.imported(path)
+        if _read(path, path.stat().st_mtime_ns).any_way:
+            found.update(lab_code.shown(lab))
+    return frozenset(found)
+
+
+def reach(module: str, folder: Path) -> dict[str, str]:
+    """As `_reach` finds it, which is not asked again while the files that it found and the folders
+    around them are as they were."""
+    key = module, folder
+    if key in _known:
+        places, written, found = _known[key]
+        if _written(places) == written:
+            return found
+    found = _reach(module, folder)
+    files = [folder / name for name in found]
+    places = sorted({str(place) for file in files for place in (file, file.parent)} | {str(folder)})
+    written = _written(places)
+    if written and _reach(module, folder) == found:  # nothing was edited in between
+        _known[key] = places, written, found
+    return found
+
+
+def _written(places: list[str]) -> list[int]:
+    try:
+        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
+    except OSError:
+        return []
+
+
+def _reach(module: str, folder: Path) -> dict[str, str]:
+    """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
+
+    `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).
+    Files are named relative to `folder`, so that names say nothing of the machine. Raises BadCode,
+    also for a module of the experiment's that has the name of a library, since one of the two would
+    be taken for the other, and for what lies beside one and is code that cannot be read.
+    """
+    found: dict[str, str] = {}
+    waiting = list(_files(module, folder))
+    if not waiting:
+        raise BadCode(f"there is no module `{module}` in {folder}")
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(folder).as_posix()
+        if name in found:
+            continue
+        _refuse_name(name, folder)
+        imports = _read(path, path.stat().st_mtime_ns)
+        found[name] = imports.sha256
+        package = path.relative_to(folder).parent.parts
+        for wanted in imports.modules:
+            waiting += _files(_absolute(wanted, package), folder)
+        if imports.any_way:
+            waiting += sorted(folder.rglob("*.py"))
+    _refuse_binaries(folder, found)
+    return dict(sorted(found.items()))
+
+
+def _refuse_binaries(folder: Path, found: Iterable[str]) -> None:
+    """Raise BadCode for code that cannot be read, beside what was found. Python's own caches lie in
+    folders of their own, of which no job is given any."""
+    for below in sorted({Path(name).parent for name in found}):
+        for name in sorted(os.listdir(folder / below)):  # noqa: PTH208
+            if BINARY.search(name):
+                raise BadCode(
+                    f"`{(below / name).as_posix()}` is code that cannot be read as Python's source "
+                    "and lies beside the experiment's own; remove it"
+                )
+
+
+def _refuse_name(name: str, folder: Path) -> None:
+    """Raise BadCode where a file of the experiment's cannot be a module, or would be taken for a
+    library's."""
+    parts = name.removesuffix(".py").split("/")
+    for part in parts:
+        if not part.isidentifier():
+            raise BadCode(f"`{name}`: `{part}` cannot be the name of a module; rename it")
+    if _is_a_library(parts[0], folder):
+        raise BadCode(f"`{name}` has the name of the library `{parts[0]}`; rename it")
+
+
+def _is_a_library(name: str, folder: Path) -> bool:
+    """`name` is an identifier: to find the module of a name with a dot, Python would import the
+    packages around it."""
+    if name in ROOMS or name in sys.stdlib_module_names:
+        return True
+    try:
+        found = importlib.util.find_spec(name)
+    except (ValueError, ImportError):  # `__main__`, for one
+        return True
+    places = [found.origin, *(found.submodule_search_locations or [])] if found else []
+    return any(place and not Path(place).is_relative_to(folder.resolve()) for place in places)
+
+
+def defined(module: str, folder: Path) -> frozenset[str]:
+    """The names of functions, and of whatever else can be called, in the experiment's `module`;
+    none if there is no such module."""
+    path = _file(module, folder)
+    return _bound(path, path.stat().st_mtime_ns) if path else frozenset()
+
+
+def _file(module: str, folder: Path) -> Path | None:
+    return next(reversed(list(_files(module, folder))), None)
+
+
+class _Takes(NamedTuple):
+    """How many parameters a function has."""
+
+    line: int
+    least: int
+    most: int
+
+
+def uncallable(folder: Path, function: str, given: Sequence[str]) -> str:
+    """Why a function that is `defined` (module:function) cannot take what it is given; empty where
+    it may, or where it is not plain to see."""
+    module, _, name = function.partition(":")
+    path = _file(module, folder)
+    takes = _plain(path, path.stat().st_mtime_ns).get(name) if path else None
+    if takes is None or takes.least <= len(given) <= takes.most:
+        return ""
+    words = f"takes {takes.most} parameter{'' if takes.most == 1 else 's'}"
+    where = f"`{name}` (line {takes.line} of the module `{module}`)"
+    return f"{where} {words}, and it is called with {len(given)}: {', '.join(given)}"
+
+
+@lru_cache(maxsize=4096)
+def _plain(path: Path, _: int) -> dict[str, _Takes]:
+    """A module's functions, each a `def` without decorators and `*`, and all in the file that could
+    be meant by its name. Kept until the file changes."""
+    bound: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(_parsed(path)):
+        if (name := _binds(node)) is not None:
+            bound.setdefault(name, []).append(node)
+    if "*" in bound:
+        return {}
+    return {name: takes for name, nodes in bound.items() if (takes := _takes(nodes))}
+
+
+def _binds(node: ast.AST) -> str | None:
+    """The name that it may give a meaning to; `*` for any."""
+    if isinstance(node, ast.Name):
+        return None if isinstance(node.ctx, ast.Load) else node.id
+    if isinstance(node, ast.alias):
+        return node.asname or node.name.partition(".")[0]
+    return getattr(node, "name", None)  # a `def`, for one
+
+
+def _takes(nodes: Sequence[ast.AST]) -> _Takes | None:
+    match nodes:
+        case [ast.FunctionDef(args=found, decorator_list=[], lineno=line)] if not found.vararg:
+            most = len(found.posonlyargs) + len(found.args)
+            return _Takes(line, most - len(found.defaults), most)
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _bound(path: Path, _: int) -> frozenset[str]:
+    """What a module binds at its top. Kept until the file changes."""
+    return frozenset(found for node in _parsed(path).body for found in _names(node))
+
+
+def _names(node: ast.stmt) -> Iterator[str]:
+    """What a statement at the top of a module binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name for alias in node.names)
+    elif isinstance(node, ast.Assign):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _files(module: str, folder: Path) -> Iterator[Path]:
+    """The experiment's files that importing `module` runs: its own and the packages' around it.
+    `a.b` may also be a name in `a`."""
+    parts = module.split(".")
+    if parts[0] in ROOMS:
+        return
+    places = [folder.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    files = [x for place in places for x in (place.with_suffix(".py"), place / "__init__.py")]
+    yield from (path for path in files if _is_file(path))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no file can have such a name
+        return False
+
+
+def _absolute(wanted: str, package: tuple[str, ...]) -> str:
+    """`..a.b`, as a module of `package` writes it, from the root."""
+    name = wanted.lstrip(".")
+    dots = len(wanted) - len(name)
+    if not dots:
+        return name
+    return ".".join((*package[: len(package) - dots + 1], *filter(None, [name])))
+
+
+@lru_cache(maxsize=4096)
+def _read(path: Path, _: int) -> _Imports:
+    """What a file imports. Kept until the file changes."""
+    with _readable(path):
+        content = path.read_bytes()
+        nodes = list(ast.walk(ast.parse(content)))
+    modules: list[str] = []
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(f"{node.value.id if isinstance(node.value, ast.Name) else ''}.{node.attr}")
+        elif isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+            names.update(part for alias in node.names for part in alias.name.split("."))
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            modules.append(base)
+            separator = "" if base.endswith(".") else "."
+            modules += [f"{base}{separator}{alias.name}" for alias in node.names]
+            named = [alias.name for alias in node.names]
+            names.update(named, (f"{node.module}.{name}" for name in named))
+            names.update(() if node.module in HARMLESS else (node.module or "").split("."))
+    alone = {name.rpartition(".")[2] for name in names}
+    return _Imports(
+        modules=tuple(modules),
+        any_way=not (alone.isdisjoint(ANY_WAY) and names.isdisjoint(EXACTLY)),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _parsed(path: Path) -> ast.Module:
+    with _readable(path):
+        return ast.parse(path.read_bytes())
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """A stranger's file may be nested deeper than Python can follow, or hold endless numbers."""
+    try:
+        yield
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = str(error) or type(error).__name__
+        raise BadCode(f"{path.name} cannot be read as Python: {why}") from error

@@ -1,0 +1,145 @@
+"""How long an approved plan may take by the clock, and what that reserves of a budget. Pure.
+
+The limit is generous, since it is there to end what never ends and not to cut short what is slow:
+some times what is expected at poor utilisation, and an hour at least. What nobody can estimate (the
+experiment's own code, steps that do not train) has a limit that the lab's policy sets. Where the
+experiment's author has declared a ceiling, nothing goes beyond that.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from runner.schema import step_graph
+from runner.schema.devices import KINDS
+from runner.schema.record import EVERYTHING, Plan, PlannedStep, Resources
+
+TIMES = 4  # what is expected
+LEAST = 3600.0  # seconds
+
+
+def largest(plan: Plan) -> Resources:
+    """The devices that the plan's largest part asks for."""
+    wanted = [plan.resources, *(step.resources for step in plan.steps.values())]
+    return max(wanted, key=_speed)
+
+
+def _speed(of: Resources) -> float:
+    # A kind that the table has no longer is still in old records.
+    return KINDS[of.kind].peak_flops * of.count if of.kind in KINDS else 0.0
+
+
+def limit_seconds(plan: Plan, hours_without_estimate: float) -> float:
+    """Seconds after which the plan's execution is stopped, all its attempts together."""
+    limit = max(LEAST, TIMES * plan.cost.seconds[1])
+    trains = sum(step.do == "train" and not step.own for step in plan.steps.values())
+    ceiling = ceiling_seconds(plan)
+    if plan.cost.uncounted or trains < len(plan.steps):
+        # Whoever approves the plan sees the ceiling, and it is set aside from their budget.
+        return ceiling or limit + hours_without_estimate * 3600
+    return min(limit, ceiling or limit)
+
+
+def ceiling_seconds(plan: Plan) -> float | None:
+    """The time by the clock in which the plan reaches its declared ceiling; None if it has none."""
+    return plan.ceiling_hours * 3600 / largest(plan).count if plan.ceiling_hours else None
+
+
+def at_once(plan: Plan) -> Counter[str]:
+    """How many devices of each kind the plan's execution may hold at a time, at most. Its runs take
+    turns. Its steps are made side by side, but for those of which one needs the other: of a chain
+    of such, one at a time holds devices."""
+    if not plan.steps:
+        return Counter({plan.resources.kind: plan.resources.count})
+    together: Counter[str] = Counter()
+    for chain in _chains(plan.steps):
+        most: Counter[str] = Counter()
+        for name in chain:
+            wanted = plan.steps[name].resources
+            most |= Counter({wanted.kind: wanted.count})  # the larger one
+        together += most
+    return together
+
+
+def _chains(steps: Mapping[str, PlannedStep]) -> list[list[str]]:
+    """All steps, in chains in which each one needs those before it, directly or not. Not always the
+    fewest; steps that need nothing of each other are never in one."""
+    order = step_graph.order({name: step.needs for name, step in steps.items()})
+    before: dict[str, int] = {}  # sets of places in `order`, as bits
+    chains: dict[int, list[str]] = {}  # by the place of their last step
+    ends = 0
+    for place, name in enumerate(order):
+        needs = 0
+        for other in steps[name].needs:
+            needs |= before[other]
+        before[name] = needs | 1 << place
+        chain: list[str] = []
+        if free := needs & ends:
+            last = free.bit_length() - 1
+            chain = chains.pop(last)
+            ends ^= 1 << last
+        chains[place] = [*chain, name]
+        ends |= 1 << place
+    return list(chains.values())
+
+
+def device_hours(plan: Plan, seconds: float) -> float:
+    """What the plan's execution takes in this time at most, of all kinds together."""
+    return at_once(plan).total() * seconds / 3600
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one execution takes, or has taken, of one kind of its person's budget."""
+
+    person: int  # id of who approved it
+    kind: str
+    device_hours: float
+    ended: datetime | None = None  # None: it is set aside
+
+
+def set_aside(
+    person: int, plan: Plan, seconds: float, ended: datetime | None = None
+) -> list[Spending]:
+    """What the plan's execution takes in this time at most, by kind."""
+    return [
+        Spending(person, kind, count * seconds / 3600, ended)
+        for kind, count in sorted(at_once(plan).items())
+    ]
+
+
+def over_budget(
+    wanted: Sequence[Spending],
+    others: Iterable[Spending],
+    budgets: Mapping[str, float],
+    now: datetime,
+) -> str:
+    """Why `wanted`, which is of one person, breaks one of the budgets (device-hours a person and
+    calendar month, UTC, by kind), as a clause; or nothing."""
+    persons = {one.person for one in wanted}
+    mine = [
+        one
+        for one in others
+        if one.person in persons and (one.ended is None or _month(one.ended) == _month(now))
+    ]
+    for kind, most in sorted(budgets.items()):
+        here = [one.device_hours for one in wanted if kind in (EVERYTHING, one.kind)]
+        taken = sum(one.device_hours for one in mine if kind in (EVERYTHING, one.kind))
+        if here and taken + sum(here) > most:
+            of = "" if kind == EVERYTHING else f" of `{kind}`"
+            return (
+                f"this sets aside {_hours(sum(here))} device-hours{of}, and of the "
+                f"{_hours(most)} that a person has here in a calendar month (UTC), "
+                f"{_hours(taken)} are used or set aside"
+            )
+    return ""
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}".removesuffix(".0")
+
+
+def _month(at: datetime) -> tuple[int, int]:
+    there = at.astimezone(UTC)
+    return there.year, there.month

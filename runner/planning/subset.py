@@ -1,0 +1,120 @@
+"""What an approval may leave out of its plan: arms and seeds. Pure. Never more than was planned,
+and never something else.
+
+    arms=slow,fast seeds=0,1
+"""
+
+import re
+from collections.abc import Collection
+
+from runner.lib.problems import near, quoted
+from runner.planning import limits
+from runner.schema import plan_fingerprint
+from runner.schema.record import Cost, Narrowing, Plan, PlanRecord
+
+
+def read(words: str, plan: Plan) -> Narrowing | str:
+    """What the words after a command leave of a plan, or why they are no narrowing of it (as a
+    clause, which ends where advice can follow)."""
+    found: dict[str, str] = {}
+    for word in re.sub(r"\s*,\s*", ",", words.strip()).split():
+        name, equals, value = word.partition("=")
+        if not equals or name not in ("arms", "seeds"):
+            hint = near(name, ("arms", "seeds"))
+            return f"{quoted(word)} is neither `arms=` nor `seeds=`{hint}"
+        if name in found:
+            return f"`{name}=` stands twice"
+        found[name] = value
+    if plan.steps:
+        return "a plan of steps is approved as a whole"
+    if plan.rung and "arms" in found:
+        return "the gate of a rung compares both of its arms"
+    arms = found["arms"].split(",") if "arms" in found else None
+    for arm in arms or ():
+        if arm not in plan.arms:
+            return f"the plan has no arm {quoted(arm)}{near(arm, plan.arms)}"
+    seeds = found["seeds"].split(",") if "seeds" in found else None
+    for seed in seeds or ():
+        if seed not in map(str, plan.seeds):
+            return f"the plan has no seed {quoted(seed)}"
+    for prediction in plan.predictions:
+        for one in prediction.arms:
+            if arms is not None and one not in arms:
+                return f"the preregistration predicts something of the arm `{one}`"
+    return Narrowing(
+        arms=None if arms is None else tuple(arm for arm in plan.arms if arm in arms),
+        seeds=None if seeds is None else tuple(s for s in plan.seeds if str(s) in seeds),
+    )
+
+
+def line(narrowing: Narrowing) -> str:
+    """The words that say it; none where it leaves out nothing."""
+    said = {"arms": narrowing.arms, "seeds": narrowing.seeds}
+    return " ".join(
+        f"{key}={','.join(map(str, value))}" for key, value in said.items() if value is not None
+    )
+
+
+def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
+    """The plan with what is left, its cost and its fingerprint; the same plan if all is left."""
+    kept = {
+        name: arm
+        for name, arm in plan.arms.items()
+        if narrowing.arms is None or name in narrowing.arms
+    }
+    seeds = plan.seeds if narrowing.seeds is None else narrowing.seeds
+    if (len(kept), len(seeds)) == (len(plan.arms), len(plan.seeds)):
+        return plan
+    changed = plan.model_copy(
+        update={"arms": kept, "seeds": seeds, "cost": _cost(plan, kept, seeds)}
+    )
+    return changed.model_copy(update={"fingerprint": plan_fingerprint.fingerprint(changed)})
+
+
+def remaining(proposed: PlanRecord, narrowing: Narrowing | None) -> tuple[Plan, float | None]:
+    """What of a proposed plan an approval leaves, and the seconds by the clock that this may take
+    (None: there were no limits yet)."""
+    plan, limit = proposed.plan, proposed.limit_seconds
+    if plan is None:
+        raise AssertionError(f"plan {proposed.n} names problems, and leaves nothing to run")
+    left = narrowed(plan, narrowing or Narrowing())
+    if limit is None or left is plan or left.cost.uncounted:
+        return left, limit
+    return left, min(limit, limits.limit_seconds(left, 0))
+
+
+def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:
+    """What is left out of the plan, in sentences."""
+    found = []
+    if narrowing.arms is not None and len(narrowing.arms) < len(plan.arms):
+        left = ", ".join(f"`{arm}`" for arm in plan.arms if arm not in narrowing.arms)
+        found.append(f"Of the plan's {len(plan.arms)} arms it leaves out {left}.")
+    if narrowing.seeds is not None and len(narrowing.seeds) < len(plan.seeds):
+        left = ", ".join(str(seed) for seed in plan.seeds if seed not in narrowing.seeds)
+        found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {left}.")
+    return tuple(found)
+
+
+def _cost(plan: Plan, arms: Collection[str], seeds: tuple[int, ...]) -> Cost:
+    """The share of the plan's cost that its remaining runs have. They all train on the same
+    devices, so that time and price are as their FLOPs."""
+    old, left = plan.cost, [arm for name, arm in plan.arms.items() if name in arms]
+    model_flops = sum(arm.model_flops for arm in left) * len(seeds)
+    share = model_flops / old.model_flops if old.model_flops else 1.0
+    return old.model_copy(
+        update={
+            "runs": len(left) * len(seeds),
+            "tokens": sum(arm.tokens for arm in left) * len(seeds),
+            "model_flops": model_flops,
+            "hardware_flops": _times(old.hardware_flops, share),
+            "seconds": _times(old.seconds, share),
+            "price": old.price and _times(old.price, share),
+            "device_seconds": {
+                kind: _times(seconds, share) for kind, seconds in old.device_seconds.items()
+            },
+        }
+    )
+
+
+def _times(pair: tuple[float, float], share: float) -> tuple[float, float]:
+    return pair[0] * share, pair[1] * share

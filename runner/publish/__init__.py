@@ -1,0 +1,1 @@
+"""What leaves the lab: signed files, W&B, charts, previews."""

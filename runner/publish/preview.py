@@ -1,0 +1,291 @@
+"""The first records of what a step left, for people to look at.
+
+What lies there a stranger wrote, and a file may be made to break who decodes it. So all but plain
+text is decoded by a child (`runner.publish.preview_child`), one for each file, under bubblewrap
+where that works, with little memory and time; it asks for the bytes it needs, and gets some. So it
+works the same on a disk and out of a bucket, and of a file of any size only its beginning is read.
+What the child answers is a stranger's word too: its form is checked, held secrets are taken out,
+what cannot be printed is made visible, and all of it is cut to what a page holds.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from runner.isolation import bubblewrap
+from runner.lib import bounds, redact
+from runner.lib.bounds import Whole
+from runner.publish import preview_child
+
+MODULE = "runner.publish.preview_child"
+Kind = Literal["lines", "text", "parquet", "tokens"]
+SECONDS, MEMORY = 20.0, 2 << 30  # that a child may take; bytes of its address space
+MOST_READ: Mapping[Kind, int] = {  # bytes of one output
+    "lines": 1 << 20,
+    "text": 1 << 20,
+    "parquet": 32 << 20,
+    "tokens": 80 << 20,  # most of it for a tokenizer
+}
+MOST_SAID = 1 << 20  # bytes of a child's line
+ROOM = 6_000  # characters of a preview
+VALUE, NAME = 1_000, 100  # characters of a value, and of its name
+LINES_SHOWN = 40
+RECORDS, TOKENS = 6, 250
+LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".yaml", ".yml", ".log")
+PLAIN = (".jsonl", *TEXTS)
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+STORE = ("manifest.json", "tokenizer.json", "tokens/zarr.json", "tokens/c/0", "offsets/zarr.json")
+
+Read = Callable[[str, int, int], bytes]  # (path in the output, start, length) → bytes
+
+
+class Preview(BaseModel):
+    """What can be shown of a part of an output; `why` says of what not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    why: str = ""
+    about: str = ""
+    records: list[list[tuple[str, str]]] = []  # of each its fields: name and value
+    text: str | None = None
+    tokens: list[tuple[list[Whole], str]] = []  # ids, and the text that they add
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an output that can be shown: a file, or the folder of a token store."""
+
+    name: str
+    kind: Kind
+    files: Mapping[str, str]  # {what the child calls it: path in the output}
+
+
+def parts(files: Mapping[str, int]) -> list[Part]:
+    """What of an output can be shown, by path: every token store, the first shard of each split,
+    and texts. Pure."""
+    found: dict[str, Part] = {}
+    for path in files:
+        top = path.removesuffix(STORE[2])
+        if (top == "" or top.endswith("/")) and all(f"{top}{name}" in files for name in STORE):
+            named = {name: f"{top}{name}" for name in STORE}
+            found[top] = Part(top.rstrip("/") or "tokens", "tokens", named)
+    stores, seen = frozenset(found), set()
+    for path in sorted(files):
+        kind = _kind(path)
+        if kind is None or any(above in stores for above in _above(path)):
+            continue
+        of = PurePosixPath(path)
+        split = of.parent / of.name.partition(".")[0]
+        if kind == "text" or (kind, split) not in seen:
+            found[path] = Part(path, kind, {of.name: path})
+        seen.add((kind, split))
+    order = ("tokens", "lines", "parquet", "text")
+    return sorted(found.values(), key=lambda part: (order.index(part.kind), part.name))
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a file is in, each with its `/`, and "" for the top."""
+    yield ""
+    yield from (path[: at + 1] for at, x in enumerate(path) if x == "/")
+
+
+def _kind(path: str) -> Kind | None:
+    name = path.rpartition("/")[2]
+    if name.endswith(LINES):
+        return "lines"
+    if name.endswith(".parquet"):
+        return "parquet"
+    return "text" if name.endswith(TEXTS) and name != "zarr.json" else None
+
+
+# ── What a child says ────────────────────────────────────────────────────────────────────────
+
+
+def look(part: Part, sizes: Mapping[str, int], read: Read, seconds: float = SECONDS) -> Preview:
+    """The first records of a part; `sizes` and `read` are of the output. Whatever is wrong with
+    the files is said in the preview; what `read` raises goes through."""
+    named = {name: sizes[path] for name, path in part.files.items()}
+    if part.kind in ("lines", "text") and part.name.endswith(
+        PLAIN
+    ):  # which this process can read, in a hundredth of the time
+        return printable(_here(part, named, read))
+    asked = {"kind": part.kind, "files": named, "memory": MEMORY}
+    late = threading.Event()
+    with _child() as process:
+        assert process.stdin
+        assert process.stdout
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        try:
+            said = _serve(process.stdin, process.stdout, asked, part, read)
+        finally:
+            timer.cancel()
+    if said is None:
+        return Preview(why=f"it took longer than {seconds:.0f} s" if late.is_set() else BROKEN)
+    return printable(said)
+
+
+def _here(part: Part, sizes: Mapping[str, int], read: Read) -> Preview:
+    ((name, path),) = part.files.items()
+    head = read(path, 0, preview_child.HEAD) if sizes[name] else b""
+    given = preview_child.Given(name, sizes[name], lambda _, at, length: head[at : at + length])
+    return Preview.model_validate_json(json.dumps(preview_child.shown(part.kind, {name: given})))
+
+
+BROKEN = "what reads it broke down over it, or took too much memory or time"
+
+
+def _serve(
+    into: IO[bytes], out: IO[bytes], asked: object, part: Part, read: Read
+) -> Preview | None:
+    """Give a child what it asks for, until it says what it has found; None where it never does."""
+    left = MOST_READ[part.kind]
+    try:
+        _write(into, json.dumps(asked).encode() + b"\n")
+        while line := out.readline(MOST_SAID):
+            word = bounds.parse(_Word, line)
+            if word.shown is not None:
+                return word.shown
+            if word.read is None:
+                return None
+            name, start, length = word.read
+            left -= length
+            if name not in part.files or start < 0 or length < 1 or left < 0:
+                _write(into, b"no\n")
+                continue
+            data = read(part.files[name], start, length)[:length]
+            _write(into, b"%d\n" % len(data) + data)
+    except (BrokenPipeError, ValueError):
+        return None
+    return None
+
+
+class _Word(BaseModel):
+    """A line of a child's."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    read: tuple[str, Whole, Whole] | None = None
+    shown: Preview | None = None
+
+
+def _write(into: IO[bytes], data: bytes) -> None:
+    into.write(data)
+    into.flush()
+
+
+@contextlib.contextmanager
+def _child() -> Iterator["subprocess.Popen[bytes]"]:
+    """A child that reads, and is gone afterwards."""
+    argv = [sys.executable, "-P", "-m", MODULE]
+    with contextlib.ExitStack() as stack:
+        calls: tuple[int, ...] = ()
+        environment: dict[str, str] = {}  # bubblewrap gives it one
+        if bubblewrap.probe():
+            environment = {
+                **ENVIRONMENT,
+                "PATH": os.defpath,
+                "LANG": "C.UTF-8",
+                "PYTHONPATH": str(bubblewrap.LAB),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            }
+        else:
+            calls = stack.enter_context(bubblewrap.filtered())
+            argv = bubblewrap.command(bubblewrap.Box(environment=ENVIRONMENT), argv, *calls)
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            cwd="/",
+            pass_fds=calls,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    if pipe:
+                        pipe.close()
+            process.wait()
+
+
+# ── What is shown of it ──────────────────────────────────────────────────────────────────────
+
+
+def printable(said: Preview) -> Preview:
+    """The same without held secrets and with every character to be seen, cut to what fits. Pure
+    but for the secrets that are held."""
+    room = ROOM
+
+    def fit(words: str, most: int) -> str:
+        nonlocal room
+        found = cut(visible(redact.clean(words)), min(most, room))
+        room -= len(found)
+        return found
+
+    return Preview(
+        why=fit(said.why, VALUE),
+        about=fit(said.about, 2 * VALUE),
+        records=[
+            [(fit(name, NAME), fit(value, VALUE)) for name, value in record]
+            for record in said.records[:RECORDS]
+            if room > 0
+        ],
+        text=None if said.text is None else fit(said.text, ROOM),
+        tokens=_tokens(said.tokens[:TOKENS]),
+    )
+
+
+def _tokens(said: list[tuple[list[int], str]]) -> list[tuple[list[int], str]]:
+    """A secret may go through many tokens, so that where there is one, all tokens become one."""
+    whole = "".join(words for _, words in said)
+    if (shown := redact.clean(whole)) != whole:
+        return [([], cut(visible(shown), ROOM))]
+    found, room = [], ROOM
+    for ids, words in said:
+        found.append((ids[:GROUP], cut(visible(words), max(0, min(VALUE, room)))))
+        room -= len(found[-1][1])
+        if room <= 0:
+            break
+    return found
+
+
+GROUP = 8  # ids of one piece
+
+
+def visible(words: str) -> str:
+    """The words with every character to be seen: `\\x1b`, `\\u202e` for what has no picture. Line
+    breaks, tabs and spaces stay. Pure."""
+    return "".join(
+        x if x.isprintable() or x in "\n\t" or unicodedata.category(x) == "Zs" else _escape(x)
+        for x in words
+    )
+
+
+def _escape(x: str) -> str:
+    return x.encode("ascii", "backslashreplace").decode() if ord(x) > 127 else f"\\x{ord(x):02x}"
+
+
+def cut(words: str, most: int) -> str:
+    """At most so many characters, in at most LINES_SHOWN lines, and `…` where there were more."""
+    few = "\n".join(words.split("\n", LINES_SHOWN)[:LINES_SHOWN])[: max(0, most)]
+    return words if few == words else few[: max(0, most - 1)] + "…"

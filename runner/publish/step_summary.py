@@ -1,0 +1,36 @@
+"""Steps in words and as a chart."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from runner.lib.format import duration
+from runner.schema import step_graph
+from runner.schema.record import PlannedStep, StepEnd
+
+
+def ordered(steps: Mapping[str, PlannedStep]) -> dict[str, PlannedStep]:
+    """The steps, each after its inputs, otherwise as they stand."""
+    place = {name: number for number, name in enumerate(steps)}
+    needs = {name: sorted(step.needs, key=place.__getitem__) for name, step in steps.items()}
+    return {name: steps[name] for name in step_graph.order(needs)}
+
+
+def ended(end: StepEnd) -> str:
+    """How a step ended, in words."""
+    if end.seconds is None or end.made_at is None:
+        return end.why
+    took = f"in {duration(end.seconds)} on {end.host}"
+    return took if end.state == "made" else f"{end.by} made it {took}, {utc(end.made_at)}"
+
+
+def mermaid(steps: Mapping[str, PlannedStep]) -> Iterator[str]:
+    """The lines of a flow chart for a Markdown page."""
+    numbers = {name: f"s{number}" for number, name in enumerate(ordered(steps))}
+    yield "flowchart LR"
+    for name, number in numbers.items():
+        yield f'    {number}["{name}<br>{steps[name].do}"]'.replace("'", "")
+        yield from (f"    {numbers[other]} --> {number}" for other in steps[name].needs)
+
+
+def utc(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

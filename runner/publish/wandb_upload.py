@@ -1,0 +1,150 @@
+"""The lab's runs for W&B: written offline when their execution is over, and then uploaded.
+
+A child without the key writes them from the figures that the lab believes
+(`runner.publish.wandb_writer`); jobs write nothing for W&B. `wandb sync` uploads them with
+WANDB_API_KEY, which is in the lab's own environment alone. Its word is taken only when it has left
+its mark beside a run's file; then a record says so, and the run is not uploaded again. Nothing here
+can fail an execution.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runner.lib import process_tree
+from runner.schema import record
+from runner.schema.record import run_name
+from runner.store.store import Store
+
+PROJECT = "regatta"
+KEY = "WANDB_API_KEY"
+# What an operator may say besides, of W&B and of the way to it.
+ALSO = (
+    *("WANDB_BASE_URL", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"),
+    *("https_proxy", "http_proxy", "no_proxy"),
+)
+WRITING = (sys.executable, "-m", "runner.publish.wandb_writer")
+WANDB = (sys.executable, "-m", "wandb")
+MAY_TAKE = 600.0  # seconds to write the runs of one execution, and as many to upload them
+LOOK_EVERY = 60.0  # seconds between two looks for executions that are over
+RETRY_AFTER = 600.0  # seconds until what went wrong is tried again
+
+log = logging.getLogger(__name__)
+
+
+def wanted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the lab can upload to W&B."""
+    return bool(environment.get(KEY))
+
+
+def run_id(execution: str, run: str) -> str:
+    """A run's id at W&B."""
+    return f"{execution}.{run}"
+
+
+def upload(
+    store: Store,
+    execution: str,
+    environment: Mapping[str, str] = os.environ,
+    command: Sequence[str] = WANDB,
+) -> tuple[list[str], list[str]]:
+    """Upload the runs of an execution that is over, as far as they have figures and are not there.
+
+    Returns the runs that have been uploaded, now or before, and in sentences what went wrong.
+    The key is in `environment`; `command` is W&B's command line.
+    """
+    plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
+    runs = [run_name(arm, seed) for arm, seed in plan.runs()]
+    there = [run for run in runs if record.read(store, _path(execution, run), record.Upload)]
+    due = [run for run in runs if run not in there and _has_figures(store, execution, run)]
+    if not due:
+        return there, []
+    if store.place("work") != Path(store.root, "work"):  # its child has no key for a bucket either
+        return there, ["so far runs go to W&B from a store that is one folder only"]
+    troubles: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="regatta-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)  # short: it holds Unix sockets
+        if words := _write(store, execution, due, scratch):
+            return there, [f"the runs could not be written for W&B: {words}"]
+        words = _sync(scratch, environment, command)
+        for run in due:
+            id = run_id(execution, run)
+            if list(scratch.glob(f"wandb/*/run-{id}.wandb.synced")):
+                said = record.Upload(at=datetime.now(UTC), id=id)
+                record.write(store, _path(execution, run), said)
+                there.append(run)
+            else:
+                troubles.append(f"{run} did not reach W&B: {words}")
+    return there, troubles
+
+
+def keep_uploading(store: Store, stop: threading.Event) -> None:
+    """Upload what is due, again and again until `stop` is set."""
+    due: dict[str, float] = {}  # when an execution is looked at again
+    while wanted() and not stop.wait(LOOK_EVERY):
+        for execution in record.names(store, "executions"):
+            if stop.is_set() or due.get(execution, 0) > time.monotonic():
+                continue
+            troubles: list[str] = []
+            try:
+                if not record.read(store, f"executions/{execution}/result", record.Result):
+                    continue
+                _, troubles = upload(store, execution)
+            except Exception as error:  # a full disk, say
+                troubles = [repr(error)]
+            for trouble in troubles:
+                log.warning("%s: %s", execution, trouble)
+            due[execution] = time.monotonic() + RETRY_AFTER if troubles else float("inf")
+
+
+def _path(execution: str, run: str) -> str:
+    return f"wandb/{execution}.{run}"
+
+
+def _has_figures(store: Store, execution: str, run: str) -> bool:
+    said = record.read(store, f"runs/{execution}.{run}", record.Run)
+    return bool(said and said.curve)
+
+
+def _write(store: Store, execution: str, runs: Sequence[str], scratch: Path) -> str:
+    """Have a child write `runs` below `scratch/wandb`. Returns what went wrong, or nothing."""
+    told = {"WANDB_DIR": str(scratch), "WANDB_MODE": "offline"}
+    code, words = _call([*WRITING, str(store.root), execution, *runs], scratch, told)
+    return "" if code == 0 else words[-300:] or f"exit code {code}"
+
+
+def _sync(scratch: Path, environment: Mapping[str, str], command: Sequence[str]) -> str:
+    """Let W&B have what lies in `scratch/wandb`. Returns its last words."""
+    told = {name: environment[name] for name in (KEY, *ALSO) if name in environment}
+    entity = environment.get("WANDB_ENTITY")
+    whose = ["--project", environment.get("WANDB_PROJECT") or PROJECT]
+    whose += ["--entity", entity] if entity else []
+    _, words = _call([*command, "sync", *whose, str(scratch / "wandb")], scratch, told)
+    return words.replace(environment[KEY], "…")[-300:]
+
+
+def _call(command: list[str], scratch: Path, told: dict[str, str]) -> tuple[int, str]:
+    """Run a command of W&B's, which of our environment knows only what it is `told`, and writes
+    what is gone at its end below `scratch/home`. Returns its exit code and what it said."""
+    home, output = scratch / "home", scratch / "output"
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LANG": "C.UTF-8",
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "WANDB_ERROR_REPORTING": "false",
+        **told,
+    }
+    with process_tree.kept(command, home, output, environment) as keeper:
+        try:
+            code = keeper.wait(MAY_TAKE)
+        except subprocess.TimeoutExpired:
+            return 1, f"no answer within {MAY_TAKE:.0f} s"
+    return code, " ".join(output.read_text(errors="replace").split())

@@ -1,0 +1,81 @@
+"""The child that writes runs for W&B: `python -m runner.publish.wandb_writer <store> <execution>
+<run> …`.
+
+`runner.publish.wandb_upload` starts it when an execution is over. It writes each run as an offline
+run below WANDB_DIR, from the figures that the lab believes, and is told of no key and no network.
+It is a child so that W&B's threads, hooks and trouble stay out of the lab.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from runner.execution import effects
+from runner.execution.progress import curve
+from runner.publish.wandb_upload import PROJECT, run_id
+from runner.schema import record
+from runner.schema.job_reports import StepMetrics
+from runner.store.leases import LeaseWatch
+from runner.store.store import Store
+
+
+def main(root: Path, execution: str, names: Sequence[str]) -> None:
+    """Write the runs `names` of an execution that is over."""
+    store = Store(root)
+    facts = effects.observe(store, lambda _: "unreachable", LeaseWatch(store), execution)
+    plan, folders = facts.execution.plan, [attempt.folder for attempt in facts.of("t")]
+    for name in names:
+        run = record.require(store, f"runs/{execution}.{name}", record.Run)
+        if plan.steps:  # what they left is their whole word
+            _write(plan, run, ((step, {"loss": loss}) for step, loss in run.curve))
+            continue
+        lines = curve(store, folders, name, plan.arms[run.arm]).lines
+        _write(plan, run, ((line.step, _figures(line)) for line in lines))
+
+
+def _figures(line: StepMetrics) -> dict[str, Any]:
+    return line.model_dump(exclude={"step"}, exclude_none=True)
+
+
+def _write(
+    plan: record.Plan, run: record.Run, points: Iterable[tuple[int, dict[str, Any]]]
+) -> None:
+    name, planned = record.run_name(run.arm, run.seed), plan.arms[run.arm]
+    logged = wandb.init(
+        id=run_id(run.execution, name),
+        project=PROJECT,
+        group=run.execution,
+        name=name,
+        config={
+            "experiment": plan.experiment,
+            "arm": run.arm,
+            "seed": run.seed,
+            "model": planned.model.model_dump(mode="json"),
+            "train": planned.train.model_dump(mode="json"),
+            "data": plan.data.model_dump(mode="json") if plan.data else None,
+        },
+        settings=wandb.Settings(
+            mode="offline",
+            host=PROJECT,  # and not this machine's name
+            console="off",
+            silent=True,
+            symlink=False,
+            disable_git=True,
+            disable_code=True,
+            disable_job_creation=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+            x_save_requirements=False,
+        ),
+    )
+    for step, figures in points:
+        logged.log(figures, step=step)
+    logged.finish(exit_code=0 if run.state == "finished" else 1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,0 +1,1 @@
+"""Who runs next and what a budget allows; the same rules played on a virtual clock."""

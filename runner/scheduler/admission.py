@@ -1,0 +1,84 @@
+"""Approval: what a run takes of the cluster and of its person's budget, or why it may not.
+
+Device-hours are set aside here, and given back by `runner.scheduler.queue` when the run ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runner.scheduler.queue import HOUR, Entry, Priority, Queue, device_hours
+from runner.scheduler.schedule import Cluster, Policy
+
+
+class Refused(Exception):
+    """What was asked for cannot be approved; the message says why."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run that somebody wants."""
+
+    name: str
+    person: str
+    priority: Priority
+    kind: str
+    count: int  # devices
+    seconds: int  # as expected
+    submitted: int  # when it is approved
+
+
+def admit(
+    requests: Sequence[Request], queue: Queue, cluster: Cluster, policy: Policy
+) -> list[Entry]:
+    """The entries of what is approved together, for `Queue.add`, with device-hours set aside.
+
+    Raises Refused where one of them fits in no pool or all together not into a budget.
+    """
+    entries = [_entry(request, cluster) for request in requests]
+    for account in sorted({entry.account for entry in entries}):
+        limit = policy.budgets.get(account)
+        needed = sum(entry.reserved for entry in entries if entry.account == account)
+        use = queue.use(account)
+        committed = use.committed + use.short
+        if limit is not None and committed + needed > limit:
+            person, kind = account
+            raise Refused(
+                f"the experiment needs {device_hours(needed)} of `{kind}`, and of the "
+                f"{device_hours(limit)} that {person} may use, {device_hours(committed)} are used "
+                f"or set aside; ask for more, or wait until what is set aside is free again"
+            )
+    return entries
+
+
+def _entry(request: Request, cluster: Cluster) -> Entry:
+    pools = cluster.pools_for(request.kind, request.count)
+    if not pools:
+        sizes = [pool.devices for pool in cluster.pools if pool.kind == request.kind]
+        there = f"the largest pool of that kind has {max(sizes)}" if sizes else "it has none at all"
+        raise Refused(
+            f"{request.name} asks for {request.count} devices of kind `{request.kind}`, more than "
+            f"the cluster has in one pool; {there}"
+        )
+    devices = pools[0].held(request.count)
+    return Entry(
+        name=request.name,
+        person=request.person,
+        priority=request.priority,
+        kind=request.kind,
+        pools=tuple(pool.name for pool in pools),
+        devices=devices,
+        seconds=request.seconds,
+        submitted=request.submitted,
+        reserved=request.seconds * devices,
+    )
+
+
+def priority_of(runs: int, seconds: int) -> Priority:
+    """The priority of an experiment by its size: so many runs, so long each.
+
+    Size cannot be claimed, as a name could: one or two runs of up to a quarter of an hour are
+    debugging, more than twelve runs are a sweep.
+    """
+    if runs <= 2 and seconds <= HOUR // 4:
+        return "debugging"
+    return "run" if runs <= 12 else "sweep"

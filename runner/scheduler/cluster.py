@@ -1,0 +1,308 @@
+"""cluster.yaml → Described: a cluster that need not exist, the rules that hold there, its luck.
+
+It is read as an experiment is (`runner.spec.declaration`): every complaint names file, line, field
+and, where there is one, the near miss. `examples/cluster.yaml` shows every key.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationError
+from pydantic_core import ErrorDetails
+
+from engine.config.schema import Config
+from runner.lib import yaml_lines
+from runner.lib.problems import (
+    MOST_PROBLEMS,
+    BadExperiment,
+    Problem,
+    dotted,
+    in_order,
+    telling,
+    told,
+)
+from runner.planning import cost
+from runner.scheduler.admission import Request, priority_of
+from runner.scheduler.queue import HOUR
+from runner.scheduler.schedule import Cluster, Policy, Pool
+from runner.scheduler.simulate import Faults, Job, Submission
+from runner.schema import devices
+from runner.schema.devices import DESCRIBED, KINDS, listed
+from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedArm, Resources, run_name
+
+MOST_DEVICES = 1_000_000
+MOST_RUNS = 100_000
+
+PoolName = Annotated[str, StringConstraints(pattern=r"^[^\pC]{1,80}$")]  # it can be shown
+Hours = Annotated[float, Field(gt=0, le=100_000)]
+Share = Annotated[float, Field(gt=0, le=1_000_000)]
+Amount = Annotated[float, Field(ge=0, le=1e12)]
+
+
+class BadCluster(BadExperiment):
+    """A cluster that cannot be read; `problems` says all that was found."""
+
+
+class _Pool(Config):
+    kind: str
+    count: Annotated[int, Field(gt=0, le=MOST_DEVICES)]
+    slice: Annotated[int, Field(gt=0, le=MOST_DEVICES)] = 1
+    price: Amount | None = None
+    preemptions_per_device_hour: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    away_minutes: Amount = 0.0
+
+
+class _Patience(Config):
+    debugging: Hours = 1.0
+    run: Hours = 24.0
+    sweep: Hours = 168.0
+
+
+class _Policy(Config):
+    patience_hours: _Patience = _Patience()
+    half_life_hours: Hours = 168.0
+    shares: dict[str, Share] = Field(default_factory=dict)
+    budgets_device_hours: dict[str, dict[str, Amount]] = Field(default_factory=dict)
+
+
+class Synthetic(Config):
+    """A load to study: experiments of one to sixty-four runs that arrive evenly over some days.
+
+    Two in five are debugging (one run of some minutes), two in five have 1 to 6 runs, one in five
+    is a sweep of 16 to 64. Person n submits in proportion to 1/n. Durations are log-normal, sizes
+    powers of two, pools chosen in proportion to their devices: the shapes that logs of shared
+    machines show (Feitelson, "Workload Modeling for Computer Systems Performance Evaluation",
+    2015). A run takes 40 % to 100 % of what is expected of it.
+    """
+
+    runs: Annotated[int, Field(ge=0, le=MOST_RUNS)] = 0
+    people: Annotated[int, Field(gt=0, le=10_000)] = 10
+    days: Annotated[float, Field(gt=0, le=10_000)] = 1.0
+    median_hours: Annotated[float, Field(gt=0, le=10_000)] = 2.0  # of a run that is no debugging
+    largest: Annotated[float, Field(gt=0, le=1)] = 0.125  # share of its pool that a run may take
+    checkpoint_minutes: Annotated[float, Field(gt=0, le=100_000)] = 15.0
+
+
+class _File(Config):
+    pools: Annotated[dict[PoolName, _Pool], Field(min_length=1)]
+    policy: _Policy = _Policy()
+    synthetic: Synthetic = Synthetic()
+    attempts: Annotated[int, Field(gt=0, le=10_000)] = MOST_ATTEMPTS
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+@dataclass(frozen=True)
+class Described:
+    """A cluster, its rules and its luck."""
+
+    file: str
+    cluster: Cluster
+    policy: Policy
+    faults: Faults
+    prices: Mapping[str, float | None]  # US$ a device-hour, by pool
+    synthetic: Synthetic
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────────────
+
+
+def load(file: Path) -> Described:
+    """Read the cluster that `file` describes. Raises BadCluster."""
+    try:
+        return parse(file.read_text(encoding="utf-8"), str(file))
+    except FileNotFoundError:
+        words = "there is no such file; a cluster is described in YAML: see examples/cluster.yaml"
+        raise BadCluster([Problem(str(file), 1, "", words)]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadCluster([Problem(str(file), 1, "", f"it cannot be read: {error}")]) from error
+
+
+def parse(text: str, file: str) -> Described:
+    """Read the text of a cluster.yaml; `file` is how complaints call it. Raises BadCluster with
+    every problem found, in the order of their lines."""
+    try:
+        document = yaml_lines.read(text)
+    except yaml_lines.BadYaml as error:
+        words = f"{error}; examples/cluster.yaml shows how a cluster is described"
+        raise BadCluster([Problem(file, error.line, "", words)]) from error
+    if not isinstance(document.value, dict):
+        words = "it must be a mapping with keys such as `pools` and `policy`"
+        raise BadCluster([Problem(file, 1, "", words)])
+    try:
+        whole = _File.model_validate(document.value)
+    except ValidationError as error:
+        details: list[tuple[yaml_lines.Path, ErrorDetails]]
+        details = [((), detail) for detail in error.errors(include_url=False)]
+        found = telling(details, [])[: MOST_PROBLEMS + 1]
+        problems = [told(file, document, _File, detail) for _, detail in found]
+        raise BadCluster(in_order(problems)) from error
+    senseless = [
+        Problem(file, document.line(path), dotted(path), words)
+        for path, words in (*_senseless_pools(whole), *_senseless_budgets(whole))
+    ]
+    if senseless:
+        raise BadCluster(in_order(senseless))
+    return _described(whole, file)
+
+
+def _described(whole: _File, file: str) -> Described:
+    pools = whole.pools.items()
+    return Described(
+        file=file,
+        cluster=Cluster(
+            tuple(
+                Pool(name, pool.kind, pool.count // pool.slice, pool.slice) for name, pool in pools
+            )
+        ),
+        policy=_policy(whole.policy),
+        faults=Faults(
+            preemptions={name: pool.preemptions_per_device_hour for name, pool in pools},
+            away={name: round(pool.away_minutes * 60) for name, pool in pools},
+            attempts=whole.attempts,
+            seed=whole.seed,
+        ),
+        prices={name: _price(pool) for name, pool in pools},
+        synthetic=whole.synthetic,
+    )
+
+
+def _senseless_pools(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
+    """What is well formed and still no pool."""
+    for name, pool in whole.pools.items():
+        if pool.kind not in DESCRIBED:
+            words = f"no kind of device `{pool.kind}` is known, only {listed(DESCRIBED)}"
+            yield ("pools", name, "kind"), words
+            continue
+        shapes = DESCRIBED[pool.kind].topologies
+        if shapes and pool.slice not in shapes:
+            sizes = ", ".join(map(str, shapes))
+            words = f"{pool.kind} comes in slices of {sizes} devices, not of {pool.slice}"
+            yield ("pools", name, "slice"), words
+        elif pool.count % pool.slice:
+            words = f"{pool.count} devices are no whole number of slices of {pool.slice}"
+            yield ("pools", name, "count"), words
+
+
+def _senseless_budgets(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
+    kinds = {pool.kind for pool in whole.pools.values()}
+    for person, budget in whole.policy.budgets_device_hours.items():
+        for kind in sorted(set(budget) - kinds):
+            words = f"no pool has devices of kind `{kind}`, only of {listed(sorted(kinds))}"
+            yield ("policy", "budgets_device_hours", person, kind), words
+
+
+def _policy(policy: _Policy) -> Policy:
+    patience = policy.patience_hours
+    return Policy(
+        patience={
+            "debugging": round(patience.debugging * HOUR),
+            "run": round(patience.run * HOUR),
+            "sweep": round(patience.sweep * HOUR),
+        },
+        half_life=max(1, round(policy.half_life_hours * HOUR)),
+        shares=policy.shares,
+        budgets={
+            (person, kind): int(hours * HOUR)
+            for person, budget in policy.budgets_device_hours.items()
+            for kind, hours in budget.items()
+        },
+    )
+
+
+def _price(pool: _Pool) -> float | None:
+    kind = DESCRIBED[pool.kind]
+    if pool.price is not None:
+        return pool.price
+    taken_away = pool.preemptions_per_device_hour > 0 and kind.spot_price is not None
+    return kind.spot_price if taken_away else kind.price
+
+
+# ── What arrives ─────────────────────────────────────────────────────────────────────────────
+
+
+def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submission:
+    """The runs of a plan: its arms with each seed, or what its steps train. They arrive together;
+    what other steps do is not counted, nor are runs whose model is the experiment's own
+    (`plan.cost.uncounted`): how long these take, nobody knows beforehand.
+
+    Each is expected to take what it takes at poor utilisation, and takes something between that and
+    what it takes at good one; how much, depends on seed and name.
+    """
+    runs = dict(_runs(plan))
+    times = {run: _seconds(arm, resources) for run, (arm, resources) in runs.items()}
+    longest = max((math.ceil(slow) for _, slow in times.values()), default=0)
+    jobs = []
+    for run, (arm, resources) in runs.items():
+        train = arm.train
+        chance = random.Random(f"{seed}/{name}.{run}")
+        seconds = max(1, math.ceil(chance.uniform(*times[run])))
+        apart = seconds * train.checkpoint_every / train.num_train_steps
+        apart = min(apart, train.checkpoint_seconds or apart)
+        request = Request(
+            name=f"{name}.{run}",
+            person=person,
+            priority=priority_of(len(runs), longest),
+            kind=resources.kind,
+            count=resources.count,
+            seconds=max(1, math.ceil(times[run][1])),
+            submitted=at,
+        )
+        jobs.append(Job(request, seconds, checkpoint=max(1, math.ceil(apart))))
+    return Submission(name, tuple(jobs))
+
+
+def _runs(plan: Plan) -> Iterator[tuple[str, tuple[PlannedArm, Resources]]]:
+    """Each run whose FLOPs are known: what it trains, and on what. One with own code is called as
+    its step is, so that no other has its name."""
+    for arm, seed in () if plan.steps else plan.runs():
+        yield run_name(arm, seed), (plan.arms[arm], plan.resources)
+    for name, trained in cost.training(plan).items():
+        if trained:
+            run = plan.arm_of(name)
+            yield run_name(*run) if run else name, (trained, plan.steps[name].resources)
+
+
+def _seconds(arm: PlannedArm, on: Resources) -> tuple[float, float]:
+    """How long a run of this arm takes at good and at poor utilisation."""
+    peak = KINDS[on.kind].peak_flops * on.count
+    good, poor = (arm.model_flops / use / peak for use in devices.UTILISATION)
+    return good, poor
+
+
+def synthetic(load: Synthetic, cluster: Cluster, seed: int) -> Iterator[Submission]:
+    """A load as `Synthetic` describes it."""
+    chance = random.Random(f"{seed}/synthetic")
+    people = [f"person-{n + 1}" for n in range(load.people)]
+    activity = [1 / (n + 1) for n in range(load.people)]
+    pools, sizes = cluster.pools, [pool.devices for pool in cluster.pools]
+    left, n = load.runs, 0
+    while left:
+        n += 1
+        (person,), (pool,) = chance.choices(people, activity), chance.choices(pools, sizes)
+        what = chance.choices(("debugging", "run", "sweep"), (2, 2, 1))[0]
+        runs = {"debugging": 1, "run": chance.randint(1, 6), "sweep": chance.randint(16, 64)}[what]
+        runs = min(runs, left)
+        left -= runs
+        doublings = int(math.log2(max(1, pool.slices * load.largest)))
+        slices = 1 if what == "debugging" else 2 ** chance.randint(0, doublings)
+        median = 300.0 if what == "debugging" else load.median_hours * HOUR
+        seconds = max(60, math.ceil(chance.lognormvariate(math.log(median), 1.0)))
+        at = int(chance.uniform(0, load.days * 24 * HOUR))
+        jobs = []
+        for number in range(runs):
+            request = Request(
+                name=f"synthetic/{n}.{number + 1}",
+                person=person,
+                priority=priority_of(runs, seconds),
+                kind=pool.kind,
+                count=slices * pool.size,
+                seconds=seconds,
+                submitted=at,
+            )
+            lasts = max(1, math.ceil(seconds * chance.uniform(0.4, 1.0)))
+            jobs.append(Job(request, lasts, checkpoint=math.ceil(load.checkpoint_minutes * 60)))
+        yield Submission(f"synthetic/{n}", tuple(jobs))

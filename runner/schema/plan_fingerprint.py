@@ -1,0 +1,20 @@
+"""What an approval binds of a plan."""
+
+import hashlib
+from typing import Any
+
+from runner.lib.canonical_json import to_json
+from runner.schema.record import Plan
+
+
+def fingerprint(plan: Plan) -> str:
+    """SHA-256 over what an approval binds: all of the plan but its words and its estimate. A step's
+    own fingerprint binds its inputs and code, and its configuration is what its arm was made of."""
+    words = ("title", "experiment", "code_sha256", "compiled", "cost", "fingerprint")
+    left_out: dict[str, Any] = dict.fromkeys(words, True)
+    if plan.steps:
+        left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code", "alias", "config"}}}
+    bound = plan.model_dump(mode="json", exclude=left_out)
+    for name, step in plan.steps.items():  # which is JSON as it stands, and most of a plan
+        bound["steps"][name]["config"] = step.config
+    return hashlib.sha256(to_json(bound)).hexdigest()

@@ -1,0 +1,100 @@
+"""The forms of a prediction: what it is about, in words, and what makes it none. Pure.
+
+    arm: fast                       its mean; with `versus: slow`, the mean difference
+    order: [wide, deep, plain]      best first: the least step from one to the next
+    exponent: [s1, s2, s3, s4]      b of a law L = a·C^(−b) + c over arms; C is what `axis` names
+    arm: s5                         against what smaller arms forecast for its C on `axis`, by such
+    smaller: [s1, s2, s3, s4]       a law: measured over forecast, less 1
+
+All are judged by one rule (`runner.analysis.verdicts`); what is estimated, and how its interval is
+made, says `runner.analysis.estimates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from runner.schema.record import PlannedArm, Prediction
+
+Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
+AXES: dict[Axis, str] = {axis: axis.replace("_flops", " FLOPs") for axis in get_args(Axis)}
+MOST_ARMS = 20  # of one prediction
+FEWEST = {"order": 2, "exponent": 4, "smaller": 3}  # arms; those of a law are so many sizes
+ANY_STEP = "> 0"  # what is expected of an order that says no more
+
+Part = tuple[Literal["", "metric", "arm", "expect"], str]  # what the text is, and the text
+
+
+def spent(arm: PlannedArm, axis: Axis) -> int:
+    """The C of one run of an arm, as far as its plan says: model FLOPs, tokens that it trains on,
+    or parameters. Hardware FLOPs are known once it has run; until then model FLOPs stand for them,
+    which tell sizes apart as well."""
+    return int(arm.model_flops if axis == "hardware_flops" else getattr(arm, axis))
+
+
+def arms(prediction: Prediction) -> tuple[str, ...]:
+    """All arms that it speaks of."""
+    alone = tuple(name for name in (prediction.arm, prediction.versus) if name is not None)
+    return (*alone, *prediction.order, *prediction.exponent, *prediction.smaller)
+
+
+def wrong(prediction: Prediction) -> tuple[str, str] | None:
+    """The key at which it is of no form, and why; None where it is of one."""
+    lists = {key: getattr(prediction, key) for key in FEWEST}
+    of_several = [key for key in ("order", "exponent") if lists[key]]
+    if prediction.arm is None and not of_several:
+        return "arm", "is missing; name an `arm`, or the arms of an `order` or an `exponent`"
+    for key in of_several:
+        for other in ("arm", "versus", "smaller", "exponent"):
+            if other != key and getattr(prediction, other):
+                return other, f"cannot stand beside `{key}`; that is a prediction of its own"
+    if prediction.versus is not None and prediction.smaller:
+        return "versus", "cannot stand beside `smaller`; that is a prediction of its own"
+    for key, names in lists.items():
+        if names and len(names) < FEWEST[key]:
+            return key, f"names {len(names)} of the {FEWEST[key]} arms that it needs at least"
+        if names and (twice := next((name for name in names if names.count(name) > 1), None)):
+            return key, f"names {twice[:60]!r} twice"
+    if prediction.arm is not None and prediction.arm in prediction.smaller:
+        return "smaller", "names the `arm` itself, which is to be forecast from others"
+    law = prediction.exponent or prediction.smaller
+    if law and prediction.axis is None:
+        known = ", ".join(f"`{axis}`" for axis in AXES)
+        return "axis", f"is missing; say what C is in L = a·C^(−b) + c: one of {known}"
+    if prediction.axis is not None and not law:
+        return "axis", "belongs to an `exponent`, or to an `arm` with `smaller` ones"
+    return None
+
+
+def parts(prediction: Prediction) -> Iterator[Part]:
+    """The prediction as a sentence, part by part."""
+    metric: Part = ("metric", prediction.metric)
+    if prediction.order:
+        yield from (("", "by "), metric, ("", " the order is "), *_listed(prediction.order))
+        yield "", ", best first"
+        if prediction.expect != ANY_STEP:
+            yield from (("", ", and each step is "), ("expect", prediction.expect))
+        return
+    if prediction.exponent:
+        yield from (("", "the exponent with which "), metric, ("", " of "))
+        yield from _listed(prediction.exponent)
+        yield "", f" falls with {AXES[prediction.axis or 'model_flops']}"
+    elif prediction.smaller:
+        yield from (("", "the relative error of "), metric, ("", " of "))
+        yield from (("arm", prediction.arm or ""), ("", " against what "))
+        yield from _listed(prediction.smaller)
+        yield "", f" forecast by their {AXES[prediction.axis or 'model_flops']}"
+    else:
+        yield from (metric, ("", " of "), ("arm", prediction.arm or ""))
+        if prediction.versus:
+            yield from (("", " minus "), ("arm", prediction.versus))
+    yield from (("", " is "), ("expect", prediction.expect))
+
+
+def _listed(names: tuple[str, ...]) -> Iterator[Part]:
+    for place, name in enumerate(names):
+        if place:
+            yield "", ", "
+        yield "arm", name

@@ -1,0 +1,1 @@
+"""experiment.yaml to Experiment: read, never run."""

@@ -1,0 +1,104 @@
+"""`ladder:` of an experiment: rungs of growing size, each a variant against its baseline. A rung is
+planned by itself, and its gate decides whether the next one's plan is posted. Pure.
+
+    ladder:
+      floor: 0.6          # c and b of L = a·C^(−b) + c, by which a loss is turned into compute
+      exponent: 0.1
+      rungs:
+        - {baseline: small, variant: small-new}
+        - {baseline: large, variant: large-new}
+
+Under a preregistration, predictions may speak of arms of several rungs. Each rung's plan then knows
+the arms below it, and its execution what these came to, so that a prediction is decided on the rung
+that has the last of its arms.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.lib import yaml_lines
+from runner.lib.canonical_json import to_json
+from runner.lib.problems import near
+from runner.schema.record import PlannedArm, PlannedRung
+
+FEWEST_SEEDS = 2  # of which a gate can know its noise
+Said = tuple[yaml_lines.Path, str]  # where in the file, and what is wrong there
+
+
+class Rung(BaseModel):
+    """Two arms at one size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    baseline: str
+    variant: str
+
+
+class Ladder(BaseModel):
+    """The rungs, and the law by which their gates count."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    exponent: Annotated[float, Field(gt=0, le=2)]
+    rungs: Annotated[tuple[Rung, ...], Field(max_length=20)]
+
+    def planned(self, n: int, arms: Mapping[str, PlannedArm] | None = None) -> PlannedRung:
+        """The rung of this number, from 1 on; with the `arms` of all rungs, under a
+        preregistration, which ladder it is of and what is below it."""
+        rung = self.rungs[n - 1]
+        below = {name for one in self.rungs[: n - 1] for name in (one.baseline, one.variant)}
+        whole = {name: arm.model_dump(mode="json") for name, arm in (arms or {}).items()}
+        said = self.model_dump(mode="json") | {"arms": whole}
+        return PlannedRung(
+            n=n,
+            of=len(self.rungs),
+            baseline=rung.baseline,
+            variant=rung.variant,
+            floor=self.floor,
+            exponent=self.exponent,
+            ladder=hashlib.sha256(to_json(said)).hexdigest() if arms else None,
+            below={name: arms[name] for name in sorted(below)} if arms else {},
+        )
+
+
+def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) -> Iterator[Said]:
+    """What makes no sense of a ladder over these arms."""
+    if own:
+        yield ("ladder",), "arms with own code cannot be on a ladder: nobody measures their speed"
+    if seeds < FEWEST_SEEDS:
+        yield ("seeds",), f"a gate needs {FEWEST_SEEDS} seeds at least, to know its noise"
+    if len(ladder.rungs) < 2:
+        yield ("ladder", "rungs"), "a ladder has two rungs at least"
+    seen: set[str] = set()
+    for n, rung in enumerate(ladder.rungs):
+        for key, name in (("baseline", rung.baseline), ("variant", rung.variant)):
+            place = ("ladder", "rungs", n, key)
+            if name not in arms:
+                yield place, f"there is no arm `{name[:60]}`{near(name, arms)}"
+            elif name in seen:
+                yield place, f"the arm `{name}` is on the ladder already; each arm runs once"
+            seen.add(name)
+    for name in arms:
+        if name not in seen:
+            yield ("arms", name), "is on no rung of the ladder, and would never run"
+
+
+def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Iterator[Said]:
+    """Rungs whose arms cannot be compared, or which do not grow."""
+    before = 0
+    for n, rung in enumerate(ladder.rungs):
+        baseline, variant = arms[rung.baseline], arms[rung.variant]
+        if baseline.tokens != variant.tokens:
+            words = (
+                f"`{rung.baseline}` trains on {baseline.tokens:,} tokens and `{rung.variant}` on "
+                f"{variant.tokens:,}; a gate compares arms of equally many"
+            )
+            yield ("ladder", "rungs", n), words
+        if baseline.model_flops <= before:
+            words = f"`{rung.baseline}` is not larger than the rung before it; order them by size"
+            yield ("ladder", "rungs", n), words
+        before = baseline.model_flops

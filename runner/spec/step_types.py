@@ -1,0 +1,322 @@
+"""The built-in steps: what each is called, which configuration and inputs it takes, what it makes,
+and where its function is. Light: the functions (`runner.worker.builtin`) are imported only where a
+step is made.
+
+A step's function is called as `function(config, inputs, out)`: its configuration, {input: folder}
+(of an input that is a whole sweep {input: {label: folder}}), and an empty folder for its output.
+Texts are folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line. One that calls
+functions of the experiment's own is handed them as a fourth argument, {module:function: it}.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from engine.config.phases import Weights
+from engine.config.schema import (
+    ComputeConfig,
+    Config,
+    Count,
+    EvalConfig,
+    ModelConfig,
+    TrainConfig,
+    refusal,
+)
+from runner.lib.canonical_json import to_json
+
+FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
+
+
+def _function(value: str) -> str:
+    if not re.fullmatch(FUNCTION, value):
+        raise refusal(
+            "`{value}` is no module:function of the experiment's folder; `model:Transformer` is "
+            "Transformer in model.py",
+            value=value,
+        )
+    return value
+
+
+Function = Annotated[str, AfterValidator(_function)]
+
+
+class Tokenize(Config):
+    """Texts to token stores, `train` and `validation`."""
+
+    source: Literal["stdlib", "lab-2026-11"] | None = Field(
+        default=None,
+        description="in the place of an input: Python's own standard library, or a text that ships "
+        "with the lab",
+    )
+    tokenizer: Literal["byte", "bpe", "given"] = Field(
+        default="byte",
+        description="a token is a byte; a byte-level BPE trained on the spot; or that of the token "
+        "store that is the input `tokenizer`",
+    )
+    vocab_size: Count | None = Field(
+        default=None, validate_default=True, description="bpe only: most tokens it may have"
+    )
+    sha256: dict[str, str] = Field(
+        default={}, description="of the source's splits; filled in by the plan"
+    )
+
+    @field_validator("vocab_size")
+    @classmethod
+    def _a_bpe_has_a_size(cls, size: int | None, info: ValidationInfo) -> int | None:
+        kind = info.data.get("tokenizer")
+        if kind == "bpe" and size is None:
+            raise refusal("a bpe needs a vocab_size; write one, 512 for a start")
+        if kind == "byte" and size is not None:
+            raise refusal("bytes have no vocab_size to choose; remove it, or write tokenizer: bpe")
+        if kind == "given" and size is not None:
+            raise refusal("the given tokenizer has its own vocab_size; remove this one")
+        return size
+
+
+class Mix(Config):
+    """Token stores, by names of the author's, to a mixture of them."""
+
+    weights: Weights = Field(
+        description="each input's share of the rows that are trained on; their sum does not matter"
+    )
+
+
+class Filter(Config):
+    """Texts to the documents among them that pass."""
+
+    least_characters: Count | None = Field(default=None, description="documents as long pass")
+    most_characters: Count | None = Field(default=None, description="documents no longer pass")
+    matching: str | None = Field(
+        default=None, description="a regular expression that is found in what passes"
+    )
+
+
+class Map(Config):
+    """Texts to what a function makes of each document, one after the other."""
+
+    function: Function = Field(
+        description="module:function of the experiment's folder, from a document to a document, or "
+        "to None, which leaves it out"
+    )
+
+
+class Own(Config):
+    """Functions of the experiment's own in the place of the lab's, each as module:function of its
+    folder. How they are called is said in `runner.worker.builtin.plugins`."""
+
+    model: Function | None = Field(default=None, description="what is trained, and then scored")
+    loss: Function | None = Field(default=None, description="what is minimised")
+    optimizer: Function | None = Field(default=None, description="how parameters move")
+    schedule: Function | None = Field(default=None, description="the learning rate of each step")
+    data: Function | None = Field(default=None, description="which tokens a step sees")
+
+    @model_serializer(mode="wrap")
+    def _named(self, whole: SerializerFunctionWrapHandler) -> dict[str, str]:
+        return {key: value for key, value in whole(self).items() if value is not None}
+
+
+class Options(Config):
+    """What functions of the experiment's own are told besides: whatever they want."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="after")
+    def _is_finite(self) -> "Options":
+        try:
+            to_json(self.model_extra)
+        except ValueError:
+            raise refusal("it has a number that is not finite") from None
+        return self
+
+
+class OwnModel(Options):
+    """The configuration of a model of the experiment's own: what the lab must know, and whatever
+    else that model wants to be told."""
+
+    seq_len: Count = Field(description="tokens in a training window")
+    vocab_size: Count = Field(default=256, description="how many logits a position has")
+
+
+class Train(Config):
+    """A token store to a trained model."""
+
+    model: ModelConfig
+    train: TrainConfig
+    own: Own = Own()
+    options: Options = Options()
+    compute: ComputeConfig = ComputeConfig()
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+    @field_validator("own")
+    @classmethod
+    def _phases_are_heard(cls, own: Own, info: ValidationInfo) -> Own:
+        if "train" in info.data and (words := in_the_way(own, info.data["train"])):
+            raise refusal(words)
+        return own
+
+    @field_validator("options")
+    @classmethod
+    def _somebody_reads_them(cls, options: Options, info: ValidationInfo) -> Options:
+        if options.model_extra and info.data.get("own") == Own():
+            raise refusal("`options` are for functions of `own`, which names none")
+        return options
+
+
+class TrainOwn(Train):
+    """The same with a model of the experiment's own."""
+
+    model: OwnModel  # type: ignore[assignment]  # no kind of ModelConfig
+
+
+class Evaluate(EvalConfig):
+    """Trained models to their bits per byte on the validation tokens."""
+
+
+class OverShards(NamedTuple):
+    """How a step on a text of many shards is made in several processes. Each is module:function,
+    called like a step's own; beside the step's inputs they find the named ones."""
+
+    each: str  # makes some shards: `shards` {name: file}, and `first`
+    join: str  # puts all of them together: `parts` {number: folder}, and `first`
+    first: str = ""  # comes before all others, which find its output as the input `first`
+    when: tuple[str, tuple[str, ...]] | None = None  # a key, and its values that make it worth it
+
+
+# What steps make and take, in the words of complaints. Own code makes and takes what it likes.
+TEXT, TOKENS, MIXTURE = "a text", "a token store", "a mixture of token stores"
+MODEL, SCORES = "a trained model", "scores"
+STORES = (TOKENS, MIXTURE)
+
+
+LOGICAL = "regatta."  # before a built-in's name: what it is called wherever its function lies
+
+
+class BuiltIn(NamedTuple):
+    function: str  # module:function; plans and fingerprints have `logical` in its place
+    config: type[BaseModel]
+    makes: str
+    inputs: Mapping[str, tuple[str, ...]]  # {input: what it may be}
+    optional: Mapping[str, tuple[str, ...]] = {}
+    others: tuple[str, ...] = ()  # what inputs may be that the author names; none: there are none
+    sweeps: tuple[str, ...] = ()  # the inputs that may be a whole sweep
+    over: OverShards | None = None
+
+
+ENCODED = OverShards(
+    each="runner.worker.builtin.tokens:encode_shards",
+    join="runner.worker.builtin.tokens:join",
+    first="runner.worker.builtin.tokens:learn",
+    when=("tokenizer", ("bpe", "given")),  # bytes are encoded faster than read
+)
+FILTERED = OverShards(
+    "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
+)
+MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
+
+BUILT_IN = {
+    "tokenize": BuiltIn(
+        *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
+        inputs={},
+        optional={"text": (TEXT,), "tokenizer": (TOKENS,)},
+        over=ENCODED,
+    ),
+    "filter": BuiltIn(
+        *("runner.worker.builtin.texts:filter_documents", Filter, TEXT),
+        inputs={"text": (TEXT,)},
+        over=FILTERED,
+    ),
+    "map": BuiltIn(
+        *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
+        inputs={"text": (TEXT,)},
+        over=MAPPED,
+    ),
+    "mix": BuiltIn("runner.worker.builtin.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
+    "train": BuiltIn(
+        *("runner.worker.builtin.train:train", Train, MODEL),
+        inputs={"tokens": STORES},
+        others=STORES,
+    ),
+    "evaluate": BuiltIn(
+        *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
+        inputs={"models": (MODEL,), "tokens": STORES},
+        sweeps=("models",),
+    ),
+}
+
+
+def logical(do: str) -> str:
+    """What plans call the function of a step, wherever it lies: of a built-in `regatta.train`, of
+    the experiment's own its module:function."""
+    return f"{LOGICAL}{do}" if do in BUILT_IN else do
+
+
+def place_of(function: str) -> str:
+    """The module:function that goes by a logical name."""
+    do = function.removeprefix(LOGICAL)
+    return BUILT_IN[do].function if function == logical(do) and do in BUILT_IN else function
+
+
+def parts_of(function: str) -> tuple[str, ...]:
+    """The dotted names of all functions that make a step of a built-in; none for own code."""
+    do = function.removeprefix(LOGICAL)
+    if do not in BUILT_IN or function != logical(do):
+        return ()
+    of, over = BUILT_IN[do].function, BUILT_IN[do].over
+    all_of_them = (of, over.each, over.join, over.first) if over else (of,)
+    return tuple(one.replace(":", ".") for one in all_of_them if one)
+
+
+def schema_of(do: str, config: Mapping[str, Any]) -> type[BaseModel]:
+    """What the configuration of a built-in has to be."""
+    own = config.get("own")
+    if do == "train" and isinstance(own, Mapping) and own.get("model") is not None:
+        return TrainOwn
+    return BUILT_IN[do].config
+
+
+def in_the_way(own: Own, train: TrainConfig) -> str:
+    """What own functions and phases would both decide; empty where they do not meet."""
+    for key, named in (
+        ("schedule", any(phase.schedule for phase in train.phases)),
+        ("data", any(phase.changes_data for phase in train.phases)),
+    ):
+        if named and getattr(own, key):
+            return f"phases change the {key}, which is own code's here; take one of the two out"
+    return ""
+
+
+# What functions of the experiment's own are called with; see `runner.worker.builtin.plugins`.
+CALLED = {
+    "model": ("config",),
+    "loss": ("config", "logits", "targets"),
+    "optimizer": ("config", "learning_rate"),
+    "schedule": ("config", "step"),
+    "data": ("config", "inputs", "seed"),
+}
+
+
+def calls_of(do: str, config: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The functions of the experiment's own that a step names itself, with what it calls each."""
+    if do not in BUILT_IN:
+        return ((do, ("config", "inputs", "out")),)
+    if do == "map":
+        return ((str(config["function"]), ("document",)),)
+    named = config["own"] if do == "train" else {}
+    return tuple((function, CALLED[key]) for key, function in named.items())
+
+
+def own_of(do: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same functions, each once."""
+    return tuple(dict.fromkeys(function for function, _ in calls_of(do, config)))

@@ -1,0 +1,223 @@
+"""Checkpoints of a store in a bucket. Orbax writes folders, and to a bucket only through libraries
+that the lab does without; so what trains saves on its machine, and each complete checkpoint is
+copied to the store, where it counts once `committed.json` is there, which is written last:
+
+    <checkpoints>/<step>/…                as Orbax wrote it
+    <checkpoints>/<step>/beside/…         what else is to survive this machine: a curve so far
+    <checkpoints>/<step>/committed.json   the digest of every file
+
+Of a store on disk nothing is copied: what trains saves right there.
+"""
+
+import math
+import os
+import secrets
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from runner.lib import bounds
+from runner.lib.canonical_json import to_json
+from runner.lib.untrusted_files import open_regular
+from runner.store import digests
+from runner.store.backends import in_words
+from runner.store.store import Remote, StoreError, local
+
+COMMITTED, BESIDE = "committed.json", "beside"
+LOOK_EVERY = 0.5  # seconds between two looks for what was saved
+MOST_WORD = 1 << 20  # bytes of committed.json
+MOST_FOLDERS = MOST_FILES = 1_000  # that are looked through for something that a checkpoint holds
+WORD = TypeAdapter(dict[str, digests.FileDigest])
+
+
+@contextmanager
+def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
+    """Copy to `where` what is saved in `local(where)` during the `with` body, each checkpoint once
+    it is complete, with what then lies in the folder `beside`; what is no longer kept there is
+    removed. What fails is tried again, and at the end raised as StoreError.
+    """
+    if isinstance(where, Path):
+        yield
+        return
+    copies, over = Copies(where, beside), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_EVERY):
+            try:
+                copies.look()
+            except StoreError as error:  # the next look may succeed
+                print(f"a checkpoint was not copied yet: {error}", file=sys.stderr)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        over.set()
+        thread.join()
+        with suppress(StoreError):  # what went wrong before says more
+            copies.look()
+        raise
+    over.set()
+    thread.join()
+    copies.look()
+
+
+def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
+    """The folders of checkpoints `places` on this machine. Out of a bucket the newest of all is
+    copied, if it is not here. What lay beside each one's newest goes to the folder `beside` next to
+    it. Raises StoreError."""
+    steps = {place: saved(place) for place in places if isinstance(place, Remote)}
+    best = max(steps, key=lambda place: steps[place], default=None)
+    for place, step in steps.items():
+        if step and place is best and not (local(place) / str(step)).is_dir():
+            _bring(place / str(step), beside)
+        elif step and beside and not (curve := local(place).with_name(beside)).is_dir():
+            with suppress(StoreError):  # nothing lay there
+                place.store.download_folder(f"{place.key}/{step}/{BESIDE}", curve)
+    return [local(place) for place in places]
+
+
+class Copies:
+    """What is saved in a folder on this machine, copied to where it survives the machine."""
+
+    def __init__(self, where: Remote, beside: Path | None = None) -> None:
+        self._where, self._beside = where, beside
+        self._copied: set[int] = set()
+
+    def look(self) -> None:
+        """Copy what has been saved since the last look, the newest first. Raises StoreError."""
+        here = _steps(local(self._where))
+        for step in sorted(here - self._copied, reverse=True):
+            with in_words(f"{self._where.as_posix()}/{step} was not written"):
+                self._copy(step)
+        newest = max(self._copied, default=0)
+        for step in [x for x in self._copied if x < newest and x not in here]:
+            self._remove(step)
+
+    def _copy(self, step: int) -> None:
+        saved = local(self._where) / str(step)
+        draft = _draft(saved)
+        try:
+            # Its files are never changed, but soon removed: links to them are not.
+            before = _files(saved)
+            _link(saved, draft)
+            if not before == _files(saved) == _files(draft):
+                return  # it is being removed, and there is a newer one
+            if self._beside and self._beside.is_dir():
+                _copy_files(self._beside, draft / BESIDE)
+            word = {name: of.model_dump() for name, of in digests.digests(draft).items()}
+            place = self._where / str(step)
+            place.store.upload_folder(place.key, draft)
+            (place / COMMITTED).create(to_json(word))
+            self._copied.add(step)
+        except (shutil.Error, FileNotFoundError):
+            if saved.is_dir():
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _remove(self, step: int) -> None:
+        store, name = self._where.store, (self._where / str(step)).key
+        store.remove(f"{name}/{COMMITTED}")  # first: without it, the rest does not count
+        for entry in list(store.walk(name)):
+            store.remove(entry.name)
+        self._copied.remove(step)
+
+
+def committed(step: Remote) -> Mapping[str, digests.FileDigest] | None:
+    """The files of a checkpoint that was copied whole; None where it was not. Raises StoreError."""
+    said = step.store.peek((step / COMMITTED).key, MOST_WORD)
+    try:
+        return None if said is None else bounds.parse(WORD, said)
+    except ValueError as error:
+        raise StoreError(f"{(step / COMMITTED).as_posix()} is no list of files.") from error
+
+
+def saved(place: Path | Remote, most: float = math.inf) -> int:
+    """The newest step, `most` at most, of which a checkpoint is at `place`; 0 if there is none.
+    Who trains may lie: an empty folder is none, nor is what a link leads to. Raises StoreError."""
+    if isinstance(place, Remote):
+        names = place.store.list(place.key)
+        steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        whole = (step for step in steps if committed(place / str(step)) is not None)
+    else:
+        steps = [] if place.is_symlink() else sorted(_steps(place), reverse=True)
+        whole = (step for step in steps if _holds_something(place / str(step)))
+    return next((step for step in whole if step <= most), 0)
+
+
+def _holds_something(step: Path) -> bool:
+    params = step / "params"
+    if step.is_symlink() or params.is_symlink():
+        return False
+    walked = islice(os.walk(params), MOST_FOLDERS)  # which follows no link
+    files = (Path(inner) / name for inner, _, names in walked for name in names)
+    return any(not file.is_symlink() and file.stat().st_size for file in islice(files, MOST_FILES))
+
+
+def _bring(step: Remote, beside: str) -> None:
+    """Copy a checkpoint here, if it is the one that was saved."""
+    target = local(step)
+    draft = _draft(target)
+    try:
+        step.store.download_folder(step.key, draft)
+        (draft / COMMITTED).unlink()
+        try:
+            digests.verify(draft, committed(step) or {})
+        except digests.BadOutput as error:
+            raise StoreError(
+                f"{step.as_posix()} is not what was saved: {error}. Remove it to go on from an "
+                "earlier one."
+            ) from error
+        with in_words(f"{target} was not written"):
+            if beside and (draft / BESIDE).is_dir():
+                shutil.rmtree(target.parent.with_name(beside), ignore_errors=True)
+                (draft / BESIDE).rename(target.parent.with_name(beside))
+            target.parent.mkdir(exist_ok=True)
+            draft.rename(target)
+    except StoreError:
+        if not target.is_dir():  # or another process was faster
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _link(folder: Path, draft: Path) -> None:
+    """Link all files below a folder into another one. Whoever writes there may be hostile: no link
+    is followed, and no folder that became one."""
+    for inner, _, names, opened in os.fwalk(folder, follow_symlinks=False):
+        target = draft / Path(inner).relative_to(folder)
+        target.mkdir()
+        for name in names:
+            os.link(name, target / name, src_dir_fd=opened, follow_symlinks=False)
+
+
+def _copy_files(folder: Path, to: Path) -> None:
+    """Copy the regular files that lie in a folder itself."""
+    to.mkdir()
+    for name in os.listdir(folder):  # noqa: PTH208
+        if not (folder / name).is_dir():
+            with open_regular(folder / name) as file, (to / name).open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+
+
+def _draft(step: Path) -> Path:
+    """Beside the folder of checkpoints, and not in it: Orbax looks there."""
+    return step.parent.with_name(f".{step.parent.name}-{secrets.token_hex(6)}")
+
+
+def _steps(folder: Path) -> set[int]:
+    """What Orbax has finished there: it gives a checkpoint its name then."""
+    names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208
+    return {int(name) for name in names if name.isdecimal()}
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,335 @@
+"""What of a store may go. `plan` is the rule, a pure function; `look` and `free` are the hands.
+
+A store is divided into pieces that are kept or freed as one. Kept is what a record or a pin needs,
+and all that somebody may still write or read:
+
+- records, leases (they say what has begun), pins, the compilation cache, and what is not the lab's;
+- of an execution that is not over, everything; of one that is, the checkpoints that its records
+  name. The rest of its attempts' folders goes: full metrics, logs, other checkpoints;
+- a step's manifest and the folder that it names. Another maker's folder goes once its lease has
+  ended as lost or failed, for its manifest would be refused; one without an end may be finished.
+  Scratch goes once the step is made: until then, the next maker goes on from its checkpoints;
+- a text or an experiment's code, as long as a plan on record names its digest;
+- what was written within the last hour, and the work of a lease that was renewed within it.
+
+A pin is a file `pins/<name>.json`, as {"path": "work/x…", "reason": "for the paper"}; it keeps the
+file or folder with this name.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from runner.store.backends import in_words, remove_tree
+from runner.store.scratch_paths import SCRATCH
+from runner.store.store import Entry, Store, StoreError, together
+
+HOUR = 3600.0  # seconds; far more than clocks of two machines differ, and than a lease stands still
+JSON = re.compile(r"(^|/)[^./][^/]*\.json$")  # but no draft
+RECORD = re.compile(r"records/(?!inbox/|handled/|said/)")  # these name nothing here
+MOST = 64 << 20  # bytes of a record
+ABOUT_OTHERS = "set_aside"  # the key of what a record names because it is not believed
+
+HOW = {"lost": "was taken for dead", "failed": "failed"}
+MAKERS = re.compile(r"steps/[^/]+/[^/]+/manifest\.json|leases/steps/.+/end\.json")
+ATTEMPT = re.compile(r"(x[0-9a-f]{16})\.[te][0-9]+-[0-9a-f]+")
+DIGEST = re.compile(r"[0-9a-f]+")
+TEXT = re.compile(r"[0-9a-f]+-[0-9a-f]+")
+PIN = re.compile(r"pins/(?!\.).+")
+DRAFT = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+
+
+class Pin(BaseModel):
+    """Somebody's word that a file or folder is to stay."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str  # its name in the store
+    reason: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the store that is kept or freed as one."""
+
+    name: str
+    verdict: Literal["keep", "free"]
+    why: str
+    entries: tuple[Entry, ...] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(entry.size for entry in self.entries)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A store as it looks now."""
+
+    entries: tuple[Entry, ...]
+    records: Mapping[str, Any]  # those that may name something, parsed; all these by their names
+    makers: Mapping[str, Any]  # steps' manifests and leases' ends, parsed; None for what is no JSON
+    pins: Mapping[str, Pin]
+    now: float  # seconds since 1970
+
+    @cached_property
+    def strings(self) -> frozenset[str]:
+        """Every string in those records: names, digests, and words that match nothing."""
+        return frozenset(_strings(list(self.records.values())))
+
+    @cached_property
+    def events(self) -> Mapping[str, frozenset[str]]:
+        """Of each execution on record, the names of its records: `execution`, `t1.claimed`, …"""
+        found: dict[str, set[str]] = defaultdict(set)
+        for name in self.records:
+            if match := re.fullmatch(r"records/executions/([^/]+)/(.+)\.json", name):
+                found[match[1]].add(match[2])
+        return {execution: frozenset(events) for execution, events in found.items()}
+
+    @cached_property
+    def over(self) -> Mapping[str, str]:
+        """Executions that have a result and whose attempts have all ended, with their states."""
+        states = {}
+        for execution, events in self.events.items():
+            claimed = {event.split(".")[0] for event in events if event.endswith(".claimed")}
+            result = self.records.get(f"records/executions/{execution}/result.json")
+            if isinstance(result, dict) and all(f"{name}.ended" in events for name in claimed):
+                states[execution] = str(result.get("state"))
+        return states
+
+    @cached_property
+    def alive(self) -> frozenset[str]:
+        """Lease folders, as `x….t1-…`, that were written to within the hour and not released."""
+        newest: dict[str, float] = defaultdict(float)
+        released = set()
+        for entry in self.entries:
+            if entry.name.startswith("leases/"):
+                folder, _, name = entry.name.removeprefix("leases/").rpartition("/")
+                newest[folder] = max(newest[folder], entry.at)
+                if name == "released.json":
+                    released.add(folder)
+        return frozenset(
+            folder
+            for folder, at in newest.items()
+            if self.now - at < HOUR and folder not in released
+        )
+
+
+# ── The rule ─────────────────────────────────────────────────────────────────────────────────
+
+
+def plan(facts: Facts, older_than: float = HOUR) -> list[Piece]:
+    """What of the store goes and what stays, and why. Each file is in one piece.
+
+    Nothing goes of which a file was written within the last `older_than` seconds.
+    """
+    pieces: dict[tuple[str, Literal["keep", "free"], str], list[Entry]] = defaultdict(list)
+    for entry in facts.entries:
+        judged = _judge(facts, entry.name)
+        if entry.folder and _names_a_part(facts, entry.name):
+            judged = entry.name, "keep", "it cannot be listed, and something in it is named"
+        pieces[judged].append(entry)
+    found = []
+    for (name, verdict, why), entries in pieces.items():
+        youngest = facts.now - max(entry.at for entry in entries)
+        if verdict == "free" and youngest < older_than:
+            verdict, why = "keep", f"written {max(0.0, youngest) / 60:.0f} min ago; {why}"
+        found.append(Piece(name, verdict, why, tuple(entries)))
+    return sorted(found, key=lambda piece: (piece.name, piece.why))
+
+
+def _judge(facts: Facts, name: str) -> tuple[str, Literal["keep", "free"], str]:
+    """The piece that a file belongs to, what becomes of it, and why."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        return name, "keep", "no name that a lab gives"
+    for pin, said in facts.pins.items():
+        if name == said.path or name.startswith(f"{said.path}/"):
+            return said.path, "keep", f"{pin}: {said.reason}"
+    top = parts[0]
+    if DRAFT.fullmatch(parts[-1]) and top in ("records", "leases", "texts", "code", "pins"):
+        return name, "free", "a draft whose writer died"
+    match top:
+        case "work" if len(parts) > 2:
+            return _of_work(facts, parts)
+        case "steps" if len(parts) > 3:
+            return _of_a_step(facts, parts)
+        case "texts" if len(parts) > 2 and TEXT.fullmatch(parts[1]):
+            return _of_a_plan(facts, parts)
+        case "code" if len(parts) > 2 and DIGEST.fullmatch(parts[1]):
+            return _of_a_plan(facts, parts)
+        case "records":
+            return top, "keep", "records are never removed"
+        case "leases":
+            return top, "keep", "they say what has begun"
+        case "pins" | "store.json":
+            return top, "keep", "the store's own"
+        case "cache":
+            return top, "keep", "compiled programs, which new runs share"
+    return top, "keep", "nothing that gc knows"
+
+
+def _of_a_plan(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "free"], str]:
+    folder = "/".join(parts[:2])
+    if facts.strings.issuperset(parts[1].split("-")):
+        return folder, "keep", "a plan on record names it"
+    return folder, "free", "no plan on record names it"
+
+
+def _of_work(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "free"], str]:
+    folder = f"work/{parts[1]}"
+    match = ATTEMPT.fullmatch(parts[1])
+    execution = match[1] if match else ""
+    if execution not in facts.events:
+        return folder, "keep", "no record says what it is of"
+    if execution not in facts.over:
+        return folder, "keep", f"{execution} is not over"
+    if parts[1] in facts.alive:
+        return folder, "keep", "its lease was renewed within the hour"
+    if named := _named(facts, parts):
+        return named, "keep", "a record names it"
+    return folder, "free", f"{execution} is {facts.over[execution]}; its records need no more of it"
+
+
+def _of_a_step(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "free"], str]:
+    step, maker = "/".join(parts[:3]), parts[3]
+    folder, manifest = f"{step}/{maker}", f"{step}/manifest.json"
+    if len(parts) == 4:
+        return folder, "keep", "a step's manifest" if folder == manifest else "nothing gc knows"
+    made = facts.makers.get(manifest, {})
+    if not isinstance(made, dict):
+        return folder, "keep", "the step's manifest cannot be read"
+    if made and maker in (str(made.get("generation")), _maker(made)):
+        return folder, "keep", "the step's manifest names it"
+    if named := _named(facts, parts):
+        return named, "keep", "a record names it"
+    if match := ATTEMPT.fullmatch(maker):
+        if match[1] not in facts.over or maker in facts.alive:
+            return folder, "keep", f"{match[1]} is not over, or something of it still runs"
+        return folder, "free", f"{match[1]} is over, and no manifest names it"
+    lease = f"{step}/{maker.partition('-')[0]}"
+    end = facts.makers.get(f"leases/{lease}/end.json")
+    how = end.get("how") if isinstance(end, dict) else None
+    if lease in facts.alive and how != "made":
+        return folder, "keep", "its lease was renewed within the hour"
+    if maker.endswith(SCRATCH):
+        if made:
+            return folder, "free", "the step is made, and needs no scratch"
+        return folder, "keep", "the next maker goes on from its checkpoints"
+    if how in HOW:
+        return folder, "free", f"its maker {HOW[how]}, and its manifest would be refused"
+    return folder, "keep", "it may still be finished"
+
+
+def _maker(made: Mapping[str, Any]) -> str:
+    return f"{made.get('generation')}-{made.get('maker')}"
+
+
+def _named(facts: Facts, parts: list[str]) -> str:
+    """What a record names and this file is, or lies in; "" if nothing. Records name a checkpoint
+    from `work/` on, all else from the root on."""
+    for length in range(2, len(parts) + 1):
+        name = "/".join(parts[:length])
+        if name in facts.strings or name.removeprefix("work/") in facts.strings:
+            return name
+    return ""
+
+
+def _names_a_part(facts: Facts, folder: str) -> bool:
+    """Whether a pin or a record names something in a folder that is an entry as a whole."""
+    named = {*facts.strings, *(pin.path for pin in facts.pins.values())}
+    return any(one.startswith(f"{folder}/") for one in named)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key != ABOUT_OTHERS:
+                yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
+# ── The hands ────────────────────────────────────────────────────────────────────────────────
+
+
+def look(store: Store, now: float) -> Facts:
+    """Look at the whole store. Raises StoreError for a record or a pin that cannot be read, since
+    what it needs is not known then, and for a pin that names nothing: it may be misspelt."""
+    entries = tuple(store.walk())
+    # Records once more and last, so that what was named during the walk is seen.
+    jsons = [entry for entry in (*entries, *store.walk("records")) if JSON.search(entry.name)]
+    records = {entry.name: entry for entry in jsons if RECORD.match(entry.name)}
+    makers = [entry for entry in jsons if MAKERS.fullmatch(entry.name)]
+    pins = [entry for entry in entries if PIN.fullmatch(entry.name)]
+    return Facts(
+        entries=entries,
+        records=_parsed(store, records.values()),
+        makers=_parsed(store, makers, strict=False),
+        pins={
+            name: _pin(store, name, said, entries) for name, said in _parsed(store, pins).items()
+        },
+        now=now,
+    )
+
+
+def free(store: Store, pieces: Iterable[Piece]) -> int:
+    """Remove all files of these pieces, and the folders that are empty then. Returns their bytes.
+    Raises StoreError at the first that could not be removed; others may have gone."""
+    gone = list(pieces)
+
+    def remove(entry: Entry) -> None:
+        if not entry.folder:
+            store.remove(entry.name)
+            return
+        with in_words(f"{store.url(entry.name)} was not removed"):
+            remove_tree(store.path(entry.name))
+
+    together(remove, [entry for piece in gone for entry in piece.entries])
+    for piece in gone:
+        store.prune(piece.name)
+    return sum(piece.size for piece in gone)
+
+
+def _parsed(store: Store, entries: Iterable[Entry], strict: bool = True) -> dict[str, Any]:
+    """What the files say, by their names. Jobs write some: of these, what is no JSON is None."""
+
+    def parse(entry: Entry) -> tuple[str, Any]:
+        try:
+            return entry.name, json.loads(store.peek(entry.name, MOST) or b"")
+        except (ValueError, RecursionError, StoreError) as error:
+            if not strict:
+                return entry.name, None
+            raise StoreError(
+                f"{store.url(entry.name)} cannot be read ({error}), so what it needs is not known. "
+                "Restore it or move it aside; nothing was freed."
+            ) from error
+
+    return dict(together(parse, entries))
+
+
+def _pin(store: Store, name: str, said: Any, entries: Iterable[Entry]) -> Pin:
+    try:
+        pin = Pin.model_validate(said)
+    except ValueError as error:
+        raise StoreError(
+            f'{store.url(name)} is no pin. One is {{"path": "work/x…", "reason": "for the '
+            'paper"}. Mend it or move it aside; nothing was freed.'
+        ) from error
+    path = pin.path.strip("/")
+    if not any(f"{entry.name}/".startswith(f"{path}/") for entry in entries):
+        raise StoreError(
+            f"{store.url(name)} pins {path}, and nothing in the store has this name. Mend it or "
+            "move it aside; nothing was freed."
+        )
+    return pin.model_copy(update={"path": path})

@@ -1,0 +1,1 @@
+"""What runs inside a job; imported by nobody, started by name."""

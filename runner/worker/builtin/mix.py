@@ -1,0 +1,42 @@
+"""The step that makes a mixture of token stores, which `train` and `evaluate` take as they take one
+store. Nothing is interleaved here: the stores lie below their names, and `engine.data.sampling`
+gives each its share of every block of rows."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.data.token_store import TokenStore, WrongTokens
+from runner.spec.step_types import Mix
+from runner.worker.builtin.mixtures import MIXTURE
+from runner.worker.builtin.shards import SPLITS
+
+
+def mix(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """`<input>/train` and `<input>/validation` of each input, and their weights. Raises WrongTokens
+    for what is no token store, is a mixture already, or was made by another tokenizer."""
+    weights = Mix.model_validate(config)
+    one, tokenizer = "", ""
+    for name, folder in sorted(inputs.items()):
+        if (folder / MIXTURE).exists():
+            raise WrongTokens(f"{name} is a mixture already; name its parts as inputs instead")
+        for split in SPLITS:
+            found = TokenStore.open(folder / split).manifest.tokenizer_sha256
+            one, tokenizer = (one, tokenizer) if tokenizer else (name, found)
+            if found != tokenizer:
+                raise WrongTokens(
+                    f"{one} and {name} were made by different tokenizers, so that one id means two "
+                    "things; make both with one tokenizer"
+                )
+            shutil.copytree(folder / split, out / name / split, copy_function=_link)
+    (out / MIXTURE).write_text(weights.model_dump_json() + "\n")
+
+
+def _link(source: str, target: str) -> None:
+    """The same bytes without room of their own, where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,170 @@
+"""Asks a model in a child that reaches nothing: tokens in, logits out. `python -m
+runner.worker.builtin.model_server` reads a `Task` and does one of two things.
+
+To *export*, it imports the experiment's own code, which makes the model, and leaves the model's
+program (`runner.worker.builtin.programs`) with what can be said of it. No token of the validation
+text is in sight. To *answer*, it reads a program, and runs no code of the experiment's own: it
+prints the logits of each batch that it finds in its folder of questions, until it finds the word
+that there are no more. A model that is no such program is asked by its own code, and has no rank
+for it.
+
+Logits are little-endian float32. What the model prints itself is a log. Whoever asks believes
+nothing of it but the logits (`runner.worker.builtin.look_ahead_probe`)."""
+
+import importlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from itertools import count as counting
+from pathlib import Path
+from typing import Any
+
+from runner.lib import untrusted_files
+from runner.lib.base_record import Record
+from runner.lib.bounds import MOST_COUNT, MOST_WORDS, Count, Words
+from runner.schema.record import Resources
+from runner.worker import environment
+from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
+
+ALL = -1  # in the place of a position: the logits of the whole window
+END = "end"
+LOOK_EVERY = 0.002  # seconds
+PROGRAM, HEADER = "program.bin", "header.json"  # in its box
+WHY, LOG = "why.txt", "log.txt"
+
+
+class Task(Record):
+    """Which model there is, and what to do with it."""
+
+    config: dict[str, Any]  # what `model:` says
+    own: str  # module:function of the experiment's that makes it
+    code: str  # the folder of the experiment's own modules
+    rows: int  # of a batch
+    box: str  # the folder that it may write to
+    resources: Resources
+    model: str = ""  # to answer: the folder of its parameters
+    questions: str = ""  # to answer: the folder where they appear
+    program: str = ""  # to answer: the file; empty: its own code answers
+
+
+class Header(Record):
+    """What the model's own process says of it. Its logits are what counts."""
+
+    forward_flops_per_token: Count | None
+    uncounted: Words = ""  # why its FLOPs could not be counted
+    not_exported: Words = ""  # why it leaves no program
+
+
+def question(number: int) -> str:
+    """The name of a question's file: int32 (rows, 1 + S), a row's position (or ALL) before it."""
+    return f"{number:08d}.npy"
+
+
+def export(task: Task) -> None:
+    """Leave the model's program, or why there is none, in the box. Raises BadOwnCode."""
+    model = _own(task)
+    import jax
+    import jax.numpy as jnp
+
+    from engine.model import traced_flops
+    from runner.worker.builtin import programs
+
+    with blamed(task.own, "scored"):
+        params = jax.eval_shape(model.init, jax.random.key(0))
+        tokens = jax.ShapeDtypeStruct((task.rows, model.config.seq_len), jnp.int32)
+        flops, uncounted, not_exported = None, "", ""
+        try:
+            whole = traced_flops.count(jax.make_jaxpr(model.logits)(params, tokens).jaxpr)
+            flops = min(-(-whole // (task.rows * model.config.seq_len)), MOST_COUNT)
+        except traced_flops.Uncountable as error:
+            uncounted = str(error)[:MOST_WORDS]
+        try:
+            Path(task.box, PROGRAM).write_bytes(programs.exported(model, task.rows))
+        except programs.NotExported as error:
+            not_exported = str(error)
+    header = Header(forward_flops_per_token=flops, uncounted=uncounted, not_exported=not_exported)
+    Path(task.box, HEADER).write_bytes(header.canonical())
+
+
+def answer(task: Task, out: Any) -> None:
+    """Answer until there are no more questions. Raises BadOwnCode."""
+    run = _by_program(task) if task.program else _by_own_code(task)
+    import numpy as np
+
+    for number in counting():
+        asked = _next(Path(task.questions), number)
+        if asked is None:
+            return
+        table = np.load(asked, allow_pickle=False)
+        with blamed(task.own, "scored"):
+            logits = np.asarray(run(table[:, 1:]), "<f4")
+        if (table[:, 0] != ALL).all():
+            logits = logits[np.arange(len(table)), table[:, 0]]
+        out.write(np.ascontiguousarray(logits).data)
+        out.flush()
+
+
+def _by_program(task: Task) -> Callable[[Any], Any]:
+    from runner.worker.builtin import programs, trained
+
+    program = untrusted_files.read(Path(task.program), programs.MAX_PROGRAM) or b""
+    tokens = task.rows, int(task.config["seq_len"])
+    params = trained.arrays_of(Path(task.model))
+    try:
+        return programs.loaded(program, params, tokens, int(task.config["vocab_size"]))
+    except programs.NotExported as error:
+        raise BadOwnCode(f"{task.own}: {error}") from error
+
+
+def _by_own_code(task: Task) -> Callable[[Any], Any]:
+    model = _own(task)
+    import jax
+
+    from runner.worker.builtin import trained
+
+    params = jax.device_put(trained.params_of(Path(task.model), model))
+    run = jax.jit(model.logits)
+    return lambda tokens_BS: run(params, tokens_BS)
+
+
+def _next(folder: Path, number: int) -> Path | None:
+    while True:
+        if (found := folder / question(number)).exists():
+            return found
+        if (folder / END).exists():
+            return None
+        time.sleep(LOOK_EVERY)
+
+
+def _own(task: Task) -> Any:
+    sys.path.insert(0, task.code)
+    from runner.worker.builtin.plugin_model import own_model
+
+    module, _, name = task.own.partition(":")
+    with blamed(task.own, "imported"):
+        function = getattr(importlib.import_module(module), name)
+    return own_model(task.config, task.own, function)
+
+
+def main() -> int:
+    """Do the task; returns the exit code."""
+    task = Task.model_validate_json(sys.stdin.buffer.read())
+    out = os.fdopen(os.dup(1), "wb")
+    log = os.open(Path(task.box, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    try:
+        environment.settle(task.resources.kind, task.resources.count, taken=True)
+        answer(task, out) if task.questions else export(task)
+    except BaseException as error:
+        traceback.print_exc()
+        words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"
+        Path(task.box, WHY).write_text(" ".join(words.split()))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""Functions of the experiment's own in the place of the lab's when a model is trained or scored:
+
+    model(config)                      an object with
+        .init(key)                         parameters: nested dictionaries of float32 arrays
+        .logits(params, tokens_BS)         (batch, position, vocab_size), of the next tokens
+        .roles()                           if there: each parameter's role, in the same tree
+                                       or an `engine.api.Decoder` of other parts
+    loss(config, logits, targets)      (batch, position): what is minimised, for each position
+    optimizer(config, learning_rate)   an optax.GradientTransformation, clipping and decay included
+    schedule(config, step)             the learning rate of step 1, 2, …
+    data(config, inputs, seed)         a function from a step to its (inputs, targets), each (batch,
+                                       position) token ids; a target of −1 is not scored
+
+`model` gets the step's `model:`; all others get the step's whole configuration. All are pure
+functions: what they give follows from what they are given, or a resumed run would not be the same.
+Each is tried on shapes before anything is trained, and what does not fit is said with its name.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
+from engine.data.token_store import Batch
+from engine.model.decoder import Decoder, Model
+from engine.model.loss import LossFunction, cross_entropy
+from engine.model.plain import EachLoss, PlainModel, loss_of_logits
+from engine.training.optim import MATRICES, AtRate, Rates
+from engine.training.train import Diverged
+from runner.worker.builtin.mixtures import parts_of
+from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
+from runner.worker.builtin.plugin_model import Functions, as_wanted, check_model, own_model
+
+Shape = jax.ShapeDtypeStruct
+
+
+class Parts(NamedTuple):
+    """What of training is the experiment's own; None where the lab's is meant."""
+
+    model: Model
+    loss: LossFunction
+    each: EachLoss | None  # the own loss alone
+    optimizer: AtRate | None
+    rates: Callable[[int], Rates] | None
+    batches: "OwnBatches | None"
+
+
+def parts(config: Mapping[str, Any], inputs: Mapping[str, Any], functions: Functions) -> Parts:
+    """The parts that a `train` step's configuration names. Raises BadOwnCode."""
+    names, recipe = config["own"], TrainConfig.model_validate(config["train"])
+    given = {key: (names[key], functions[names[key]]) for key in names}
+    compute = ComputeConfig.model_validate(config.get("compute", {}))
+    model = _model(config["model"], given.get("model"), compute)
+    shape = recipe.train_batch_size, model.config.seq_len
+    if "model" in given:
+        check_model(given["model"][0], model, *shape)
+    each = _loss(config, model, shape, *given["loss"]) if "loss" in given else None
+    optimizer = _optimizer(config, model, *given["optimizer"]) if "optimizer" in given else None
+    if not optimizer and recipe.optimizer != "adamw" and _without_roles(model):
+        raise BadOwnCode(
+            f"{names['model']} has no `roles`, and {recipe.optimizer} goes by them: it moves the "
+            f"matrices ({', '.join(MATRICES)}) and Adam all else; add `roles`, or write adamw"
+        )
+    loss: LossFunction = cross_entropy
+    if each or isinstance(model, PlainModel):
+        loss = partial(loss_of_logits, each=each)
+        who = " with ".join(names[key] for key in ("model", "loss") if key in names)
+        with blamed(who, "its gradient"):
+            jax.eval_shape(jax.grad(_objective(model, loss)), _drawn(model), _tokens(shape))
+    return Parts(
+        model=model,
+        loss=loss,
+        each=each,
+        optimizer=optimizer,
+        rates=_schedule(config, recipe, *given["schedule"]) if "schedule" in given else None,
+        batches=_data(config, inputs, model, shape, *given["data"]) if "data" in given else None,
+    )
+
+
+def blame_for(
+    error: Diverged, config: Mapping[str, Any], own: Parts, batch: Batch
+) -> BadOwnCode | Diverged:
+    """The same with the function that is not finite, where that shows at the first step; else with
+    all that ran. `batch` is the first step's."""
+    names = config["own"]
+    if not names:
+        return error
+    if error.step == 1:
+        params = own.model.init(jax.random.key(config["seed"]))
+        logits = own.model.logits(params, jnp.asarray(batch.inputs_BS))
+        targets = jnp.maximum(jnp.asarray(batch.targets_BS), 0)
+        for key, doing, found in (
+            ("model", "init", params),
+            ("model", "logits", logits),
+            ("loss", "", own.each(logits, targets) if own.each else ()),
+        ):
+            if key in names and not _finite(found):
+                where = f"{names[key]}, {doing}" if doing else names[key]
+                return BadOwnCode(f"{where}: at the first step it gives what is not finite")
+    ran = ", ".join(f"{name} ({key})" for key, name in names.items())
+    return BadOwnCode(f"{error}. Own code ran in it: {ran}")
+
+
+# ── Models, losses, optimizers, schedules ───────────────────────────────────────────────────────
+
+
+def _model(
+    config: Mapping[str, Any], given: tuple[str, Callable[..., Any]] | None, compute: ComputeConfig
+) -> Model:
+    if given:
+        return own_model(config, *given)
+    return Decoder(ModelConfig.model_validate(config), compute)
+
+
+def _without_roles(model: Model) -> bool:
+    return isinstance(model, PlainModel) and model.roles_of is None
+
+
+def _drawn(model: Model) -> Any:
+    return jax.eval_shape(model.init, jax.random.key(0))
+
+
+def _tokens(shape: tuple[int, int]) -> Shape:
+    return Shape(shape, jnp.int32)
+
+
+def _loss(
+    config: Mapping[str, Any],
+    model: Model,
+    shape: tuple[int, int],
+    name: str,
+    function: Callable[..., Any],
+) -> EachLoss:
+    each = partial(function, config)
+    with blamed(name):
+        logits = Shape((*shape, model.config.vocab_size), jnp.float32)
+        found = jax.eval_shape(each, logits, _tokens(shape))
+    as_wanted(f"{name}: for targets {shape}", found, shape)
+    return each
+
+
+def _objective(model: Model, loss: LossFunction) -> Callable[..., jax.Array]:
+    def objective(params: Any, tokens: jax.Array) -> jax.Array:
+        losses = loss(model.features(params, tokens), model.output_matrix(params), tokens)
+        return losses.nats + losses.penalty
+
+    return objective
+
+
+def _optimizer(
+    config: Mapping[str, Any], model: Model, name: str, function: Callable[..., Any]
+) -> AtRate:
+    at_rate = partial(function, config)
+    params = _drawn(model)
+
+    def step(rate: jax.Array, params: Any) -> Any:
+        made = at_rate(rate)
+        if not isinstance(made, optax.GradientTransformation):
+            raise BadOwnCode(
+                f"{name} gives a {type(made).__name__} and no optax.GradientTransformation"
+            )
+        state = made.init(params)
+        updates, after = made.update(params, state, params)
+        return updates, state, after
+
+    with blamed(name):
+        updates, state, after = jax.eval_shape(step, Shape((), jnp.float32), params)
+    for what, found, wanted in (
+        ("its updates are not like the parameters", updates, params),
+        ("its state after a step is not like the one before", after, state),
+    ):
+        if _like(found) != _like(wanted):
+            raise BadOwnCode(f"{name}: {what} in structure, shapes and dtypes")
+    return at_rate
+
+
+def _schedule(
+    config: Mapping[str, Any], recipe: TrainConfig, name: str, function: Callable[..., Any]
+) -> Callable[[int], Rates]:
+    beside = (recipe.adam_learning_rate or recipe.learning_rate) / recipe.learning_rate
+
+    def rates(step: int) -> Rates:
+        with blamed(name, f"step {step}"):
+            rate = float(function(config, step))
+        if not (math.isfinite(rate) and rate >= 0):
+            raise BadOwnCode(f"{name}: at step {step} it gives {rate}, which is no learning rate")
+        return Rates(np.float32(rate), np.float32(rate * beside))
+
+    for step in (1, recipe.num_train_steps):
+        rates(step)
+    return rates
+
+
+# ── Data ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class OwnBatches:
+    """The batches of an own data function, each looked at before it is trained on."""
+
+    packed = False
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[int], Any],
+        shape: tuple[int, int],
+        vocab_size: int,
+        bytes_per_token: float,
+    ) -> None:
+        self.batch_size, self.seq_len = shape
+        self.vocab_size, self._bytes_per_token = vocab_size, bytes_per_token
+        self._name, self._read = name, read
+
+    def bytes_per_token(self, step: int) -> float:  # noqa: ARG002
+        """Of the text that was tokenized, as the tokens may come from anywhere in it."""
+        return self._bytes_per_token
+
+    def rows(self, step: int, rows: Sequence[int] | np.ndarray) -> Batch:
+        """These rows of the batch of `step`. Raises BadOwnCode."""
+        where = f"{self._name}, step {step}"
+        with blamed(where):
+            inputs, targets = self._read(step)
+            both = np.asarray(inputs), np.asarray(targets)
+        for what, x, least in (("inputs", both[0], 0), ("targets", both[1], -1)):
+            if x.shape != (self.batch_size, self.seq_len) or x.dtype.kind not in "iu":
+                raise BadOwnCode(
+                    f"{where}: its {what} are {x.dtype} {x.shape}; make them token ids "
+                    f"{(self.batch_size, self.seq_len)}, train_batch_size rows of seq_len"
+                )
+            if x.min() < least or x.max() >= self.vocab_size:
+                raise BadOwnCode(
+                    f"{where}: its {what} go from {x.min()} to {x.max()}, and ids go from {least} "
+                    f"to {self.vocab_size - 1}"
+                )
+        here = np.asarray(rows)
+        return Batch(*(np.ascontiguousarray(x[here], dtype=np.int32) for x in both))
+
+
+def _data(
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    model: Model,
+    shape: tuple[int, int],
+    name: str,
+    function: Callable[..., Any],
+) -> OwnBatches:
+    with blamed(name):
+        read = function(config, inputs, config["seed"])
+    if not callable(read):
+        raise BadOwnCode(f"{name} gives a {type(read).__name__} and no function from a step")
+    stores = parts_of(inputs["tokens"], "train").values()
+    average = np.average(
+        [store.manifest.bytes_per_token for store, _ in stores],
+        weights=[weight for _, weight in stores],
+    )
+    batches = OwnBatches(name, read, shape, model.config.vocab_size, float(average))
+    every = np.arange(shape[0])
+    last = config["train"]["num_train_steps"]
+    first, _, again = (batches.rows(step, every) for step in (1, last, 1))
+    if any((one != other).any() for one, other in zip(first[:2], again[:2], strict=True)):
+        raise BadOwnCode(
+            f"{name}: asked twice for step 1 it gives two batches; a batch has to follow from seed "
+            "and step alone, or a resumed run would see other tokens"
+        )
+    return batches
+
+
+# ── Comparing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _like(tree: Any) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(x.shape, x.dtype) for x in leaves]
+
+
+def _finite(tree: Any) -> bool:
+    return all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(tree))

@@ -1,0 +1,73 @@
+"""Steps on texts: folders with `train.jsonl` and `validation.jsonl`, one {"text": …} a line, or
+with many such shards a split (`runner.worker.builtin.shards`)."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.data.documents import documents
+from engine.data.tokenize import BadText
+from runner.worker.builtin.shards import SPLITS as SPLITS
+from runner.worker.builtin.shards import files, shards
+
+
+def write_text(out: Path, name: str, texts: Iterable[str]) -> int:
+    """Write one split of a text, or one shard of it, and return how many documents it has."""
+    count = 0
+    with (out / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+        for text in texts:
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def read_split(folder: Path, split: str) -> Iterator[str]:
+    """The documents of one split, in order. Raises BadText."""
+    return documents(*files(folder, split))
+
+
+def filter_documents(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """The documents that pass, in their order; of each shard a shard."""
+    filter_shards(config, {"shards": shards(inputs["text"])}, out)
+    _check(out)
+
+
+def filter_shards(
+    config: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path
+) -> None:
+    """The documents that pass of the input `shards`, {name: file}."""
+    least, most = config["least_characters"] or 0, config["most_characters"] or float("inf")
+    pattern = re.compile(config["matching"] or "")
+
+    def passes(text: str) -> bool:
+        return least <= len(text) <= most and pattern.search(text) is not None
+
+    for name, path in inputs["shards"].items():
+        write_text(out, name, filter(passes, documents(path)))
+
+
+def join_filtered(
+    config: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path
+) -> None:
+    """What `filter_shards` left in the folders of the input `parts`, as one text."""
+    join(config, inputs, out)
+    _check(out)
+
+
+def join(_: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Path) -> None:
+    """All shards that lie in the folders of the input `parts`, as one text."""
+    for part in inputs["parts"].values():
+        for path in part.iterdir():
+            try:
+                (out / path.name).hardlink_to(path)
+            except OSError:  # not every file system has such links
+                shutil.copyfile(path, out / path.name)
+
+
+def _check(out: Path) -> None:
+    for split in SPLITS:
+        if not any(path.stat().st_size for path in files(out, split)):
+            raise BadText(f"no document of the {split} split passes; loosen the filter")

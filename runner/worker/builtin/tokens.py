@@ -1,0 +1,99 @@
+"""The step that makes token stores of a text: in one process, or with the shards' tokens made in
+several and laid one after the other, which gives the same bytes."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.data.documents import documents
+from engine.data.token_store import TokenStore, smallest_dtype, together
+from engine.data.tokenize import BadText, Tokenizer, byte_tokenizer, read_text, train_bpe
+from runner.worker.builtin.shards import SPLITS, of_split
+from runner.worker.builtin.texts import read_split
+
+TOKENIZER = "learned.json"
+LENGTHS = np.dtype("<u8")
+
+
+def tokenize(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """Token stores `train` and `validation`. A BPE learns from the train split alone."""
+    texts, tokenizer = _texts(config, inputs), _tokenizer(config, inputs)
+    for split in SPLITS:
+        TokenStore.build(out / split, texts(split), tokenizer)
+
+
+def _tokenizer(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Tokenizer:
+    if config["tokenizer"] == "bpe":
+        return train_bpe(_texts(config, inputs)("train"), config["vocab_size"])
+    if config["tokenizer"] == "given":
+        return TokenStore.open(inputs["tokenizer"] / "train").tokenizer()
+    return byte_tokenizer()
+
+
+# ── In several processes ─────────────────────────────────────────────────────────────────────
+
+
+def learn(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """The tokenizer that all of them use."""
+    tokenizer = _tokenizer(config, inputs)
+    fields = {"definition": tokenizer.definition, "end_of_document": tokenizer.end_of_document}
+    (out / TOKENIZER).write_text(json.dumps(fields))
+
+
+def _learned(folder: Path) -> Tokenizer:
+    return Tokenizer(**json.loads((folder / TOKENIZER).read_bytes()))
+
+
+def encode_shards(_: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
+    """The tokens of the input `shards`, {name: file}, and how many each document has, by the
+    tokenizer that `learn` left in the input `first`."""
+    tokenizer = _learned(inputs["first"])
+    for name, path in inputs["shards"].items():
+        with (out / f"{name}.ids").open("wb") as ids, (out / f"{name}.lengths").open("wb") as file:
+            for texts in together(documents(path)):
+                encoded = tokenizer.encode_batch(texts)
+                file.write(np.array([len(x) for x in encoded], LENGTHS).tobytes())
+                ids.write(np.concatenate(encoded).astype(_dtype(tokenizer)).tobytes())
+
+
+def join(config: Mapping[str, Any], inputs: Mapping[str, Any], out: Path) -> None:
+    """Token stores of what `encode_shards` left in the folders of the input `parts`."""
+    tokenizer, texts = _learned(inputs["first"]), _texts(config, inputs)
+    found = {path.stem: path for part in inputs["parts"].values() for path in part.glob("*.ids")}
+    for split in SPLITS:
+        paths = [found[name] for name in sorted(found) if of_split(split, name)]
+        encoded = (ids for path in paths for ids in _encoded(path, _dtype(tokenizer)))
+        TokenStore.build(out / split, texts(split), tokenizer, encoded)
+
+
+def _encoded(path: Path, dtype: np.dtype) -> Iterator[np.ndarray]:
+    """The tokens of each document of a shard."""
+    lengths = np.fromfile(path.with_suffix(".lengths"), LENGTHS)
+    ids = np.memmap(path, dtype, "r") if lengths.any() else np.empty(0, dtype)
+    end = 0
+    for length in lengths.tolist():
+        start, end = end, end + length
+        yield ids[start:end]
+
+
+def _dtype(tokenizer: Tokenizer) -> np.dtype:
+    return np.dtype(smallest_dtype(tokenizer.vocab_size)).newbyteorder("<")
+
+
+# ── Texts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _texts(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Callable[[str], Iterator[str]]:
+    if config["source"] is None:
+        return lambda split: read_split(inputs["text"], split)
+    text = read_text(config["source"], None)
+    for split, found in (("train", text.train_sha256), ("validation", text.validation_sha256)):
+        if found != config["sha256"][split]:
+            raise BadText(
+                f"the {split} split of {config['source']} is another one on this machine than in "
+                "the plan; use the plan's Python, or plan again here"
+            )
+    return lambda split: iter([getattr(text, split).decode()])

@@ -1,0 +1,188 @@
+"""What figures depend on besides the code: cores, threads and flags. Fixed, and named in a receipt.
+
+Equal parameters and moments, bit for bit, are promised to attempts with equal receipts: the same
+code, devices, versions, flags, options, number of threads, and as many cores to run on (`affinity`;
+which ones does not matter). `settle` comes before JAX is imported, `receipt` afterwards.
+"""
+
+import hashlib
+import os
+import platform
+import socket
+from functools import cache
+from pathlib import Path
+
+from runner.schema.devices import KINDS
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
+ACCELERATORS = (  # what a GPU or TPU adds, where it is installed
+    *(f"{name}{cuda}" for cuda in (12, 13) for name in ("nvidia-cudnn-cu", "nvidia-cublas-cu")),
+    *("nvidia-cublas", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu"),
+)
+OPTIONS = (  # of JAX, by which its figures change
+    "jax_default_matmul_precision",
+    "jax_enable_x64",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_disable_jit",
+)
+READ_BY_LIBRARIES = ("XLA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_TF32_", "CUDNN_", "CUBLAS_")
+MOST_WORDS = 500  # of one line
+
+_told: dict[str, str] = {}  # by whoever has looked around already
+_held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
+
+
+class WrongDevice(Exception):
+    """The machine is not what the plan asks for."""
+
+
+def settle(devices: str, count: int, *, taken: bool = False) -> None:
+    """Fix cores, threads and flags for this process, on so many `devices` (a key of
+    `devices.KINDS`); `taken`: whoever started it has taken its cores. Raises WrongDevice."""
+    kind = KINDS[devices]
+    if not taken:
+        take(devices, count)
+    if kind.platform == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        return
+    if kind.platform == "gpu":
+        flags = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_exclude_nondeterministic_ops=true"
+        os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
+    import jax
+
+    if jax.default_backend() == "cpu":
+        raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
+
+
+def take(devices: str, count: int) -> None:
+    """Take the cores that a plan on CPUs asks for, for this process and all that it starts."""
+    kind = KINDS[devices]
+    if kind.platform == "cpu":
+        cores = _take_cores(int(kind.ray_cpus) * count)
+        os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC
+
+
+def _take_cores(wanted: int) -> int:
+    """Pin this process to `wanted` cores that no other worker of this machine holds, if it has so
+    many. Returns how many it may use."""
+    if not hasattr(os, "sched_setaffinity"):
+        return wanted
+    allowed = sorted(os.sched_getaffinity(0))
+    if wanted >= len(allowed):  # there is nothing to choose
+        return len(allowed)
+    free = [core for core in allowed if len(_held) < wanted and _hold(core)]
+    others = [core for core in allowed if core not in free]
+    cores = (free + others)[:wanted]
+    os.sched_setaffinity(0, cores)
+    return len(cores)
+
+
+def _hold(core: int) -> bool:
+    """Bind a name that needs no file and that the kernel frees when its holder ends."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0regatta-core-{core}")
+    except OSError:
+        name.close()
+        return False
+    _held.append(name)
+    return True
+
+
+def surroundings() -> dict[str, str]:
+    """What is the same in each receipt that is written on this machine with this code."""
+    return {**_libraries(), "cpu": _cpu_model(), "code_sha256": _code_sha256()}
+
+
+def believe(said: dict[str, str]) -> None:
+    """Have these be the surroundings of this process, and of those that it forks."""
+    _told.update(said)
+
+
+def receipt(*, jax: bool = True) -> dict[str, str]:
+    """What equality of figures rests on, in words. Without `jax`, which takes a second to import,
+    its devices and options are left out."""
+    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    words = {
+        **(_told or surroundings()),
+        **(_of_jax() if jax else {}),
+        "threads": os.environ.get("NPROC", ""),
+        "affinity": ",".join(map(str, affinity)),
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "environment": ", ".join(_environment()),
+    }
+    return {name: " ".join(said.split())[:MOST_WORDS] for name, said in words.items()}
+
+
+def _of_jax() -> dict[str, str]:
+    import jax
+    from jax.extend import backend
+
+    device = jax.devices()[0]
+    return {
+        "platform": device.platform,
+        "driver": backend.get_backend().platform_version,
+        "device": f"{jax.device_count()} × {device.device_kind}",
+        "options": ", ".join(f"{name[4:]} {jax.config.values[name]}" for name in OPTIONS),
+    }
+
+
+@cache
+def _libraries() -> dict[str, str]:
+    """Versions of Python and of what figures are made with."""
+    from importlib.metadata import version  # whoever is told of them needs no more
+
+    found = {name: version(name) for name in PACKAGES}
+    found |= {name: here for name in ACCELERATORS if (here := _version(name))}
+    return {"python": platform.python_version(), **found}
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _environment() -> list[str]:
+    """What the libraries read from the environment besides XLA_FLAGS; paths are of no matter."""
+    return [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(READ_BY_LIBRARIES) and name != "XLA_FLAGS" and "/" not in value
+    ]
+
+
+@cache
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(": ")[2] for line in lines if "model name" in line), platform.machine()
+    )
+
+
+def figures_code() -> list[Path]:
+    """The lab's files that make the figures: the engine, the worker and this one."""
+    here = Path(__file__).parent
+    engine = sorted((here.parents[1] / "engine").rglob("*.py"))
+    return [*engine, here / "environment.py", here / "main.py"]
+
+
+def _code_sha256() -> str:
+    """SHA-256 over these."""
+    whole = hashlib.sha256()
+    for path in figures_code():
+        whole.update(f"{path.name}\0{_sha256(path, path.stat().st_mtime_ns)}\n".encode())
+    return whole.hexdigest()
+
+
+@cache
+def _sha256(path: Path, _: int) -> str:
+    """Of a file. Kept until it changes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,276 @@
+"""One program on many hosts: `run` reserves all hosts of a gang at once as a Ray placement group,
+TPU slices whole, starts a process on each, has them join one JAX (`engine.model.processes`) and
+calls the program in every one of them. What follows when one of them ends is decided by
+`runner.worker.host_group`; before the gang begins again every process is ended and the hosts are
+reserved anew.
+
+A host that Ray has lost sight of may still write for a while, so the program is told which attempt
+it is, and is to write into a folder of that attempt's own.
+
+The half for TPUs is written to Ray's interface and has not run on TPUs yet.
+"""
+
+import itertools
+import logging
+import os
+import random
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util import tpu
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from runner.worker.host_group import (
+    MOST_ATTEMPTS,
+    Decision,
+    End,
+    Gang,
+    TpuSlice,
+    decide,
+    ranked,
+    strategy,
+)
+
+if TYPE_CHECKING:  # it imports JAX, which reads the environment then
+    from engine.model.processes import Place
+
+SETTLED_AFTER = 5.0  # seconds in which Ray hears of a loss that others have felt already
+MOST_WORDS = 300  # of a host's reason
+TPU_WORKER_ID = "ray.io/tpu-worker-id"  # Ray's label: the number of a host in its slice
+OURS = {"REGATTA_GANG": "1"}  # so that Ray gives us no process in which a task has used JAX
+
+log = logging.getLogger(__name__)
+
+
+class GangFailed(Exception):
+    """The program failed, or hosts were lost too often; the message says which and why."""
+
+
+class Preempted(Exception):
+    """Raised by a program that was told to leave its hosts and has saved what it has."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    result: Any  # what the program returned in rank 0
+    lost: tuple[str, ...] = ()  # why each earlier attempt was lost
+
+
+def tpu_gang(version: str, topology: str, slices: int = 1) -> Gang:
+    """The gang on so many TPU slices of a shape, one process for all chips of a host. Raises
+    ValueError for a shape that there is not."""
+    hosts, resources = tpu.get_tpu_worker_resources(topology, version)
+    environment = {"JAX_PLATFORMS": "tpu"}
+    return Gang(hosts, slices, resources, environment, TpuSlice(version, topology))
+
+
+def run(
+    program: Callable[..., Any],
+    gang: Gang,
+    *args: Any,
+    most_attempts: int = MOST_ATTEMPTS,
+    left: Callable[[], int] = lambda: 0,
+) -> Outcome:
+    """Call `program(place, attempt, *args)` on all hosts of `gang`, where JAX has the devices of
+    all of them; after a loss again, with attempt 2, 3, …, until `most_attempts` in a row left no
+    more to go on from than there was, as `left` says. Waits until there are hosts enough.
+
+    To be called where Ray is connected: in a job's entrypoint, a task or an actor. `program` is a
+    function of a module that every host can import. Raises GangFailed.
+    """
+    lost: list[str] = []
+    best, last = left(), most_attempts
+
+    def most() -> int:
+        nonlocal best, last
+        if (now := left()) > best:
+            best, last = now, attempt + most_attempts
+        return last
+
+    for attempt in itertools.count(1):
+        decision, result = _attempt(program, gang, args, attempt, most)
+        if decision.what == "finish":
+            break
+        if decision.what == "fail":
+            raise GangFailed(decision.why)
+        log.warning("Attempt %d: %s. All hosts begin again.", attempt, decision.why)
+        lost.append(decision.why)
+    return Outcome(result, tuple(lost))
+
+
+def _attempt(
+    program: Callable[..., Any],
+    gang: Gang,
+    args: tuple[Any, ...],
+    attempt: int,
+    most: Callable[[], int],
+) -> tuple[Decision, Any]:
+    ends: list[End] = []
+    result, settled = None, False
+    with _reserved(gang) as group:
+        hosts = [_start(gang, group, bundle) for bundle in range(gang.hosts)]
+        try:
+            ranks = _begin(program, gang, hosts, attempt, args)
+            waiting = list(ranks)
+            while (
+                decision := decide(ends, gang.hosts, attempt, most(), settled=settled)
+            ).what == "wait":
+                failing = any(end.how == "raised" for end in ends)
+                done, waiting = ray.wait(waiting, timeout=SETTLED_AFTER if failing else None)
+                settled = not done
+                for reference in done:
+                    end, answer = _end(ranks[reference], reference)
+                    ends.append(end)
+                    result = answer if end.rank == 0 else result
+        except RayError as error:  # before the program began
+            ends = [End(0, "lost", _words(error))]
+            decision = decide(ends, gang.hosts, attempt, most(), settled=True)
+        finally:
+            for host in hosts:
+                ray.kill(host)
+    return decision, result
+
+
+@contextmanager
+def _reserved(gang: Gang) -> Iterator[PlacementGroup]:
+    """All hosts of the gang at once, a bundle each."""
+    if gang.tpu:
+        slices = _slices(gang, gang.tpu)
+        group = cast(PlacementGroup, slices.placement_group)
+        try:
+            ray.get(group.ready())
+            slices.release_head_pgs()  # which only kept others away until here
+            yield group
+        finally:
+            slices.shutdown()
+        return
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    group = placement_group([dict(gang.resources)] * gang.hosts, strategy=strategy(nodes))
+    try:
+        ray.get(group.ready())
+        yield group
+    finally:
+        remove_placement_group(group)
+
+
+def _slices(gang: Gang, shape: TpuSlice) -> tpu.SlicePlacementGroup:
+    """TPU slices, whole."""
+    while True:
+        try:
+            return tpu.slice_placement_group(
+                shape.topology,
+                shape.version,
+                resources_per_bundle=dict(gang.resources),
+                num_slices=gang.slices,
+            )
+        except TimeoutError:
+            # What it got of them it has given back, so that of two gangs that wait for each
+            # other's slices one gets on; both should not come back at the same moment.
+            time.sleep(random.uniform(1, 20))
+
+
+def _start(gang: Gang, group: PlacementGroup, bundle: int) -> Any:
+    """A process on the host of a bundle."""
+    return (
+        ray.remote(_Host)
+        .options(
+            num_cpus=gang.resources.get("CPU", 0),
+            num_gpus=gang.resources.get("GPU", 0),
+            resources={x: n for x, n in gang.resources.items() if x not in ("CPU", "GPU")},
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle),
+            runtime_env={"env_vars": {**OURS, **gang.environment}},
+        )
+        .remote()
+    )
+
+
+def _begin(
+    program: Callable[..., Any], gang: Gang, hosts: list[Any], attempt: int, args: tuple[Any, ...]
+) -> dict[Any, int]:
+    """Call the program on all hosts: the rank of each reference."""
+    from engine.model.processes import Place
+
+    nodes = {node["NodeID"]: node for node in ray.nodes()}
+    seats = [nodes[node] for node in ray.get([host.node.remote() for host in hosts])]
+    numbers = [int(seat["Labels"].get(TPU_WORKER_ID, 0)) if gang.tpu else 0 for seat in seats]
+    bundles = ranked(gang, numbers)
+    address = seats[bundles[0]]["NodeManagerAddress"]
+    coordinator = ray.get(hosts[bundles[0]].free_port.remote(address))
+    places = [Place(rank, gang.hosts, coordinator, gang.slices) for rank in range(gang.hosts)]
+    return {
+        hosts[bundle].work.remote(gang, place, program, attempt, args): place.rank
+        for bundle, place in zip(bundles, places, strict=True)
+    }
+
+
+def _end(rank: int, reference: Any) -> tuple[End, Any]:
+    """How a process ended, and what the program returned."""
+    try:
+        how, why, answer = ray.get(reference)
+    except RayTaskError as error:  # the program could not be imported, for one
+        return End(rank, "raised", _words(error)), None
+    except RayError as error:
+        return End(rank, "lost", _words(error, after="is dead because ")), None
+    return End(rank, how, why), answer
+
+
+def network(gang: Gang, place: "Place") -> dict[str, str]:
+    """What a process's environment has to say of the network between TPU slices."""
+    if not gang.tpu or gang.slices == 1:
+        return {}
+    host = place.coordinator.rpartition(":")[0]
+    return tpu.get_tpu_coordinator_env_vars(host, gang.slices, place.slice)
+
+
+class _Host:
+    """One process of a gang, as a Ray actor."""
+
+    def node(self) -> str:
+        """Ray's id of the node that it is on."""
+        return ray.get_runtime_context().get_node_id()
+
+    def free_port(self, address: str) -> str:
+        """`address` of this node, with a port that nobody listens on now."""
+        with socket.create_server((address, 0)) as free:
+            return f"{address}:{free.getsockname()[1]}"
+
+    def work(
+        self,
+        gang: Gang,
+        place: "Place",
+        program: Callable[..., Any],
+        attempt: int,
+        args: tuple[Any, ...],
+    ) -> tuple[str, str, Any]:
+        """Join the others and call the program: how it ended, why, and what it returned."""
+        os.environ.update(network(gang, place))
+        import jax
+
+        from engine.model import processes
+
+        try:
+            processes.join(place)
+            result = program(place, attempt, *args)
+            processes.leave()
+        except Exception as error:
+            traceback.print_exc()
+            # JAX's own error is how a process sees that another one is gone.
+            lost = isinstance(error, (Preempted, jax.errors.JaxRuntimeError))
+            return "lost" if lost else "raised", f"{type(error).__name__}: {_words(error)}", None
+        return "returned", "", result if place.rank == 0 else None
+
+
+def _words(error: Exception, after: str = "") -> str:
+    """What an error says, on one line; where it says `after`, what comes after it."""
+    words = " ".join(str(error).split())
+    return (words.partition(after)[2] if after and after in words else words)[:MOST_WORDS]

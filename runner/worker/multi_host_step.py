@@ -1,0 +1,65 @@
+"""A `train` step on more than one device: a gang of processes (`runner.worker.host_group_ray`)
+trains it to its last checkpoint. Each attempt of the gang has a folder of its own beside the step's
+output, from whose checkpoints the next one, or the next maker, goes on; one process then writes the
+output (`runner.worker.builtin.train`). All hosts see the store's folder under the same path.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.model.processes import Place
+from runner.schema.devices import KINDS
+from runner.schema.record import PlannedStep, Resources
+from runner.store.artifacts import MakingFailed
+from runner.worker import environment, executor, host_group_ray
+from runner.worker.host_group import Gang
+from runner.worker.step_process import Job
+
+SHARES_NETWORK = "none: its processes share the cluster's network, and run the lab's code alone"
+
+
+def gang_of(resources: Resources) -> Gang:
+    """The processes that train on these: one a host, with the devices that a host has; of a TPU
+    slice, its hosts."""
+    kind, count = KINDS[resources.kind], resources.count
+    if kind.ray_tpu:
+        return host_group_ray.tpu_gang(kind.ray_tpu, kind.topologies[count])
+    each = min(count, kind.devices_per_host)
+    return Gang(
+        hosts_per_slice=count // each,
+        resources={"CPU": kind.ray_cpus * each, "GPU": kind.ray_gpus * each},
+        environment={"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(each)}
+        if kind.platform == "cpu"
+        else {},
+    )
+
+
+def train(name: str, step: PlannedStep, job: Job, left: Callable[[], int]) -> dict[str, str]:
+    """Train to the end, and return the first process's receipt. Waits until there are hosts enough.
+    `left` says at which step an attempt would go on. Raises MakingFailed."""
+    if job.own:
+        raise MakingFailed("functions of the experiment's own train on one device; write count: 1")
+    try:
+        outcome = host_group_ray.run(_host, gang_of(step.resources), name, step, job, left=left)
+    except host_group_ray.GangFailed as error:
+        raise MakingFailed(str(error)) from error
+    lost = {"lost": "; ".join(outcome.lost)} if outcome.lost else {}
+    receipt: dict[str, str] = outcome.result
+    processes = {"processes": str(gang_of(step.resources).hosts), "isolation": SHARES_NETWORK}
+    return {**receipt, **processes, **lost}
+
+
+def _host(place: Place, attempt: int, name: str, step: PlannedStep, job: Job) -> Any:
+    """What one process of the gang does."""
+    each = min(step.resources.count, KINDS[step.resources.kind].devices_per_host)
+    environment.settle(step.resources.kind, each)
+    executor.check_code(name, step, Path(job.code))
+    from runner.worker.builtin import (
+        train as built_in,  # with JAX, of which `machine` had to be first
+    )
+
+    inputs = {key: Path(str(folder)) for key, folder in job.inputs.items()}
+    built_in.train(job.config, inputs, Path(f"{job.out}.{attempt}"), output=False)
+    executor.check_code(name, step, Path(job.code))  # it might have been edited meanwhile
+    return environment.receipt() if place.rank == 0 else None

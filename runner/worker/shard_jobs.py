@@ -1,0 +1,190 @@
+"""A step's processes: one that makes it all, or, of a step on a text of many shards, one for some
+shards each, side by side where there is a Ray and one after another where there is none. What they
+make is the same. Nobody's code runs in this process: each child is forked by a
+`runner.worker.fork_server` and ends with whoever started it."""
+
+import hashlib
+import secrets
+import shutil
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import TypeAdapter
+
+from runner.lib import bounds, untrusted_files
+from runner.schema import job_reports
+from runner.spec.step_types import BUILT_IN, OverShards
+from runner.store import digests
+from runner.store.artifacts import MakerLost, MakingFailed
+from runner.store.digests import BadOutput, FileDigest
+from runner.store.scratch_paths import DIGESTS, HELD, PARTS, RECEIPT, WHY
+from runner.worker.builtin.shards import groups, shards
+from runner.worker.fork_server import ServerGone, StepServer
+from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job
+
+MADE = "made"  # a part's files; beside them lies what they are
+MOST_DIGESTS = 64 << 20  # bytes
+FILES = TypeAdapter(dict[str, FileDigest])
+
+
+class Outcome(NamedTuple):
+    """How a child came out."""
+
+    how: Literal["made", "failed", "lost"]
+    why: str = ""
+
+
+Child = Callable[[Job], Outcome]
+Mapper = Callable[[Child, Iterable[Job]], Iterable[Outcome]]  # such as `map`: in their order
+
+
+_server = StepServer()  # of this process, which makes steps of one execution only
+
+
+def ready() -> None:
+    """Have this process's server run, which ends with the thread that called this first."""
+    _server.start()
+
+
+def run(job: Job) -> Outcome:
+    """Make what `job` names in a process of its own. Its log is in the scratch folder."""
+    try:
+        code = _server.make(job)
+    except ServerGone as error:
+        if error.code >= 0:
+            return Outcome("lost", str(error))
+        code = error.code
+    if code < 0:
+        name = signal.Signals(-code).name
+        words = "; the system does so where memory is out" if name == "SIGKILL" else ""
+        return Outcome("lost", f"its process was ended by {name}{words}")
+    if code:
+        words = (
+            untrusted_files.words(Path(job.scratch) / WHY, MOST_WHY)
+            or f"its process ended with {code}"
+        )
+        return Outcome("failed", words)
+    if not (Path(job.scratch) / RECEIPT).is_file():
+        return Outcome("failed", "its process ended before the step did")
+    return Outcome("made")
+
+
+def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str, str]:
+    """Make a step, and return its receipt. `child` does a job: by `one` where there is one at a
+    time, by `many` where there are more. Raises MakingFailed and MakerLost."""
+    if over := _over(do, job):
+        job = _over_shards(over, job, child, one, many)
+    for outcome in one(child, [job]):
+        _check(outcome)
+    try:
+        return receipts(Path(job.scratch) / RECEIPT) | _isolation(job)
+    except untrusted_files.Refused as error:
+        raise MakingFailed(str(error)) from error
+
+
+def receipts(path: Path) -> dict[str, str]:
+    """What a step said that its figures rest on. Raises regular.Refused."""
+    found = job_reports.read_report(path, job_reports.ReceiptReport)
+    if found is None:
+        raise untrusted_files.Refused("its process ended before the step did")
+    return dict(found.root)
+
+
+def _isolation(job: Job) -> dict[str, str]:
+    """What a receipt says of how a step was kept apart: the lab says it, and not the step."""
+    if job.isolation == "bubblewrap":
+        return {"isolation": untrusted_files.words(Path(job.scratch) / HELD, MOST_WHY)}
+    if not job.code or not job.isolation:
+        return {}
+    return {"isolation": NOT_ISOLATED[job.isolation]}
+
+
+def _check(outcome: Outcome) -> None:
+    if outcome.how == "lost":
+        raise MakerLost(outcome.why)
+    if outcome.how == "failed":
+        raise MakingFailed(outcome.why)
+
+
+# ── Many shards ──────────────────────────────────────────────────────────────────────────────
+
+
+def _over(do: str, job: Job) -> OverShards | None:
+    """How the step is made in several processes; None where one is enough. It follows from the
+    step and its input, and not from who makes it."""
+    over, text = BUILT_IN[do].over if do in BUILT_IN else None, job.inputs.get("text")
+    if over is None or not isinstance(text, str):
+        return None
+    if over.when and job.config[over.when[0]] not in over.when[1]:
+        return None
+    return over if len(list(groups(shards(Path(text))))) > 1 else None
+
+
+def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Mapper) -> Job:
+    """Make all parts of a step, and return what is left to do: to put them together."""
+    inputs = dict(job.inputs)
+    if over.first:
+        first = _part(job, over.first, inputs)
+        (inputs["first"],) = _parts([first], child, one)
+    text = Path(str(inputs["text"]))
+    jobs = [
+        _part(
+            job, over.each, inputs | {"shards": {name: str(path) for name, path in group.items()}}
+        )
+        for group in groups(shards(text))
+    ]
+    parts = {f"{number:06d}": made for number, made in enumerate(_parts(jobs, child, many))}
+    return replace(job, function=over.join, inputs=inputs | {"parts": parts}, own=())
+
+
+def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:
+    """A part of a job, in a folder named by all that it follows from."""
+    part = replace(job, function=function, inputs=inputs, receipt=False, out="", scratch="")
+    # Its code lies in a folder of this maker's, and is the same in those of the others.
+    digest = hashlib.sha256(replace(part, code="").written()).hexdigest()
+    place = Path(job.scratch) / PARTS / digest[:32]
+    return replace(part, out=str(place / MADE), scratch=str(place))
+
+
+def _parts(jobs: list[Job], child: Child, mapper: Mapper) -> list[str]:
+    """The folders of what these parts made: here, or by an earlier maker that was lost later."""
+    found = {job.scratch: _earlier(job) for job in jobs}
+    missing = [job for job in jobs if not found[job.scratch]]
+    for outcome in mapper(partial(_make_part, child), missing):
+        _check(outcome)
+    return [found[job.scratch] or job.out for job in jobs]
+
+
+def _make_part(child: Child, job: Job) -> Outcome:
+    """Make a part aside, and put it in its place when it is whole. One that was taken for lost may
+    still be at it, aside as well."""
+    place = Path(job.scratch)
+    aside = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
+    (aside / MADE).mkdir(parents=True)
+    outcome = child(replace(job, out=str(aside / MADE), scratch=str(aside)))
+    if outcome.how == "made":
+        files = digests.accepted(aside / MADE)
+        (aside / DIGESTS).write_bytes(FILES.dump_json(files))
+        try:
+            aside.rename(place)
+        except OSError:  # the other one was first, with the same
+            shutil.rmtree(aside, ignore_errors=True)
+    return outcome
+
+
+def _earlier(job: Job) -> str:
+    """The folder of a part that lies whole in some maker's scratch folder, or nothing."""
+    place = Path(job.scratch)
+    for other in sorted(place.parents[2].glob(f"*/{place.parent.name}/{place.name}")):
+        try:
+            said = untrusted_files.read(other / DIGESTS, MOST_DIGESTS) or b""
+            files = bounds.parse(FILES, said, MOST_DIGESTS)
+            digests.verify(other / MADE, files)
+        except (untrusted_files.Refused, OSError, ValueError, BadOutput):
+            continue  # it is made again
+        return str(other / MADE)
+    return ""
