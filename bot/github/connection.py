@@ -39,7 +39,9 @@ MOVED = (301, 302, 307, 308)
 # What GitHub says with a 403 where no permission would help.
 FINAL = ("locked", "must authenticate via a GitHub App", "Invalid app_id")
 
-logging.getLogger("github").setLevel(logging.INFO)  # below that, it logs answers that hold tokens
+# Below INFO, PyGithub logs answers that hold tokens; its own handler redacts and escapes nothing.
+logging.getLogger("github").setLevel(logging.INFO)
+logging.getLogger("github").handlers.clear()
 _injecting = threading.Lock()
 C = TypeVar("C", HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass)
 

@@ -169,6 +169,7 @@ class GitHub(Branches):
     def changed(self, base: str, head: str) -> list[Changed]:
         """The files that `head` changes since it left `base`. Raises Refused where they are more
         than GitHub lists, since nobody knows what the others are."""
+        # PyGithub would ask for a page of the commits, too.
         files = self._line.get(f"/repos/{self.name}/compare/{base}...{head}")["files"]
         if len(files) >= MOST_COMPARED:
             raise Refused(413, f"it changes {MOST_COMPARED} files or more")

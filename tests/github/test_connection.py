@@ -103,3 +103,4 @@ def test_no_log_of_a_librarys_holds_a_token(
     github.issue(1)
     assert BOT_TOKEN not in caplog.text
     assert not [each for each in caplog.records if each.name.startswith("github")]
+    assert not logging.getLogger("github").handlers  # its lines go where all others go
