@@ -180,13 +180,12 @@ class Observer:
             record.read(self._store, f"runs/{id}.{run_name(arm, seed)}", Run)
             for arm, seed in (life.execution.plan.runs() if life.result else ())
         ]
+        ends = self._step_ends(life)
         return Ran(
             life=life,
-            progress=progress(self._store, life)
-            if life.of("t") and not life.execution.plan.steps
-            else None,
+            progress=progress(self._store, life, ends) if life.of("t") else None,
             runs=tuple(filter(None, runs)),
-            steps=self._step_ends(life),
+            steps=ends,
             place=self._place(life),
         )
 

@@ -22,6 +22,7 @@ from bot.site.pages import executions, runs
 from bot.site.pages.templating import Look
 from runner.analysis.comparability import scored_on
 from runner.execution.progress import curve
+from runner.history import provenance, step_runs
 from runner.lib import redact
 from runner.lib.downsample import thinned
 from runner.schema import record
@@ -85,8 +86,12 @@ def now(store: Store, execution: str) -> Entry | None:
     if record.read(store, f"{folder}/execution", record.Execution) is None:
         return None
     entry = read_entry(store, execution)
-    if entry.result or entry.plan.steps:  # what steps report is read when they have ended
+    if entry.result:
         return entry
+    if entry.plan.steps:
+        ends = provenance.step_ends(store, entry.execution)
+        found, _ = step_runs.runs(store, entry.execution, ends)
+        return replace(entry, runs=tuple(found.values()))
     attempts = _attempts(store, execution)
     known = {(run.arm, run.seed): run for run in entry.runs}
     so_far = [
@@ -162,8 +167,7 @@ def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
     path = f"live/{entry.execution.id}/{name}"
     chart = replace(curves.of_run(entry, run), script=f"{path}.js") if run.curve else None
     rows = _rows(replace(entry, runs=(run,)))
-    attempts = _attempts(store, entry.execution.id)
-    printed = runs.end_of_log(store, attempts[-1]) if attempts else ""
+    printed = runs.log_of(store, entry, run)
     over = entry.result is not None
     told = {"state": entry.state, "ended": over, "rows": rows, "log": printed}
     page = look.render(

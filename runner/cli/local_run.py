@@ -14,7 +14,7 @@ from runner.cli import steps_view, terminal
 from runner.execution import effects, lifecycle, local_ray
 from runner.execution.lifecycle import Facts
 from runner.execution.local_ray import LocalRay
-from runner.execution.progress import of_steps, progress
+from runner.execution.progress import progress
 from runner.execution.ray_jobs import RayAddress, RayError, RayJobs
 from runner.history import provenance
 from runner.planning import limits
@@ -141,9 +141,7 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 if plan.steps:
                     for name, end in _ended(store, facts.execution, told):
                         watching.say(f"{name} {end.state} {step_summary.ended(end)}")
-                    advance = of_steps(store, plan, told.keys())
-                else:
-                    advance = progress(store, facts)
+                advance = progress(store, facts, told)
                 if advance.runs:
                     watching.show(facts, advance)
                 # Long curves and many steps take time; no more than a tenth of it is spent on that.

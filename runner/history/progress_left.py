@@ -42,7 +42,7 @@ def of_makers(store: Store, step: PlannedStep, folders: Iterable[str]) -> int:
     `folders`. Of a step that is made in one go, 0: the next maker begins it anew."""
     if not _leaves_something(step):
         return 0
-    places = [place for folder in folders for place in _scratch(store, folder)]
+    places = [place for folder in folders for place in scratch_of(store, folder)]
     if step.do == "train":
         last = step.config["train"]["num_train_steps"]
         tried = (store.at(f"{place}/checkpoints") for place in places)
@@ -54,7 +54,7 @@ def _leaves_something(step: PlannedStep) -> bool:
     return step.do == "train" or (step.do in BUILT_IN and BUILT_IN[step.do].over is not None)
 
 
-def _scratch(store: Store, folder: str) -> list[str]:
+def scratch_of(store: Store, folder: str) -> list[str]:
     """The scratch folders of a maker, and of its gang's attempts."""
     around, _, maker = folder.rpartition("/")
     names = {*store.list(around), f"{maker}{SCRATCH}"}  # a bucket knows no folder of parts

@@ -3,13 +3,14 @@ evaluation, so that predictions are judged and rows are ranked as those of arms 
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
+from runner.history import run_metrics
 from runner.lib import bounds
-from runner.lib.bounds import Figure, Step, Word
+from runner.lib.bounds import Count, Figure, Size, Step, Word
 from runner.lib.downsample import thinned
 from runner.schema.job_reports import Refused, Report, printable, read_regular
 from runner.schema.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
@@ -18,17 +19,24 @@ from runner.store.store import Store, StoreFault
 
 MOST_BYTES = 64 << 20  # of a file that a step has left
 MOST_MODELS = 100_000  # that one step scores
-MOST_LINE = 200  # bytes of a line of its curve
+MOST_LINE = 500  # bytes of a line of its curve
 MOST_POINTS = 10_000_000
 # But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
 UNBELIEVED = (Refused, StoreFault, artifacts.BadOutput, ValueError, KeyError, TypeError)
 
 
 class Point(Report):
-    """One line of a curve."""
+    """One line of a curve: a step's metrics but for what tells of the machine. Older outputs have
+    the loss alone."""
 
     step: Step
     loss: Figure | None
+    bpb: Figure | None = None
+    grad_norm: Size | None = None
+    param_norm: Size | None = None
+    learning_rate: Figure | None = None
+    tokens: Count | None = None
+    skipped: bool = False
 
 
 # A job's word, as `reports` has it: known keys, and figures that are finite.
@@ -45,7 +53,10 @@ def runs(
     for (arm, seed), name in plan.trained().items():
         planned, end = plan.arms[arm], ends.get(name)
         made = end is not None and end.state != "failed"
-        steps = planned.train.num_train_steps if made else 0
+        noted = run_metrics.of_step(store, plan.steps[name])
+        points: Sequence[Point] = _curve(store, plan.steps[name], refused) if made else ()
+        refused += noted.refused
+        steps = planned.train.num_train_steps if made else noted.step
         found[arm, seed] = Run(
             execution=execution.id,
             arm=arm,
@@ -54,11 +65,12 @@ def runs(
             why="" if made or not end else end.why,
             steps=steps,
             tokens=steps * planned.tokens_per_step,
-            model_flops=planned.model_flops if made else 0,
+            model_flops=steps * planned.model_flops // planned.train.num_train_steps,
             evaluated=scores.get(name) if made else None,
             checkpoint_sha256=end.output_sha256 if made and end else None,
-            curve=thinned(_curve(store, plan.steps[name], refused)) if made else (),
-            tokens_per_second=None,
+            curve=thinned(_losses(points) if made else noted.losses),
+            skipped=sum(line.skipped for line in points or noted.lines),
+            tokens_per_second=noted.tokens_per_second,
         )
     return found, refused
 
@@ -100,17 +112,24 @@ def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
 def losses_of(store: Store, step: PlannedStep) -> list[tuple[int, float]]:
     """A trained model's (step, training loss in nats a token); [] if it is not there. Raises one of
     `UNBELIEVED`."""
+    return _losses(points_of(store, step))
+
+
+def _losses(points: Iterable[Point]) -> list[tuple[int, float]]:
+    return [(point.step, point.loss) for point in points if point.loss is not None]
+
+
+def points_of(store: Store, step: PlannedStep) -> list[Point]:
+    """A trained model's curve; [] if it is not there. Raises one of `UNBELIEVED`."""
     data, most = io.BytesIO(file_of(store, step, "curve.jsonl") or b""), _most_points(step)
-    found, number = list[tuple[int, float]](), 0
+    found, number = list[Point](), 0
     while line := data.readline(MOST_LINE + 2):  # one at a time: they may be millions
         number += 1
         if number > most:
             raise Refused(f"it has more than {most} lines, and as many steps were planned")
         if len(line.rstrip(b"\r\n")) > MOST_LINE:
             raise Refused(f"line {number} is longer than {MOST_LINE} bytes")
-        point = bounds.parse(Point, line)
-        if point.loss is not None:
-            found.append((point.step, point.loss))
+        found.append(bounds.parse(Point, line))
     return found
 
 
@@ -126,9 +145,9 @@ def said(error: Exception) -> str:
     return printable(" ".join(str(error).split()))[:200]
 
 
-def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[tuple[int, float]]:
+def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[Point]:
     try:
-        return losses_of(store, step)
+        return points_of(store, step)
     except UNBELIEVED as error:
         refused.append(f"{step.store}, curve.jsonl: {said(error)}")
         return []

@@ -88,9 +88,11 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def short(path: str) -> str:
-    """The path from the attempt's folder on, which is what a reader can place."""
-    _, work, after = path.rpartition("/work/")
-    return printable(after if work else path.rpartition("/")[2])[-MOST_REASON:]
+    """The path from the attempt's or the step's folder on, which is what a reader can place."""
+    _, found, after = path.rpartition("/work/")
+    if not found:
+        _, found, after = path.rpartition("/steps/")
+    return printable(after if found else path.rpartition("/")[2])[-MOST_REASON:]
 
 
 def printable(name: str) -> str:

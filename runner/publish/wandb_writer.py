@@ -15,6 +15,7 @@ import wandb
 
 from runner.execution import effects
 from runner.execution.progress import curve
+from runner.history import run_metrics
 from runner.publish.wandb_upload import PROJECT, run_id
 from runner.schema import record
 from runner.schema.job_reports import StepMetrics
@@ -29,11 +30,13 @@ def main(root: Path, execution: str, names: Sequence[str]) -> None:
     plan, folders = facts.execution.plan, [attempt.folder for attempt in facts.of("t")]
     for name in names:
         run = record.require(store, f"runs/{execution}.{name}", record.Run)
-        if plan.steps:  # what they left is their whole word
-            _write(plan, run, ((step, {"loss": loss}) for step, loss in run.curve))
-            continue
-        lines = curve(store, folders, name, plan.arms[run.arm]).lines
-        _write(plan, run, ((line.step, _figures(line)) for line in lines))
+        if plan.steps:
+            step = plan.steps[plan.trained()[run.arm, run.seed]]
+            lines = run_metrics.of_step(store, step).lines
+        else:
+            lines = curve(store, folders, name, plan.arms[run.arm]).lines
+        noted = [(line.step, _figures(line)) for line in lines]
+        _write(plan, run, noted or ((step, {"loss": loss}) for step, loss in run.curve))
 
 
 def _figures(line: StepMetrics) -> dict[str, Any]:

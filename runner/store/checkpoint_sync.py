@@ -3,14 +3,17 @@ that the lab does without; so what trains saves on its machine, and each complet
 copied to the store, where it counts once `committed.json` is there, which is written last:
 
     <checkpoints>/<step>/…                as Orbax wrote it
-    <checkpoints>/<step>/beside/…         what else is to survive this machine: a curve so far
     <checkpoints>/<step>/committed.json   the digest of every file
+
+What lies in a folder beside the checkpoints, and is written there once and whole, is copied as soon
+as it is there: a curve, in chunks. It comes before the checkpoints that are saved after it.
 
 Of a store on disk nothing is copied: what trains saves right there.
 """
 
 import math
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -22,14 +25,15 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from runner.lib import bounds
+from runner.lib import bounds, untrusted_files
 from runner.lib.canonical_json import to_json
-from runner.lib.untrusted_files import open_regular
 from runner.store import digests
 from runner.store.backends import in_words
-from runner.store.store import Remote, StoreError, local
+from runner.store.store import Remote, Store, StoreError, local
 
-COMMITTED, BESIDE = "committed.json", "beside"
+COMMITTED = "committed.json"
+CHUNK = re.compile(r"[0-9]{6,9}\.jsonl")  # beside checkpoints
+MOST_CHUNKS = 100_000  # of it that are copied
 LOOK_EVERY = 0.5  # seconds between two looks for what was saved
 MOST_WORD = 1 << 20  # bytes of committed.json
 MOST_FOLDERS = MOST_FILES = 1_000  # that are looked through for something that a checkpoint holds
@@ -39,7 +43,7 @@ WORD = TypeAdapter(dict[str, digests.FileDigest])
 @contextmanager
 def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
     """Copy to `where` what is saved in `local(where)` during the `with` body, each checkpoint once
-    it is complete, with what then lies in the folder `beside`; what is no longer kept there is
+    it is complete, and what is written to the folder `beside` it; what is no longer kept there is
     removed. What fails is tried again, and at the end raised as StoreError.
     """
     if isinstance(where, Path):
@@ -71,17 +75,22 @@ def copied(where: Path | Remote, beside: Path | None = None) -> Iterator[None]:
 
 def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
     """The folders of checkpoints `places` on this machine. Out of a bucket the newest of all is
-    copied, if it is not here. What lay beside each one's newest goes to the folder `beside` next to
-    it. Raises StoreError."""
+    copied, if it is not here, and of each that has one the folder `beside` it. Raises StoreError.
+    """
     steps = {place: saved(place) for place in places if isinstance(place, Remote)}
     best = max(steps, key=lambda place: steps[place], default=None)
     for place, step in steps.items():
+        if step and beside and not (target := local(place).with_name(beside)).is_dir():
+            _bring_beside(place.store, f"{place.key.rpartition('/')[0]}/{beside}", target)
         if step and place is best and not (local(place) / str(step)).is_dir():
-            _bring(place / str(step), beside)
-        elif step and beside and not (curve := local(place).with_name(beside)).is_dir():
-            with suppress(StoreError):  # nothing lay there
-                place.store.download_folder(f"{place.key}/{step}/{BESIDE}", curve)
+            _bring(place / str(step))
     return [local(place) for place in places]
+
+
+def forget(where: Remote) -> None:
+    """Remove a bucket's folder of checkpoints: nobody goes on from them. Raises StoreError."""
+    for entry in list(where.walk()):
+        where.store.remove(entry.name)
 
 
 class Copies:
@@ -90,10 +99,12 @@ class Copies:
     def __init__(self, where: Remote, beside: Path | None = None) -> None:
         self._where, self._beside = where, beside
         self._copied: set[int] = set()
+        self._told: set[str] = set()  # of what lies beside
 
     def look(self) -> None:
         """Copy what has been saved since the last look, the newest first. Raises StoreError."""
         here = _steps(local(self._where))
+        self._copy_beside()
         for step in sorted(here - self._copied, reverse=True):
             with in_words(f"{self._where.as_posix()}/{step} was not written"):
                 self._copy(step)
@@ -110,8 +121,6 @@ class Copies:
             _link(saved, draft)
             if not before == _files(saved) == _files(draft):
                 return  # it is being removed, and there is a newer one
-            if self._beside and self._beside.is_dir():
-                _copy_files(self._beside, draft / BESIDE)
             word = {name: of.model_dump() for name, of in digests.digests(draft).items()}
             place = self._where / str(step)
             place.store.upload_folder(place.key, draft)
@@ -122,6 +131,18 @@ class Copies:
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+    def _copy_beside(self) -> None:
+        beside = self._beside
+        if beside is None or not beside.is_dir() or beside.is_symlink():
+            return
+        parent = self._where.key.rpartition("/")[0]
+        fresh = {x for x in os.listdir(beside) if CHUNK.fullmatch(x)} - self._told  # noqa: PTH208
+        for name in sorted(fresh)[: MOST_CHUNKS - len(self._told)]:
+            with suppress(untrusted_files.Refused):
+                data = untrusted_files.read(beside / name, untrusted_files.MOST_BYTES)
+                self._where.store.create(f"{parent}/{beside.name}/{name}", data or b"")
+            self._told.add(name)
 
     def _remove(self, step: int) -> None:
         store, name = self._where.store, (self._where / str(step)).key
@@ -162,7 +183,7 @@ def _holds_something(step: Path) -> bool:
     return any(not file.is_symlink() and file.stat().st_size for file in islice(files, MOST_FILES))
 
 
-def _bring(step: Remote, beside: str) -> None:
+def _bring(step: Remote) -> None:
     """Copy a checkpoint here, if it is the one that was saved."""
     target = local(step)
     draft = _draft(target)
@@ -177,14 +198,23 @@ def _bring(step: Remote, beside: str) -> None:
                 "earlier one."
             ) from error
         with in_words(f"{target} was not written"):
-            if beside and (draft / BESIDE).is_dir():
-                shutil.rmtree(target.parent.with_name(beside), ignore_errors=True)
-                (draft / BESIDE).rename(target.parent.with_name(beside))
             target.parent.mkdir(exist_ok=True)
             draft.rename(target)
     except StoreError:
         if not target.is_dir():  # or another process was faster
             raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _bring_beside(store: Store, name: str, target: Path) -> None:
+    """Copy a folder here, if there is one."""
+    draft = target.with_name(f".{target.name}-{secrets.token_hex(6)}")
+    try:
+        if store.list(name):
+            store.download_folder(name, draft)
+            with suppress(OSError):  # another process was faster
+                draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -197,15 +227,6 @@ def _link(folder: Path, draft: Path) -> None:
         target.mkdir()
         for name in names:
             os.link(name, target / name, src_dir_fd=opened, follow_symlinks=False)
-
-
-def _copy_files(folder: Path, to: Path) -> None:
-    """Copy the regular files that lie in a folder itself."""
-    to.mkdir()
-    for name in os.listdir(folder):  # noqa: PTH208
-        if not (folder / name).is_dir():
-            with open_regular(folder / name) as file, (to / name).open("xb") as copy:
-                shutil.copyfileobj(file, copy)
 
 
 def _draft(step: Path) -> Path:

@@ -9,7 +9,9 @@ LOG = "log.txt"  # what the step printed
 WHY = "why.txt"  # it failed
 RECEIPT = "receipt.json"  # what it says that its figures rest on
 HELD = "isolation.txt"  # what kept an isolated step apart
-SHARED = ("checkpoints", "curve")  # what the next maker goes on from
+CURVE = "curve"  # the metrics of what trains
+STOPPED = "stopped"  # the same of one that failed: nobody goes on from it
+SHARED = ("checkpoints", CURVE)  # what the next maker goes on from
 PARTS, DIGESTS = "parts", "digests.json"  # of a text: what each whole part is
 BOX = "box"  # what an isolated step sees as this folder
 

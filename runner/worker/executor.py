@@ -29,7 +29,7 @@ from runner.spec.step_types import BUILT_IN, place_of
 from runner.store import artifacts, checkpoint_sync
 from runner.store.backends import remove_tree
 from runner.store.leases import STALE_AFTER
-from runner.store.scratch_paths import SCRATCH
+from runner.store.scratch_paths import CURVE, SCRATCH, STOPPED
 from runner.store.scratch_paths import of as scratch_of
 from runner.store.store import Remote, Store, StoreError
 from runner.worker import shard_jobs
@@ -286,14 +286,17 @@ def _child(name: str, step: PlannedStep, code: str, job: Job) -> shard_jobs.Outc
 
 @contextmanager
 def _nothing_left(scratch: Path) -> Iterator[None]:
-    """Of what failed, nothing is gone on from: other code may have been at it. Its log stays."""
+    """Of what failed, nothing is gone on from: other code may have been at it. Its log stays, and
+    where nobody goes on from it, its curve."""
     try:
         yield
     except artifacts.MakerLost:
         raise
     except artifacts.MakingFailed:
+        with suppress(OSError):
+            (scratch / CURVE).rename(scratch / STOPPED)
         for left in scratch.iterdir():
-            if left.is_dir() and not left.is_symlink():
+            if left.name != STOPPED and left.is_dir() and not left.is_symlink():
                 with suppress(OSError):
                     remove_tree(left)
         raise
@@ -386,9 +389,18 @@ def _going_on(store: Store, step: PlannedStep, scratch: Path) -> Iterator[None]:
     where = store.at(f"steps/{step.store}/{step.fingerprint[:16]}")
     if isinstance(where, Remote):
         names = [name for name in store.list(where.key) if name.endswith(SCRATCH)]
-        checkpoint_sync.brought([where / name / "checkpoints" for name in names], beside="curve")
-    with checkpoint_sync.copied(where / scratch.name / "checkpoints", beside=scratch / "curve"):
-        yield
+        checkpoint_sync.brought([where / name / "checkpoints" for name in names], beside=CURVE)
+    mine = where / scratch.name / "checkpoints"
+    try:
+        with checkpoint_sync.copied(mine, beside=scratch / CURVE):
+            yield
+    except artifacts.MakerLost:
+        raise
+    except artifacts.MakingFailed:
+        if isinstance(mine, Remote):
+            with suppress(StoreError):
+                checkpoint_sync.forget(mine)
+        raise
 
 
 def _models(

@@ -21,7 +21,6 @@ import shutil
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -46,21 +45,18 @@ from runner.schema.job_reports import (
     EvaluationReport,
     Refused,
     RunReport,
-    StepMetrics,
 )
 from runner.schema.record import Evaluated, PlannedArm, PlannedData, run_name
 from runner.store import artifacts, checkpoint_sync
 from runner.store.leases import AttemptLease
 from runner.store.store import Remote, Store, StoreError, local
 from runner.worker import environment
+from runner.worker.metrics_chunks import MetricsChunks, write_whole
 from runner.worker.step_process import NOT_ISOLATED
 
 if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
     from engine.data.token_store import TokenStore
-    from engine.training.train import Metrics
 
-FLUSH_EVERY = 2.0  # seconds between two chunks of metrics
-MOST_CHUNK = job_reports.MOST_BYTES // 2
 MOST_WHY = 500
 MOST_LOG = 16 << 20  # bytes of what was printed that a bucket gets
 
@@ -169,20 +165,7 @@ def _sentence(error: Exception) -> str:
 
 def write_report(path: Path | Remote, report: job_reports.Report) -> None:
     """Write a report, whole or not at all."""
-    _write(path, to_json(report.model_dump(mode="json")))
-
-
-def _write(path: Path | Remote, data: bytes) -> None:
-    if isinstance(path, Remote):
-        path.create(data)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.tmp")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_whole(path, to_json(report.model_dump(mode="json")))
 
 
 # ── Steps ────────────────────────────────────────────────────────────────────────────────────
@@ -278,8 +261,10 @@ def _run(
                 peak_flops=KINDS[spec.plan.resources.kind].peak_flops,
                 stop=told,
             ):
-                chunks.add(_metrics(line))
-                if line.saving:  # so that who resumes from the checkpoint finds the curve up to it
+                figures = line._asdict()
+                saving = figures.pop("saving")
+                chunks.add(figures)
+                if saving:  # so that who resumes from the checkpoint finds the curve up to it
                     chunks.flush()
                 reached = line.step
     except Diverged as error:
@@ -291,39 +276,6 @@ def _run(
     if reached < steps:
         raise ToldToEnd
     return RunReport(nonce=spec.nonce, state="finished", step=steps)
-
-
-def _metrics(line: "Metrics") -> StepMetrics:
-    """A step's metrics as they are reported, where what is not finite is no figure."""
-    figures = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in line._asdict().items()
-        if name != "saving"
-    }
-    return StepMetrics.model_validate(figures)
-
-
-class MetricsChunks:
-    """A run's metrics as numbered files, each written once and whole."""
-
-    def __init__(self, folder: Path | Remote) -> None:
-        self._folder = folder
-        self._number = 0
-        self._lines = b""
-        self._flushed_at = time.monotonic()
-
-    def add(self, line: StepMetrics) -> None:
-        """Keep a line; write a chunk when it is time."""
-        self._lines += to_json(line.model_dump(mode="json"))
-        if time.monotonic() - self._flushed_at >= FLUSH_EVERY or len(self._lines) > MOST_CHUNK:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what has not been written."""
-        if self._lines:
-            _write(self._folder / f"{self._number:06d}.jsonl", self._lines)
-            self._number, self._lines = self._number + 1, b""
-        self._flushed_at = time.monotonic()
 
 
 # ── The text ─────────────────────────────────────────────────────────────────────────────────

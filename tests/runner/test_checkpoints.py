@@ -45,7 +45,7 @@ def test_what_is_saved_is_copied_and_the_next_machine_goes_on_from_the_newest(
         curve = where.local().with_name("curve")
         curve.mkdir(parents=True)
         with checkpoint_sync.copied(where, curve):
-            (curve / "losses.jsonl").write_text(f"to {steps[-1]}")
+            (curve / "000000.jsonl").write_text(f"to {steps[-1]}")
             for step in steps:
                 save(where, step)
     (second.local() / "13.orbax-checkpoint-tmp").mkdir()
@@ -59,7 +59,7 @@ def test_what_is_saved_is_copied_and_the_next_machine_goes_on_from_the_newest(
     assert files == {"12", "12/_METADATA", "12/params", "12/params/array"}
     assert (second.local() / "12/params/array").read_bytes() == b"12" * 1000
     for where, words in ((first, "to 8"), (second, "to 12")):
-        assert where.local().with_name("curve").joinpath("losses.jsonl").read_text() == words
+        assert where.local().with_name("curve").joinpath("000000.jsonl").read_text() == words
     assert brought([first, second], beside="curve") == folders  # once more changes nothing
 
 
@@ -117,12 +117,14 @@ def test_links_in_a_checkpoint_take_nothing_else_to_the_bucket(
     save(where, 5)
     curve = where.local().with_name("curve")
     curve.mkdir()
-    laid = curve / "losses" if where_it_lies == "beside" else where.local() / "5" / where_it_lies
+    laid = (
+        curve / "000000.jsonl" if where_it_lies == "beside" else where.local() / "5" / where_it_lies
+    )
     laid.symlink_to(secrets if where_it_lies == "all" else secrets / "key.pem")
     with contextlib.suppress(StoreError, digests.BadOutput):
         Copies(where, curve).look()
     assert not [x for x in fake.buckets["jobs"].values() if b"a-held-secret" in x.data]
-    counts = ["5"] if where_it_lies == "all" else []  # a link to a folder is left out
+    counts = [] if where_it_lies == "params/stolen" else ["5"]  # a link beside it is left out
     assert bucket.list(where.key) == counts
 
 
@@ -195,7 +197,7 @@ real = worker.MetricsChunks.add
 
 def add(self, line):
     real(self, line)
-    if line.step == 13:
+    if line["step"] == 13:
         saved = self._folder.key.replace("/metrics/", "/checkpoints/") + "/10/committed.json"
         while self._folder.store.peek(saved) is None:
             time.sleep(0.01)

@@ -231,7 +231,7 @@ def test_a_text_whose_makers_are_killed_is_made_where_each_made_a_further_part(
         lambda scratch, _: checkpoint(scratch / "checkpoints", 4),
         lambda scratch, n: checkpoint(scratch / "checkpoints", 40 + n),  # of 40 steps
         lambda scratch, n: (scratch / "checkpoints" / str(n) / "params").mkdir(parents=True),
-        lambda scratch, n: put(scratch / "curve" / "losses.jsonl", b"[%d, 1.0]\n" % n),
+        lambda scratch, n: put(scratch / "curve" / "000000.jsonl", b'{"step":%d}\n' % n),
         lambda scratch, n: put(scratch / "parts" / f"{n:032x}" / "made" / "x", b"1"),
     ],
 )
@@ -340,5 +340,5 @@ def test_training_that_is_killed_four_times_goes_on_to_the_same_bytes(
     killer.join()
     assert [how for _, how, _ in ends(store, plan, "train")] == ["lost"] * 4 + ["made"]
     assert disturbed["train"].manifest.files == undisturbed["train"].manifest.files
-    (last,) = at.glob("5-*.scratch/curve/losses.jsonl")
-    assert json.loads(last.read_text().splitlines()[0])[0] > 32
+    (last,) = at.glob("5-*.scratch/curve/000000.jsonl")
+    assert json.loads(last.read_text().splitlines()[0])["step"] > 32

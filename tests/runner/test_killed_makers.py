@@ -128,10 +128,10 @@ def maker_at(store: Store, at: str, point: int, beyond: int) -> str | None:
     finished."""
     until = time.monotonic() + 120
     while not store.path(f"steps/{at}/manifest.json").exists():
-        for curve in store.path(f"steps/{at}").glob("*.scratch/curve/losses.jsonl"):
+        for curve in store.path(f"steps/{at}").glob("*.scratch/curve/*.jsonl"):
             generation = int(curve.parents[1].name.partition("-")[0])
-            lines = curve.read_text().splitlines()[:-1]
-            if generation > beyond and any(json.loads(line)[0] >= point for line in lines):
+            lines = curve.read_text().splitlines()
+            if generation > beyond and any(json.loads(line)["step"] >= point for line in lines):
                 start = store.path(f"leases/steps/{at}/{generation}/start.json")
                 return str(json.loads(start.read_bytes())["by"])
         assert time.monotonic() < until, f"nobody trained {point} steps"

@@ -7,7 +7,7 @@ import pytest
 
 from runner.cli import terminal
 from runner.execution.lifecycle import Attempt, Facts
-from runner.execution.progress import curve, of_steps, progress
+from runner.execution.progress import curve, progress
 from runner.planning import planner
 from runner.schema.record import Claimed, PlannedArm
 from runner.store import artifacts, scratch_paths
@@ -126,34 +126,46 @@ def test_a_skipped_step_counts_and_the_last_loss_is_of_the_one_before(store: Sto
     assert progress(store, facts).tokens == 5 * A_STEP
 
 
+def noted(step: int, loss: float | None = 5.5, **figures: object) -> str:
+    plain = {"grad_norm": 1.0, "learning_rate": 0.1, "tokens": step * 32, "skipped": loss is None}
+    return json.dumps({"step": step, "loss": loss, **plain, **figures}) + "\n"
+
+
 @pytest.mark.parametrize(
-    ("noted", "words"),
+    ("chunks", "words"),
     [
-        ("[1, 5.5]\n[2, 5.25]\n[3, 4", "deep.s0 step 2/4 · loss 5.250"),
-        ("[1, 2.0]\n" * 2000 + "[2, 5.25]\n", "deep.s0 step 2/4 · loss 5.250"),
-        ("[3, null]\n", "deep.s0 step 3/4"),
-        ("[9, 1.0]\n", "deep.s0 step 4/4 · loss 1.000"),
-        ("[-1, 1.0]\n", ""),
-        ('[1, "\\u001b"]\n', ""),
-        ("no word\n", ""),
-        ("", ""),
+        ([noted(1), noted(2, 5.25)], "deep.s0 step 2/4 · loss 5.250"),
+        ([noted(1), noted(2, 5.25, tokens_per_second=50.0)], "deep.s0 step 2/4 · loss 5.250 · 50"),
+        ([noted(1) + noted(2, 5.25) + '{"step": 3, "lo'], "deep.s0 step 2/4 · loss 5.250"),
+        ([noted(2, 5.25)] * 12, "deep.s0 step 2/4 · loss 5.250"),
+        ([noted(3, None)], "deep.s0 step 3/4"),
+        ([noted(9, 1.0)], ""),
+        ([noted(3, tokens=5)], ""),
+        ([noted(3, grad_norm=10**400)], ""),
+        (['[1, "\\u001b"]\n'], ""),
+        (["no word\n"], ""),
+        ([], ""),
     ],
 )
 def test_a_step_that_trains_is_as_far_as_it_has_noted(
-    store: Store, tmp_path: Path, noted: str, words: str
+    store: Store, tmp_path: Path, chunks: list[str], words: str
 ) -> None:
     plan = planner.plan_folder(declare(tmp_path / "which"), store)
+    facts = Facts(synthetic.execution(plan), (), None, None, None)
     step, before = plan.steps["train/deep"], {"prepare", "tokens"}
     seen = []
 
     def build(out: Path) -> None:
-        (scratch_paths.of(out) / "curve").mkdir(parents=True)
-        (scratch_paths.of(out) / "curve" / "losses.jsonl").write_text(noted)
-        seen.extend(of_steps(store, plan, told) for told in (before, {"prepare"}))
+        curve = scratch_paths.of(out) / "curve"
+        curve.mkdir(parents=True)
+        for n, text in enumerate(chunks):
+            (curve / f"{n:06d}.jsonl").write_text(text)
+        seen.extend(progress(store, facts, told) for told in (before, {"prepare"}))
 
     artifacts.make(store, step.store, step.fingerprint, build, {})
     now, early = seen
-    assert terminal._words(now) == words
+    assert terminal._words(now).startswith(words)
+    assert bool(words) == bool(terminal._words(now))
     assert (early.fraction, now.runs[1].step) == (0.0, 0)
-    made = of_steps(store, plan, {*before, "train/deep"})
+    made = progress(store, facts, {*before, "train/deep"})
     assert (made.fraction, terminal._words(made)) == (0.5, "deep.s0 step 4/4")

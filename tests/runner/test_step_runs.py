@@ -51,7 +51,7 @@ def test_a_curve_is_read_as_it_was_written(store: Store, left: LEFT) -> None:
         '{"loss": 1.0, "step": true}',
         "[" * 1000,
         '{"loss": 1.0, "step": 1}\n' * 3,
-        '{"loss": 1.0, "step": 1' + " " * 300 + "}",
+        '{"loss": 1.0, "step": 1' + " " * 600 + "}",
         "1",
     ],
 )

@@ -26,7 +26,7 @@ from runner.schema import job_reports, record
 from runner.schema.job_reports import ANOTHER_SPEC, ANOTHER_WORKER, TOLD_TO_END, StepMetrics
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
-from runner.worker import main
+from runner.worker import main, metrics_chunks
 from tests import stub_trainer, synthetic
 
 TINY = """
@@ -197,13 +197,13 @@ def test_a_second_worker_leaves_with_its_own_code_and_touches_nothing(life: Life
 TERMINATED = """
 import os, signal, sys
 from pathlib import Path
-from runner.worker import main as worker
+from runner.worker import main, metrics_chunks as worker
 
 real = worker.MetricsChunks.add
 
 def add(self, line):
     real(self, line)
-    if line.step == 7 and self._folder.name == "{run}":
+    if line["step"] == 7 and self._folder.name == "{run}":
         for _ in range({times}):
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -459,7 +459,8 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
     chunks = main.MetricsChunks(tmp_path / "m")
 
     def add(step: int) -> list[str]:
-        chunks.add(StepMetrics(step=step, loss=1.0, grad_norm=1.0, learning_rate=1.0, tokens=step))
+        figures = StepMetrics(step=step, loss=1.0, grad_norm=1.0, learning_rate=1.0, tokens=step)
+        chunks.add(figures.model_dump())
         return sorted(path.name for path in tmp_path.glob("m/*"))
 
     assert add(1) == []
@@ -467,7 +468,7 @@ def test_metrics_are_written_after_two_seconds_or_when_they_are_many(
     assert add(2) == []
     now[0] = 2.0
     assert add(3) == ["000000.jsonl"]
-    monkeypatch.setattr(main, "MOST_CHUNK", 300)
+    monkeypatch.setattr(metrics_chunks, "MOST_CHUNK", 300)
     assert add(4) == ["000000.jsonl"]
     assert add(5) == ["000000.jsonl", "000001.jsonl"]
     assert [line.step for line in job_reports.read_metrics(tmp_path.resolve() / "m", 5, [])] == [

@@ -89,7 +89,7 @@ def test_the_end_of_the_log_is_shown_without_secrets_and_control_characters(stor
     redact.hold("hunter2-hunter2")
     line = b"step 16 loss 1.9\n"
     write_log(store, entry.execution, line * 2000 + b"\x1b[31mred\nkey hunter2-hunter2\nend\n")
-    shown = runs.log_of(store, entry)
+    shown = runs.log_of(store, entry, entry.runs[0])
     assert shown.endswith("key [secret]\nend")
     assert "hunter2" not in shown
     assert "\x1b" not in shown
@@ -102,7 +102,7 @@ def test_a_link_in_the_logs_place_is_not_followed(store, entry, tmp_path):
     folder = store.path(f"work/{entry.execution.id}.t1-{'a' * 16}/out")
     folder.mkdir(parents=True)
     (folder / "log.txt").symlink_to(tmp_path / "secret")
-    assert "somebody" not in runs.log_of(store, entry)
+    assert "somebody" not in runs.log_of(store, entry, entry.runs[0])
 
 
 def test_without_a_log_there_is_no_section_for_it(store, entry, tmp_path):

@@ -4,6 +4,7 @@ A run's figures are one script file beside its page. The comparison loads those 
 link names, so that nothing is written twice.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -17,6 +18,8 @@ from runner.analysis.comparability import scored_on
 from runner.lib import redact
 from runner.schema import record
 from runner.schema.record import run_name
+from runner.store import artifacts
+from runner.store.scratch_paths import LOG, SCRATCH
 from runner.store.store import Store, StoreError
 
 MOST_LOG = 6_000  # bytes of a log's end
@@ -45,7 +48,7 @@ def _page(whole: Callable[[], Entry], at: int, look: Look, store: Store) -> str:
         config=config(entry.plan, run.arm),
         nodes=partial(provenance_drawn.of_run, entry, run),
         drawing=provenance_drawn.drawing,
-        log=partial(log_of, store, entry),
+        log=partial(log_of, store, entry, run),
     )
 
 
@@ -110,23 +113,31 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def log_of(store: Store, entry: Entry) -> str:
-    """The end of what the last training attempt printed, without secrets that are known here;
-    empty where nothing was kept."""
-    attempts = [name for name in entry.ends if name.startswith("t")]
-    if not attempts:
+def log_of(store: Store, entry: Entry, run: record.Run) -> str:
+    """The end of what the last training attempt printed, or whoever trained the run as a step,
+    without secrets that are known here; empty where nothing was kept."""
+    if entry.plan.steps:
+        step = entry.plan.steps[entry.plan.trained()[run.arm, run.seed]]
+        try:
+            start, _ = artifacts.newest(store, step.store, step.fingerprint)
+        except artifacts.BadOutput:
+            return ""
+        return end_of_log(store, f"{start.folder}{SCRATCH}/{LOG}") if start else ""
+    folder, claims = f"executions/{entry.execution.id}", []
+    for name in record.names(store, f"executions/{entry.execution.id}"):
+        if re.fullmatch(r"t\d+\.claimed", name):
+            claims.append((int(name[1:].partition(".")[0]), name))
+    if not claims:
         return ""
-    folder = f"executions/{entry.execution.id}"
-    claimed = record.read(store, f"{folder}/{attempts[-1]}.claimed", record.Claimed)
-    if claimed is None:
-        return ""
-    return end_of_log(store, f"{entry.execution.id}.{attempts[-1]}-{claimed.nonce}")
+    number, name = max(claims)
+    claimed = record.require(store, f"{folder}/{name}", record.Claimed)
+    return end_of_log(store, f"work/{entry.execution.id}.t{number}-{claimed.nonce}/out/log.txt")
 
 
-def end_of_log(store: Store, attempt: str) -> str:
-    """The end of what the attempt in this folder has printed so far, likewise."""
+def end_of_log(store: Store, name: str) -> str:
+    """The end of the log `name` in the store, likewise."""
     try:
-        printed = store.ending(f"work/{attempt}/out/log.txt", 4 * MOST_LOG)
+        printed = store.ending(name, 4 * MOST_LOG)
     except StoreError:  # what a job left in its place is no file
         return ""
     words = redact.clean(printed.decode("utf-8", "replace"))[-MOST_LOG:]

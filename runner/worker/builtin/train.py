@@ -1,8 +1,9 @@
 """The step that trains a model. Its output is the same bytes however often it was interrupted:
-`params.safetensors`, `model.json` and `curve.jsonl`. Checkpoints lie beside it and are not kept."""
+`params.safetensors`, `model.json` and `curve.jsonl`. Beside it lie checkpoints, which are not kept,
+and in `curve` the metrics of each step, which also tell the pace (`runner.worker.metrics_chunks`).
+"""
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,13 @@ from engine.training.heap import keep_heap
 from engine.training.train import Diverged
 from engine.training.train import train as steps_of
 from runner.store import scratch_paths
+from runner.store.scratch_paths import CURVE
 from runner.worker.builtin import plugins
 from runner.worker.builtin.mixtures import sampler as sampler_of
 from runner.worker.builtin.plugin_model import OWN, Functions
+from runner.worker.metrics_chunks import MetricsChunks
+
+OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # other ones each time
 
 
 def train(
@@ -44,7 +49,6 @@ def train(
     mine = scratch_paths.of(out)
     earlier = [x / "checkpoints" for x in scratch_paths.others(out)]
     last = [x for x in earlier if latest(x) == recipe.num_train_steps]
-    curve: dict[int, float | None] = {}
     steps = steps_of(
         decoder,
         recipe,
@@ -56,20 +60,28 @@ def train(
         optimizer=parts.optimizer,
         rates=parts.rates,
     )
+    chunks = MetricsChunks(mine / CURVE)
+    noting = jax.process_index() == 0
     try:
         for metrics in () if last and output else steps:
-            loss = metrics.loss if math.isfinite(metrics.loss) else None
             said = f"step {metrics.step} of {recipe.num_train_steps}: loss {metrics.loss:.4f}"
             print(said, flush=True)
-            if jax.process_index() == 0:
-                _note(mine / "curve", metrics.step, loss)
+            if noting:
+                figures = metrics._asdict()
+                saving = figures.pop("saving")
+                chunks.add(figures)
+                if saving:  # so that who goes on from the checkpoint finds the curve up to it
+                    chunks.flush()
     except Diverged as error:
         first = sampler.rows(1, range(sampler.batch_size))
         raise plugins.blame_for(error, config, parts, first) from error
+    finally:
+        chunks.flush()
     if not output:
         return
+    curve: dict[int, dict[str, Any]] = {}
     for folder in (*earlier, mine / "checkpoints"):
-        curve |= _noted(folder.parent / "curve")
+        curve |= _noted(folder.parent / CURVE)
     like = jax.eval_shape(decoder.init, jax.random.key(0))
     folder = last[0] if last else mine / "checkpoints"
     params = restore(folder / str(recipe.num_train_steps), "params", like)
@@ -79,17 +91,15 @@ def train(
     (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
     if name := config["own"].get("model"):
         (out / OWN).write_text(json.dumps({"model": name}) + "\n")
-    lines = (json.dumps({"step": step, "loss": curve[step]}) + "\n" for step in sorted(curve))
+    lines = (json.dumps(curve[step], sort_keys=True) + "\n" for step in sorted(curve))
     (out / "curve.jsonl").write_text("".join(lines))
 
 
-def _note(folder: Path, step: int, loss: float | None) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "losses.jsonl").open("a") as file:
-        file.write(json.dumps([step, loss]) + "\n")
-
-
-def _noted(folder: Path) -> dict[int, float | None]:
-    path = folder / "losses.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-    return dict(json.loads(line) for line in lines if line.endswith("\n"))
+def _noted(folder: Path) -> dict[int, dict[str, Any]]:
+    """{step: its figures} in the chunks of a folder, without those that tell of the machine."""
+    found = {}
+    for chunk in sorted(folder.glob("*.jsonl")):
+        for line in chunk.read_text().splitlines():
+            figures = {x: of for x, of in json.loads(line).items() if x not in OF_THE_MACHINE}
+            found[int(figures["step"])] = figures
+    return found

@@ -1,0 +1,85 @@
+"""What jobs have noted of a run, step by step, while it trains and after. It is their word: what is
+of another form, and what contradicts the plan, is refused."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.history.progress_left import scratch_of
+from runner.lib.untrusted_files import short
+from runner.schema.job_reports import StepMetrics, read_metrics
+from runner.schema.record import PlannedStep
+from runner.store import artifacts
+from runner.store.scratch_paths import CURVE, STOPPED
+from runner.store.store import Remote, Store
+
+RECENT = 8  # chunks that tell a run's newest step and speed
+MOST_MISFITS = 20  # lines that contradict the plan; then the rest of a folder's is not read
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A run's metrics by step, and what of them was refused and why."""
+
+    lines: tuple[StepMetrics, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The newest step; 0 before there is one."""
+        return self.lines[-1].step if self.lines else 0
+
+    @property
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, training loss in nats a token) of each step that has one."""
+        return [(line.step, line.loss) for line in self.lines if line.loss is not None]
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The newest pace; None before one is known."""
+        speeds = (line.tokens_per_second for line in reversed(self.lines))
+        return next(filter(None, speeds), None)
+
+
+def curve(
+    folders: Iterable[Path | Remote],
+    steps: int,
+    tokens_per_step: int,
+    newest: int | None = None,
+) -> Curve:
+    """The curve of a run of so many `steps` over the `folders` with chunks of it, the oldest first:
+    where two tell of a step, the later one counts. With `newest`, only that many of each one's last
+    chunks are read."""
+    by_step: dict[int, StepMetrics] = {}
+    refused: list[str] = []
+    for folder in folders:
+        misfits = 0
+        for line in read_metrics(folder, steps, refused, newest):
+            if misfits == MOST_MISFITS:
+                refused.append(f"{short(folder.as_posix())}: the rest was not read")
+                break
+            if line.step > steps or line.tokens != line.step * tokens_per_step:
+                misfits += 1
+                refused.append(
+                    f"{short(folder.as_posix())}: step {line.step} with {line.tokens} tokens does "
+                    f"not fit the plan ({steps} steps of {tokens_per_step} tokens)"
+                )
+                continue
+            by_step[line.step] = line
+    return Curve(tuple(by_step[step] for step in sorted(by_step)), tuple(refused))
+
+
+def of_step(store: Store, step: PlannedStep, newest: int | None = None) -> Curve:
+    """The curve of what a `train` step trains, over all of its makers: of one that goes on, failed
+    or was lost, too."""
+    recipe, model = step.config["train"], step.config["model"]
+    tokens = recipe["train_batch_size"] * model["seq_len"]
+    return curve(_places(store, step), recipe["num_train_steps"], tokens, newest)
+
+
+def _places(store: Store, step: PlannedStep) -> Iterable[Path | Remote]:
+    with suppress(artifacts.BadOutput):
+        for start, _ in artifacts.history(store, step.store, step.fingerprint):
+            for scratch in sorted(scratch_of(store, start.folder)):
+                yield from (store.at(f"{scratch}/{name}") for name in (STOPPED, CURVE))
