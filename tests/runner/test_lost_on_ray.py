@@ -2,6 +2,7 @@
 new one, and ends with the bytes of one that nobody disturbed, and that had no Ray at all."""
 
 import io
+import json
 import os
 import signal
 import threading
