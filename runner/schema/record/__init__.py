@@ -1,0 +1,75 @@
+"""The records' schemas: every fact the lab writes down, and where it lies in the store.
+
+A record is never edited, only added to. Whatever is shown anywhere (comments, checks, pages) is
+drawn from these. Paths below `records/`:
+
+    preregistrations/<repository>/<issue>/<n>.json    1 is the seal, the rest later edits
+    plans/<repository>/<pull>/<n>.json                one for each head that was looked at
+    approvals/<repository>/<pull>/<command>.json      what became of a `/run`
+    answers/<repository>/<thread>/<command>.json      what became of another command
+    executions/<execution>/<event>.json               execution, t1.claimed, …, result
+    aliases/<experiment>/<alias>/<n>.json             what an alias means; the last one counts
+    runs/<execution>.<arm>.s<seed>.json               one curve and its final figures
+    replays/<execution>/<n>.json                      a stretch of a run was trained again
+    wandb/<execution>.<arm>.s<seed>.json              the run has been sent to W&B
+"""
+
+from runner.schema.record.approvals import Answered as Answered
+from runner.schema.record.approvals import Approval as Approval
+from runner.schema.record.approvals import Narrowing as Narrowing
+from runner.schema.record.executions import FINAL_STATES as FINAL_STATES
+from runner.schema.record.executions import MOST_ATTEMPTS as MOST_ATTEMPTS
+from runner.schema.record.executions import Cancelled as Cancelled
+from runner.schema.record.executions import Checkpoint as Checkpoint
+from runner.schema.record.executions import Claimed as Claimed
+from runner.schema.record.executions import Ended as Ended
+from runner.schema.record.executions import Evaluated as Evaluated
+from runner.schema.record.executions import Examined as Examined
+from runner.schema.record.executions import Execution as Execution
+from runner.schema.record.executions import Lab as Lab
+from runner.schema.record.executions import Origin as Origin
+from runner.schema.record.executions import RunEnd as RunEnd
+from runner.schema.record.executions import Started as Started
+from runner.schema.record.executions import State as State
+from runner.schema.record.executions import StepEnd as StepEnd
+from runner.schema.record.executions import Voided as Voided
+from runner.schema.record.executions import execution_id as execution_id
+from runner.schema.record.fields import Isolated as Isolated
+from runner.schema.record.fields import R as R
+from runner.schema.record.files import BadRecord as BadRecord
+from runner.schema.record.files import names as names
+from runner.schema.record.files import numbered as numbered
+from runner.schema.record.files import parse as parse
+from runner.schema.record.files import read as read
+from runner.schema.record.files import require as require
+from runner.schema.record.files import write as write
+from runner.schema.record.plans import ARM_NAME as ARM_NAME
+from runner.schema.record.plans import EVERYTHING as EVERYTHING
+from runner.schema.record.plans import Author as Author
+from runner.schema.record.plans import Cost as Cost
+from runner.schema.record.plans import Plan as Plan
+from runner.schema.record.plans import PlannedArm as PlannedArm
+from runner.schema.record.plans import PlannedData as PlannedData
+from runner.schema.record.plans import PlannedRung as PlannedRung
+from runner.schema.record.plans import PlannedStep as PlannedStep
+from runner.schema.record.plans import Resources as Resources
+from runner.schema.record.plans import Speedrun as Speedrun
+from runner.schema.record.plans import run_name as run_name
+from runner.schema.record.pull_requests import Climbed as Climbed
+from runner.schema.record.pull_requests import Foretold as Foretold
+from runner.schema.record.pull_requests import PlanRecord as PlanRecord
+from runner.schema.record.pull_requests import Source as Source
+from runner.schema.record.pull_requests import Spread as Spread
+from runner.schema.record.pull_requests import Standing as Standing
+from runner.schema.record.questions import Edit as Edit
+from runner.schema.record.questions import Person as Person
+from runner.schema.record.questions import Prediction as Prediction
+from runner.schema.record.questions import Preregistration as Preregistration
+from runner.schema.record.results import Ending as Ending
+from runner.schema.record.results import EnteredRun as EnteredRun
+from runner.schema.record.results import Replayed as Replayed
+from runner.schema.record.results import Result as Result
+from runner.schema.record.results import Run as Run
+from runner.schema.record.results import Upload as Upload
+from runner.schema.record.results import Used as Used
+from runner.schema.record.results import Verdict as Verdict

@@ -1,0 +1,55 @@
+"""Reading and writing records."""
+
+import re
+
+from pydantic import ValidationError
+
+from runner.lib.base_record import Record
+from runner.schema.record.fields import R
+from runner.store.store import Store, StoreError
+
+
+class BadRecord(StoreError):
+    """What lies there is no such record: it is of another form, or beyond `runner.lib.bounds`."""
+
+
+def write(store: Store, path: str, record: Record) -> bool:
+    """Write `records/<path>.json` once. False if it was there already."""
+    return store.create(f"records/{path}.json", record.canonical())
+
+
+def read(store: Store, path: str, kind: type[R]) -> R | None:
+    """The record at `records/<path>.json`, or None. Raises BadRecord for one of another form."""
+    data = store.read(f"records/{path}.json")
+    return None if data is None else parse(store, path, kind, data)
+
+
+def require(store: Store, path: str, kind: type[R]) -> R:
+    """Like `read`, for what must be there."""
+    return parse(store, path, kind, store.require(f"records/{path}.json"))
+
+
+def names(store: Store, folder: str) -> list[str]:
+    """Names of the records (without `.json`) and folders in `records/<folder>`, sorted."""
+    return [name.removesuffix(".json") for name in store.list(f"records/{folder}")]
+
+
+def numbered(store: Store, folder: str, kind: type[R]) -> list[R]:
+    """The records `1.json`, `2.json`, … of a folder, in the order of their numbers."""
+    return [
+        require(store, f"{folder}/{n}", kind)
+        for n in sorted(int(name) for name in names(store, folder) if re.fullmatch(r"\d+", name))
+    ]
+
+
+def parse(store: Store, path: str, kind: type[R], data: bytes) -> R:
+    """The record that `records/<path>.json` holds as `data`. Raises BadRecord."""
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = f"`{'.'.join(map(str, first['loc']))}`: " if first["loc"] else ""
+        raise BadRecord(
+            f"{store.root}/records/{path}.json is no record of the kind {kind.__name__}: {field}"
+            f"{first['msg']}. Records are never edited; restore the file or move it aside."
+        ) from error

@@ -1,0 +1,176 @@
+"""An experiment resolved to the last default: what will run, and what it costs."""
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
+from runner.lib.base_record import Record, Sha256
+from runner.lib.format import natural
+from runner.schema.record.fields import R, since
+from runner.schema.record.questions import Prediction
+
+EVERYTHING = "*"  # of budgets: all kinds of hardware together
+
+ARM_NAME = r"[a-z0-9_-]{1,40}"
+
+
+class Resources(Record):
+    """What a run is to be trained on: a key of `runner.schema.devices.KINDS`, and how many of
+    it."""
+
+    kind: str
+    count: int = Field(default=1, ge=1, le=65_536)
+
+
+class Author(Record):
+    """Who enters a speedrun."""
+
+    name: str = Field(min_length=1, max_length=100)
+    affiliation: str = Field(default="", max_length=100)
+    url: str = Field(default="", pattern=r"^(https?://[^\s\"'<>]{1,200})?$")
+
+
+class Speedrun(Record):
+    """That the arms of an experiment compete, and where: see `runner.schema.tracks`."""
+
+    track: str
+    author: Author
+
+
+class PlannedData(Record):
+    """The text, by digest: figures on different digests are never compared."""
+
+    source: str
+    tokenizer: str
+    train_tokens: int
+    train_sha256: Sha256
+    validation_tokens: int
+    validation_sha256: Sha256
+
+
+class PlannedArm(Record):
+    """An arm with every default filled in, and what one of its runs costs."""
+
+    model: ModelConfig
+    train: TrainConfig
+    parameters: int
+    tokens: int
+    forward_flops_per_token: int
+    model_flops: int
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one batch."""
+        return self.train.train_batch_size * self.model.seq_len
+
+
+class PlannedStep(Record):
+    """A step with every default filled in, and what its fingerprint was made of."""
+
+    do: str  # a built-in's name, or module:function of the experiment's folder
+    function: str  # what makes it: `regatta.train`, or module:function of the experiment's folder
+    own: tuple[str, ...] = ()  # module:function of the experiment's folder that it calls
+    config: dict[str, Any]
+    inputs: dict[str, dict[str, Sha256]] = {}  # input: {step: its fingerprint}
+    code: dict[str, Sha256]  # what it can reach, by file, see `runner.planning.code_digest`
+    resources: Resources
+    fingerprint: Sha256
+    alias: str = ""  # a readable name that is the experiment's own, see `runner.execution.aliases`
+    store: str  # where outputs of this function lie: `steps/<store>/<first 16 of fingerprint>`
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The steps it takes its inputs from."""
+        return tuple(dict.fromkeys(name for these in self.inputs.values() for name in these))
+
+    @property
+    def private(self) -> bool:
+        """Whether the experiment's own code makes it, or makes what it reads."""
+        return bool(self.own) or self.store != self.do
+
+
+class PlannedRung(Record):
+    """A rung of a ladder: a variant against its baseline, at one size. See `runner.spec.ladder`."""
+
+    n: int  # from 1 on
+    of: int
+    baseline: str
+    variant: str
+    floor: float  # c and b of the law by which the gate counts
+    exponent: float
+    ladder: Sha256 | None = since(None)  # over all of its arms, where predictions speak of them
+    below: dict[str, PlannedArm] = since({})  # the arms of the rungs before, likewise
+
+
+class Cost(Record):
+    """What all runs cost together: hardware FLOPs at 50 % and at 20 % utilisation. Of those whose
+    model is the experiment's own only the tokens are known."""
+
+    runs: int
+    uncounted: int = 0  # how many of them have such a model
+    tokens: int
+    model_flops: int
+    hardware_flops: tuple[float, float]
+    seconds: tuple[float, float]
+    price: tuple[float, float] | None  # in US dollars, of the kinds that have a price
+    device: str
+    device_seconds: dict[str, tuple[float, float]] = {}  # by kind
+
+
+class Plan(Record):
+    """An experiment resolved: what will run if this is approved, to the last default. It has arms
+    and seeds, of which each pair is a run; or it has steps, and `arms` are what those train."""
+
+    experiment: str  # the folder, relative to the repository
+    title: str
+    preregistration: int | None
+    seal: Sha256 | None
+    predictions: tuple[Prediction, ...]
+    data: PlannedData | None  # what steps make has no digest yet
+    eval: EvalConfig
+    resources: Resources
+    seeds: tuple[int, ...]
+    arms: dict[str, PlannedArm]
+    steps: dict[str, PlannedStep] = {}
+    code_sha256: Sha256 | None = None  # of the experiment's own modules, comments and all
+    compiled: bool = False  # from an `experiment.py`, which only its author has run
+    ceiling_hours: float | None = since(None)  # device-hours at most, as its author says
+    speedrun: Speedrun | None = since(None)
+    rung: PlannedRung | None = since(None)  # of a ladder; `arms` are its two
+    cost: Cost
+    fingerprint: Sha256
+
+    @field_validator("arms", "steps")
+    @classmethod
+    def _in_order(cls, found: dict[str, R]) -> dict[str, R]:
+        """As people sort names, since a record's bytes keep no order of its author's."""
+        return {name: found[name] for name in sorted(found, key=natural)}
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Every (arm, seed), arm by arm; of steps, what they train."""
+        if self.steps:
+            return list(self.trained())
+        return [(arm, seed) for arm in self.arms for seed in self.seeds]
+
+    def trained(self) -> dict[tuple[str, int], str]:
+        """{(arm, seed): the step that trains it}."""
+        return {run: name for name in self.steps if (run := self.arm_of(name))}
+
+    def arm_of(self, step: str) -> tuple[str, int] | None:
+        """The (arm, seed) that this step trains; None if it trains nothing, or with own code. An
+        arm is called as its point of the sweep is, without the seed, or as its step."""
+        planned, (name, _, label) = self.steps[step], step.partition("/")
+        if planned.do != "train" or planned.own:
+            return None
+        parts = [part for part in label.split(",") if not part.startswith("seed=")]
+        return ",".join(parts) or name, int(planned.config["seed"])
+
+    def own_code(self) -> list[str]:
+        """The steps that run code of the experiment's own."""
+        return [name for name, step in self.steps.items() if step.own]
+
+
+def run_name(arm: str, seed: int) -> str:
+    """`<arm>.s<seed>`: a run's name within its execution."""
+    return f"{arm}.s{seed}"

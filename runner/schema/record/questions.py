@@ -1,0 +1,79 @@
+"""Questions: who asked, what they predicted, and the seal on it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from runner.lib.base_record import Instant, Record, Sha256
+from runner.schema import prediction_forms
+from runner.schema.record.fields import since
+
+
+class Person(Record):
+    """Somebody on GitHub. The id stays when the login changes."""
+
+    login: str
+    id: int
+
+
+_Arms = Annotated[tuple[str, ...], Field(max_length=prediction_forms.MOST_ARMS)]
+
+
+class Prediction(Record):
+    """One sentence that a machine can check: the estimate lies in the set `expect` names. The keys
+    beside it make it one of the forms that `runner.schema.prediction_forms` lists."""
+
+    metric: Literal["eval/bpb"]
+    arm: str | None = since(None)
+    versus: str | None = None
+    order: _Arms = since(())
+    exponent: _Arms = since(())
+    smaller: _Arms = since(())
+    axis: prediction_forms.Axis | None = since(None)
+    expect: str  # "< b", "<= b", "> b", ">= b" or "a ± b"
+    confidence: float = Field(gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _of_a_form(self) -> "Prediction":
+        if found := prediction_forms.wrong(self):
+            key, words = found
+            raise PydanticCustomError("form", "{words}", {"key": key, "words": words})
+        return self
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms that it speaks of."""
+        return prediction_forms.arms(self)
+
+    @property
+    def sentence(self) -> str:
+        """The prediction in words."""
+        return "".join(text for _, text in prediction_forms.parts(self))
+
+
+class Preregistration(Record):
+    """The seal: what was predicted, by whom, before anything ran."""
+
+    repository: int
+    issue: int
+    title: str
+    hypothesis: str
+    predictions: tuple[Prediction, ...]
+    author: Person
+    at: Instant  # when it was sealed, by GitHub's clock
+    text_sha256: Sha256  # of the issue's title and body as they were read
+    text: str | None = since(None)  # that: the title, a line break, the body
+
+    @property
+    def seal(self) -> str:
+        """SHA-256 of the canonical form, author and time included."""
+        return self.digest()
+
+
+class Edit(Record):
+    """An edit of a sealed issue. The seal stands; the edit is shown beside it."""
+
+    at: Instant
+    text_sha256: Sha256
+    text: str | None = since(None)  # the title, a line break, the body
