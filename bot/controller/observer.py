@@ -183,16 +183,16 @@ class Observer:
         ends = self._step_ends(life)
         return Ran(
             life=life,
-            progress=progress(self._store, life, ends) if life.of("t") else None,
+            progress=progress(self._store, life, ends) if life.attempts else None,
             runs=tuple(filter(None, runs)),
             steps=ends,
             place=self._place(life),
         )
 
     def _step_ends(self, life: lifecycle.Facts) -> dict[str, StepEnd]:
-        if not life.execution.plan.steps or not life.of("t"):
+        if not life.attempts:
             return {}
-        if life.result and (ended := life.of("t")[-1].ended):
+        if life.result and (ended := life.attempts[-1].ended):
             return ended.steps
         return provenance.step_ends(self._store, life.execution)
 

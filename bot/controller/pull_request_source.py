@@ -7,14 +7,13 @@ job of the plan needs of them, its text and its own modules, is kept in the stor
 import logging
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bot.github import Changed, GitHub, Refused
+from bot.github import Changed, Entry, GitHub, Refused
 from bot.github.commit_tree import Tree, Unfit
 from bot.model.thread import Finding
-from engine.data.tokenize import Text
 from runner.execution import aliases, git_source
 from runner.history import forecasts, provenance, results_entries
 from runner.history.execution_index import Past
@@ -34,13 +33,12 @@ log = logging.getLogger(__name__)
 
 
 class Declared:
-    """Reads declarations. Keeps the standard library's text, which does not change."""
+    """Reads declarations."""
 
     def __init__(self, store: Store, github: GitHub, past: Past) -> None:
         self._store = store
         self._github = github
         self._past = past
-        self._texts: dict[str, Text] = {}
 
     def finding(self, repository: int, base: str, head: str, rung: int = 1) -> Finding:
         """What `head` declares that `base` does not; of a ladder this rung. Raises `Later` where
@@ -144,11 +142,7 @@ class Declared:
         file = f"{folder}/{name}"
         experiment = declaration.parse(_declaration(files, name, file), file)
         sealed = self._sealed(repository, experiment)
-        if experiment.nodes:
-            plan = self._steps(experiment, folder, files, sealed)
-        else:
-            text = self._text(experiment, files)
-            plan = planner.make_plan(experiment, folder, text, sealed, rung)
+        plan = self._resolved(experiment, folder, files, sealed, rung)
         try:
             files.check()  # also of what nobody has read
         except Unfit as error:
@@ -177,50 +171,57 @@ class Declared:
             raise BadExperiment([experiment.problem(("preregistration",), words)])
         return sealed
 
-    def _text(self, experiment: Experiment, files: Tree) -> Text:
-        """What the arms train on. A text of the experiment's own is kept for its jobs."""
-        assert experiment.data
-        source = experiment.data.source
-        if source == "stdlib":
-            if source not in self._texts:
-                self._texts[source] = planner.the_text(experiment, None)
-            return self._texts[source]
-        with tempfile.TemporaryDirectory() as there:
-            try:
-                files.lay(Path(there), [source] if source in files else [])
-            except Unfit as error:
-                where = ("data", "source")
-                raise BadExperiment([experiment.problem(where, str(error))]) from error
-            text = planner.the_text(experiment, Path(there))
-        planner.keep_text(self._store, text)
-        return text
-
-    def _steps(
+    def _resolved(
         self,
         experiment: Experiment,
         folder: str,
         files: Tree,
         sealed: Preregistration | None,
+        rung: int,
     ) -> record.Plan:
-        """The plan of steps, for which the experiment's own modules are read."""
-        read = (".py", declaration.LOCK_NAME)
-        modules = {name: entry for name, entry in files.items() if name.endswith(read)}
+        """The plan, for which the experiment's own modules and texts are read. What its jobs need
+        of them is kept for these."""
+        where = ("steps",) if experiment.data is None else ("own",)
+        modules = _modules(experiment, files)
         if len(modules) > MOST_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MOST_MODULES} at most"
-            raise BadExperiment([experiment.problem(("steps",), words)])
+            raise BadExperiment([experiment.problem(where, words)])
         if (size := sum(entry.size for entry in modules.values())) > MOST_CODE:
             words = f"the modules of {folder} have {size:,} bytes; {MOST_CODE:,} is the most"
-            raise BadExperiment([experiment.problem(("steps",), words)])
+            raise BadExperiment([experiment.problem(where, words)])
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
-            try:
-                files.lay(laid, modules)
-                files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
-            except Unfit as error:
-                raise BadExperiment([experiment.problem(("steps",), str(error))]) from error
-            plan = planner.make_graph_plan(experiment, laid, called=folder, sealed=sealed)
-            planner.keep_code(self._store, plan, laid)
+            laid.mkdir(parents=True)
+            for names, place in ((list(modules), where), *_texts(experiment, files)):
+                try:
+                    files.lay(laid, names)
+                except Unfit as error:
+                    raise BadExperiment([experiment.problem(place, str(error))]) from error
+            files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
+            plan = planner.make_plan(experiment, laid, called=folder, sealed=sealed, rung=rung)
+            planner.keep(self._store, plan, laid)
             return plan
+
+
+def _modules(experiment: Experiment, files: Tree) -> dict[str, Entry]:
+    """The experiment's own modules, where anything of them is run."""
+    if (
+        not any(node.own for node in experiment.nodes.values())
+        and declaration.PYTHON_NAME not in files
+    ):
+        return {}
+    read = (".py", declaration.LOCK_NAME)
+    return {name: entry for name, entry in files.items() if name.endswith(read)}
+
+
+def _texts(
+    experiment: Experiment, files: Tree
+) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
+    """The experiment's own texts, each with where it is named."""
+    for name, node in experiment.nodes.items():
+        source = str(node.config["source"]) if node.do == "tokenize" else ""
+        if source in files and not planner.is_known(source):
+            yield [source], experiment.source(name)
 
 
 def _is_results(path: str) -> bool:

@@ -363,7 +363,6 @@ def status_of(thread: Thread) -> str:
 _HEADLINES = {
     "queued": ("🕓", "Queued"),
     "running": ("🏃", "Training"),
-    "evaluating": ("🔎", "Evaluating the checkpoints"),
     "done": ("🏁", "Done"),
     "failed": ("⚠️", "Failed"),
     "cancelled": ("🛑", "Cancelled"),
@@ -485,7 +484,7 @@ def _again(thread: Thread, ran: Ran) -> dict[str, Any] | None:
 
 
 def _receipt(ran: Ran) -> dict[str, str]:
-    training = [a.ended for a in ran.life.of("t") if a.ended and a.ended.how == "finished"]
+    training = [a.ended for a in ran.life.attempts if a.ended and a.ended.how == "finished"]
     return training[-1].receipt if training else {}
 
 

@@ -141,6 +141,9 @@ def _execution(thread: Thread, approval: Approval) -> Execution:
         raise AssertionError(f"approval {approval.id} names a plan with problems")
     left = approval.narrowing or Narrowing()
     planned, limit = subset.remaining(plan, left)
+    if approval.reproduces:  # or it would find made what it is to make again
+        steps = {name: step.afresh(approval.execution) for name, step in planned.steps.items()}
+        planned = planned.model_copy(update={"steps": steps})
     return Execution(
         id=approval.execution,
         at=approval.at,

@@ -146,12 +146,6 @@ def _before(thread: Thread, what: str, argument: str) -> Ran | str:
     fits = AGAIN if what == "retry" else ("done",)
     named = [ran for ran in thread.executions if argument in ("", ran.execution.id)]
     fitting = [ran for ran in named if ran.life.state in fits]
-    if fitting and what == "reproduce" and fitting[-1].execution.plan.steps:
-        id = fitting[-1].execution.id
-        return (
-            f"`{id}` is made of steps, which the lab would find made already; `regatta reproduce "
-            f"{id}` makes them all again, in a store of their own."
-        )
     if fitting:
         return fitting[-1]
     if argument and not named:

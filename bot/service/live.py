@@ -21,10 +21,8 @@ from bot.site.facts.board import Entry, read_entry
 from bot.site.pages import executions, runs
 from bot.site.pages.templating import Look
 from runner.analysis.comparability import scored_on
-from runner.execution.progress import curve
 from runner.history import provenance, step_runs
 from runner.lib import redact
-from runner.lib.downsample import thinned
 from runner.schema import record
 from runner.schema.record import run_name
 from runner.store.store import Store
@@ -88,49 +86,9 @@ def now(store: Store, execution: str) -> Entry | None:
     entry = read_entry(store, execution)
     if entry.result:
         return entry
-    if entry.plan.steps:
-        ends = provenance.step_ends(store, entry.execution)
-        found, _ = step_runs.runs(store, entry.execution, ends)
-        return replace(entry, runs=tuple(found.values()))
-    attempts = _attempts(store, execution)
-    known = {(run.arm, run.seed): run for run in entry.runs}
-    so_far = [
-        known.get((arm, seed)) or _so_far(store, entry, attempts, arm, seed)
-        for arm, seed in entry.plan.runs()
-    ]
-    return replace(entry, runs=tuple(so_far))
-
-
-def _attempts(store: Store, execution: str) -> list[str]:
-    """The folders of the attempts to train it, oldest first."""
-    folder = f"executions/{execution}"
-    claims = [name for name in record.names(store, folder) if re.fullmatch(r"t\d+\.claimed", name)]
-    claims.sort(key=lambda name: int(name[1:].partition(".")[0]))
-    return [
-        f"{execution}.{name.partition('.')[0]}-"
-        f"{record.require(store, f'{folder}/{name}', record.Claimed).nonce}"
-        for name in claims
-    ]
-
-
-def _so_far(store: Store, entry: Entry, attempts: list[str], arm: str, seed: int) -> record.Run:
-    planned = entry.plan.arms[arm]
-    lines = curve(store, attempts, run_name(arm, seed), planned).lines
-    speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
-    steps = lines[-1].step if lines else 0
-    return record.Run(
-        execution=entry.execution.id,
-        arm=arm,
-        seed=seed,
-        state="unfinished",
-        steps=steps,
-        tokens=steps * planned.tokens_per_step,
-        model_flops=steps * planned.model_flops // planned.train.num_train_steps,
-        evaluated=None,
-        checkpoint_sha256=None,
-        curve=thinned([(line.step, line.loss) for line in lines if line.loss is not None]),
-        tokens_per_second=speeds[-1] if speeds else None,
-    )
+    ends = provenance.step_ends(store, entry.execution)
+    found, _ = step_runs.runs(store, entry.execution, ends)
+    return replace(entry, runs=tuple(found.values()))
 
 
 def draw(entry: Entry, look: Look) -> Drawn:

@@ -20,12 +20,12 @@ from typing import Literal
 from pydantic import Field
 from scipy.special import stdtrit
 
-from engine.config.schema import ModelConfig, TrainConfig
+from engine.config.schema import ModelConfig
 from runner.analysis import scaling
 from runner.analysis.comparability import scored_on
 from runner.lib.base_record import Record
 from runner.lib.canonical_json import to_json
-from runner.schema.record import Execution, Plan, Run
+from runner.schema.record import Execution, Plan, PlannedArm, Run
 
 Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
 AXES: dict[Axis, str] = {
@@ -130,22 +130,23 @@ class Refusal(Record):
 
 def design_of(plan: Plan, arm: str, seed: int | None = None) -> Design | None:
     """A planned run, the arm's first one if there is no seed; None where the plan does not say on
-    what it would be scored."""
+    what it would be scored, and of a model of the experiment's own."""
     scored, planned = scored_on(plan), plan.arms[arm]
-    if scored is None:
+    model, flops, parameters = planned.labs, planned.model_flops, planned.parameters
+    if scored is None or model is None or flops is None or parameters is None:
         return None
     if seed is None:
         seed = next(seed for name, seed in plan.runs() if name == arm)
     return Design(
         arm=arm,
         seed=seed,
-        model_flops=planned.model_flops,
+        model_flops=flops,
         tokens=planned.tokens,
-        parameters=planned.parameters,
+        parameters=parameters,
         text=scored.validation_sha256,
         targets=scored.eval_tokens,
-        recipe=_recipe(planned.model, planned.train, _trained_on(plan, arm, seed)),
-        config=_digest(_known(planned.model, planned.train, SAVING)),
+        recipe=_recipe(model, planned, _trained_on(plan, arm, seed)),
+        config=_digest(_known(model, planned, SAVING)),
     )
 
 
@@ -188,16 +189,17 @@ def _trained_on(plan: Plan, arm: str, seed: int) -> list[str]:
     return sorted({one for these in step.inputs.values() for one in these.values()}) if step else []
 
 
-def _recipe(model: ModelConfig, train: TrainConfig, text: list[str]) -> str:
-    known = _known(model, train, SIZES | LENGTHS | RATES | SAVING)
+def _recipe(model: ModelConfig, arm: PlannedArm, text: list[str]) -> str:
+    known = _known(model, arm, SIZES | LENGTHS | RATES | SAVING)
     # Written as fractions they are alike on all rungs; as steps they follow the run's length.
     steps = {key for key in ("warmup", "decay") if isinstance(known.get(key), int)}
     return _digest({key: known[key] for key in known.keys() - steps} | {"trained on": text})
 
 
-def _known(model: ModelConfig, train: TrainConfig, without: set[str]) -> dict[str, object]:
-    both = model.model_dump(mode="json") | train.model_dump(mode="json")
-    return {key: value for key, value in both.items() if key not in without}
+def _known(model: ModelConfig, arm: PlannedArm, without: set[str]) -> dict[str, object]:
+    both = model.model_dump(mode="json") | arm.train.model_dump(mode="json")
+    own = {"own": arm.own} if arm.own else {}
+    return {key: value for key, value in both.items() if key not in without} | own
 
 
 def _digest(value: object) -> str:

@@ -34,7 +34,7 @@ def of_such_runs(plan: Plan, seen: Iterable[Seen]) -> Spread | None:
     """The spread of runs as a plan has them, from arms that were scored on the same text: of those
     whose runs took at least 1/ALIKE and at most ALIKE times its FLOPs. What was run again with
     equal bits counts once. None where too few are known."""
-    costs = [arm.model_flops for arm in plan.arms.values()]
+    costs = [arm.model_flops for arm in plan.arms.values() if arm.model_flops is not None]
     if not costs:
         return None
     low, high = min(costs) / ALIKE, max(costs) * ALIKE

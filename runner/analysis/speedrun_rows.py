@@ -61,13 +61,6 @@ def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str,
     return tuple(said)
 
 
-def run_of(name: str, step: PlannedStep) -> tuple[str, int]:
-    """The (arm, seed) of a `train` step, of the experiment's own code or not."""
-    step_name, _, label = name.partition("/")
-    parts = [part for part in label.split(",") if not part.startswith("seed=")]
-    return ",".join(filter(None, parts)) or step_name, int(step.config["seed"])
-
-
 def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
     """Who has seen an arm's figures come about. It is replayed where a stretch of one of its runs
     was, and each came to the same."""
@@ -76,7 +69,9 @@ def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
     same = [
         replay.how in run_comparison.GOOD
         for replay in replays
-        if (step := execution.plan.steps.get(replay.run)) and run_of(replay.run, step)[0] == arm
+        if (step := execution.plan.steps.get(replay.run))
+        and (run := step.run(replay.run))
+        and run[0] == arm
     ]
     return "replayed" if same and all(same) else "self-reported"
 

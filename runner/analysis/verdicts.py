@@ -216,8 +216,13 @@ def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
 
 
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
-    """What `judge` and `arm_summary` read: the lab's own figure of each run."""
-    return {(run.arm, run.seed): run.evaluated.bpb if run.evaluated else None for run in runs}
+    """What `judge` and `arm_summary` read: the lab's own figure of each run, if it counts."""
+    return {(run.arm, run.seed): _counts(run.evaluated) for run in runs}
+
+
+def _counts(evaluated: record.Evaluated | None) -> float | None:
+    void = evaluated and evaluated.examined and evaluated.examined.void
+    return evaluated.bpb if evaluated and not void else None
 
 
 def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:

@@ -91,7 +91,7 @@ def plan(
     held = []
     for default, arms in _asked_for(planned, bool(devices)).items():
         on, compute = _described(devices, mesh, remat, default)
-        _check_mesh([(arm.model, arm.train) for arm in arms.values()], compute.mesh)
+        _check_mesh([(arm.labs, arm.train) for arm in arms.values() if arm.labs], compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
     opened = _found(store, jobs)
     out = Console(stderr=as_json)
@@ -209,7 +209,7 @@ def compile_check(
     on, compute = _described(devices, mesh, remat, Slice("v5p", 64))
     model, train = checking.llama_8b(compute.mesh)
     if path is not None:
-        arms = _planned(path, None).arms
+        arms = {name: arm for name, arm in _planned(path, None).arms.items() if arm.labs}
         if not arms:
             _stop(BAD_INPUT, f"{path} trains no model of the lab's, whose step could be compiled.")
         if len(arms) > 1 and not arm:
@@ -217,7 +217,7 @@ def compile_check(
         if arm and arm not in arms:
             _stop(BAD_INPUT, f"there is no arm `{arm}`{near(arm, arms)}.")
         chosen = arms[arm or next(iter(arms))]
-        model, train = chosen.model, chosen.train
+        model, train = chosen.labs or model, chosen.train
     _check_mesh([(model, train)], compute.mesh)
     try:
         with Console(stderr=True).status(f"compiling for {on}"):
@@ -300,6 +300,8 @@ def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.P
     steps = {arm: plan.steps[name].resources for (arm, _), name in plan.trained().items()}
     found: dict[Slice, dict[str, record.PlannedArm]] = {}
     for name, arm in plan.arms.items():
+        if arm.labs is None:
+            continue
         resources = plan.resources if alike else steps.get(name, plan.resources)
         found.setdefault(Slice(resources.kind, resources.count), {})[name] = arm
     return found or {Slice(plan.resources.kind, plan.resources.count): {}}

@@ -67,7 +67,7 @@ def _check_compiled(text: str, path: Path) -> None:
         str(path), lambda name: name == declaration.LOCK_NAME or (path / name).is_file()
     )
     try:
-        planner.make_graph_plan(declaration.parse(text, str(python)), path)
+        planner.make_plan(declaration.parse(text, str(python)), path)
     except BadExperiment as error:
         line = lockfile.line_of(python)
         raise BadExperiment([replace(one, line=line) for one in error.problems]) from error

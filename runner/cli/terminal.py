@@ -82,7 +82,7 @@ def memory_view(
     kind = DESCRIBED[on.kind]
     alike: dict[memory.Footprint, list[str]] = {}
     for name, arm in arms.items():
-        held = memory.footprint(arm.model, arm.train, compute, kind.platform)
+        held = memory.footprint(_labs(arm), arm.train, compute, kind.platform)
         alike.setdefault(held, []).append(name)
     shown = sorted(alike, key=lambda held: -held.total)[:MOST_FOOTPRINTS]
     table = Table("")
@@ -102,7 +102,7 @@ def memory_view(
         for held in shown:
             if held.total > room:
                 arm = arms[alike[held][0]]
-                fitting = memory.choices(arm.model, arm.train, compute, kind.platform, room)
+                fitting = memory.choices(_labs(arm), arm.train, compute, kind.platform, room)
                 remedy = memory.listed(fitting) or "nor would any batch; make fsdp larger"
                 words = Text(f"{_called(alike[held])} does not fit", style=FITS[False])
                 lines.append(words.append(f": {remedy}", style="none"))
@@ -112,7 +112,15 @@ def memory_view(
 def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
     """What the table of arms says of one."""
     counts = arm.parameters, arm.tokens, arm.forward_flops_per_token
-    return *map(count, counts), flops(arm.model_flops)
+    known = ("own code" if one is None else count(one) for one in counts)
+    return *known, "own code" if arm.model_flops is None else flops(arm.model_flops)
+
+
+def _labs(arm: record.PlannedArm) -> ModelConfig:
+    """Its model, whose memory is known."""
+    if arm.labs is None:
+        raise AssertionError("the memory of a model of the experiment's own is not known")
+    return arm.labs
 
 
 def _called(names: Sequence[str]) -> str:

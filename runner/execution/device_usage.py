@@ -21,12 +21,6 @@ def of_steps(steps: Mapping[str, PlannedStep], ends: Mapping[str, StepEnd]) -> t
     )
 
 
-def of_attempts(resources: Resources, seconds: Iterable[float]) -> tuple[Used, ...]:
-    """Of attempts that took so many seconds each, from their workers' beginning to the recorded
-    end, lost ones included."""
-    return _used((resources, taken) for taken in seconds)
-
-
 def _used(parts: Iterable[tuple[Resources, float]]) -> tuple[Used, ...]:
     seconds: dict[str, float] = defaultdict(float)
     for resources, taken in parts:
@@ -42,13 +36,11 @@ def _price(kind: str, seconds: float) -> float | None:
     return None if price is None else round(seconds / 3600 * price, 6)
 
 
-def of(store: Store, facts: Facts) -> tuple[Used, ...]:
+def of(facts: Facts) -> tuple[Used, ...]:
     """What the execution took."""
-    plan = facts.execution.plan
-    if plan.steps:
-        ends = [attempt.ended for attempt in facts.attempts if attempt.ended]
-        return of_steps(plan.steps, {name: end for one in ends for name, end in one.steps.items()})
-    return of_attempts(plan.resources, spans(store, facts))
+    ends = [attempt.ended for attempt in facts.attempts if attempt.ended]
+    made = {name: end for one in ends for name, end in one.steps.items()}
+    return of_steps(facts.execution.plan.steps, made)
 
 
 def spans(store: Store, facts: Facts) -> list[float]:

@@ -5,21 +5,19 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from runner.analysis import verdicts
-from runner.execution import aliases, device_usage, git_source, lifecycle, lost_progress
+from runner.execution import aliases, device_usage, git_source, lifecycle
 from runner.execution.lifecycle import Attempt, Facts, Job
-from runner.execution.progress import curve
-from runner.history import measurements, provenance, step_runs
+from runner.history import measurements, progress_left, provenance, step_runs
 from runner.lib import fault_points, redact
-from runner.lib.downsample import thinned
 from runner.schema import job_reports, record
-from runner.schema.job_reports import AttemptSpec, Isolation, Refused, ToEvaluate
-from runner.schema.record import Checkpoint, Evaluated, RunEnd, run_name
+from runner.schema.job_reports import AttemptSpec, Isolation, Refused
+from runner.schema.record import run_name
 from runner.store.leases import AttemptLease, LeaseWatch
 from runner.store.store import Store, StoreError
 
@@ -79,7 +77,7 @@ def observe(
             attempts.append(attempt if attempt.ended else _open(store, look, leases, attempt))
     return Facts(
         execution=record.require(store, f"{folder}/execution", record.Execution),
-        # `t` before `e`, each in the order of its number.
+        # In the order of their numbers; an older lab had some more, to evaluate.
         attempts=tuple(sorted(attempts, key=lambda a: (a.name[0] == "e", int(a.name[1:])))),
         cancelled=record.read(store, f"{folder}/cancelled", record.Cancelled),
         voided=record.read(store, f"{folder}/voided", record.Voided),
@@ -106,12 +104,14 @@ def _open(
     job = look(attempt.folder)
     lease = leases.look(attempt.folder)
     out, nonce = store.at(f"work/{attempt.folder}/out"), attempt.claimed.nonce
-    finished, failed = False, ""
+    finished, failed, preempted = False, "", ""
     try:
         success = job_reports.read_report(out / "finished.json", job_reports.AttemptReport, nonce)
         finished = success is not None
         failure = job_reports.read_report(out / "failed.json", job_reports.AttemptReport, nonce)
         failed = (failure.why or "the job gave no reason") if failure else ""
+        loss = job_reports.read_report(out / "preempted.json", job_reports.AttemptReport, nonce)
+        preempted = (loss.why or "its machines were taken away") if loss else ""
     except Refused as error:
         failed = f"its report was refused: {error}"
     return Attempt(
@@ -124,6 +124,7 @@ def _open(
         lease=lease,
         finished=finished,
         failed=failed,
+        preempted=preempted,
     )
 
 
@@ -189,24 +190,12 @@ def _claim(store: Store, facts: Facts, name: str, now: datetime) -> record.Claim
 
 
 def _spec(facts: Facts, name: str, nonce: str) -> AttemptSpec:
-    training = facts.of("t")
-    last = training[-1].ended if training else None
-    evaluating = name.startswith("e")
     return AttemptSpec(
         attempt=f"{facts.execution.id}.{name}",
         nonce=nonce,
-        kind="evaluate" if evaluating else "train",
         plan=facts.execution.plan,
         isolation=_isolation(facts.execution),
         limit_seconds=facts.execution.limit_seconds,
-        earlier=()
-        if evaluating
-        else tuple(attempt.folder for attempt in training if attempt.name != name),
-        evaluate={
-            run: ToEvaluate(path=end.checkpoint.path, sha256=end.checkpoint.sha256)
-            for run, end in (last.runs if evaluating and last else {}).items()
-            if end.checkpoint
-        },
     )
 
 
@@ -228,35 +217,27 @@ def _ended(
     refused = [
         f"{name}: it lay there before the attempt began" for name in attempt.claimed.set_aside
     ]
-    plan = facts.execution.plan
-    runs: dict[str, RunEnd] = {}
-    evaluated: dict[str, Evaluated] = {}
-    if attempt.name.startswith("t") and not plan.steps:
-        for arm, seed in plan.runs():
-            refused += curve(store, [attempt.folder], run_name(arm, seed), plan.arms[arm]).refused
     if how == "finished" and (other := _other_spec(store, attempt)):
         refused.append(other)
-    elif plan.steps:
-        pass  # what they left says what it is
-    elif how == "finished" and attempt.name.startswith("t"):
-        runs = {
-            run_name(arm, seed): _run_end(store, facts, attempt, arm, seed, refused)
-            for arm, seed in plan.runs()
-        }
-    elif how == "finished":
-        evaluated = _evaluated(store, facts, attempt, refused)
     steps = provenance.step_ends(store, facts.execution)
+    lost = how == "lost"
     return record.Ended(
         at=now,
         how=how,
         why=why,
-        runs=runs,
-        evaluated=evaluated,
         steps=steps,
-        saved=lost_progress.saved(store, facts, attempt, steps) if how == "lost" else {},
+        saved=progress_left.of_steps(store, facts.execution, steps) if lost else {},
+        preempted=lost and bool(attempt.preempted),
         refused=_few(refused),
-        receipt=_receipt(store, attempt),
+        receipt=_shared(facts.execution.plan, steps),
     )
+
+
+def _shared(plan: record.Plan, ends: Mapping[str, record.StepEnd]) -> dict[str, str]:
+    """What the receipts of all steps that train have in common."""
+    receipts = [ends[name].receipt for name in plan.trained().values() if name in ends]
+    common = set.intersection(*(set(one.items()) for one in receipts)) if receipts else set()
+    return dict(sorted(common))
 
 
 def _other_spec(store: Store, attempt: Attempt) -> str:
@@ -270,68 +251,6 @@ def _other_spec(store: Store, attempt: Attempt) -> str:
     return "" if same else f"{name}: it is not the one that was claimed; nothing is believed"
 
 
-def _run_end(
-    store: Store, facts: Facts, attempt: Attempt, arm: str, seed: int, refused: list[str]
-) -> RunEnd:
-    """What training left of a run: its word, and its checkpoint's digest as we find it."""
-    run, steps = run_name(arm, seed), facts.execution.plan.arms[arm].train.num_train_steps
-    out = store.at(f"work/{attempt.folder}/out")
-    try:
-        report = job_reports.read_report(
-            out / "runs" / f"{run}.json", job_reports.RunReport, attempt.claimed.nonce
-        )
-        if report is None:
-            return RunEnd(state="failed", why="the job left no word of it", step=0, checkpoint=None)
-        if report.step > steps:
-            raise Refused(f"{attempt.folder}/out/runs/{run}.json: step {report.step} of {steps}")
-        if report.state == "failed":
-            return RunEnd(state="failed", why=report.why, step=report.step, checkpoint=None)
-        # A run that an earlier attempt had finished left its checkpoint there.
-        for earlier in reversed(facts.of("t")):
-            path = f"{earlier.folder}/out/checkpoints/{run}/{steps}"
-            if job_reports.has_checkpoint(store.at(f"work/{path}")):
-                most_bytes = job_reports.most_checkpoint(facts.execution.plan.arms[arm].parameters)
-                digest = job_reports.checkpoint_sha256(store.at(f"work/{path}"), most_bytes)
-                checkpoint = Checkpoint(path=path, step=steps, sha256=digest)
-                return RunEnd(state="finished", step=steps, checkpoint=checkpoint)
-        raise Refused(f"{attempt.folder}/out/checkpoints/{run}/{steps}: there is no checkpoint")
-    except Refused as error:
-        refused.append(str(error))
-        return RunEnd(state="failed", why=str(error), step=0, checkpoint=None)
-
-
-def _evaluated(
-    store: Store, facts: Facts, attempt: Attempt, refused: list[str]
-) -> dict[str, Evaluated]:
-    out, planned = store.at(f"work/{attempt.folder}/out"), facts.execution.plan.eval.tokens
-    scored = {}
-    for run in _spec(facts, attempt.name, attempt.claimed.nonce).evaluate:
-        try:
-            report = job_reports.read_report(
-                out / "evaluated" / f"{run}.json",
-                job_reports.EvaluationReport,
-                attempt.claimed.nonce,
-            )
-            if report is None:
-                raise Refused(f"{attempt.folder}/out/evaluated/{run}.json: there is no figure")
-            if report.evaluated.targets != planned:
-                words = f"scored {report.evaluated.targets} tokens, and the plan names {planned}"
-                raise Refused(f"{attempt.folder}/out/evaluated/{run}.json: {words}")
-            scored[run] = report.evaluated
-        except Refused as error:
-            refused.append(str(error))
-    return scored
-
-
-def _receipt(store: Store, attempt: Attempt) -> dict[str, str]:
-    path = store.at(f"work/{attempt.folder}/out") / "finished.json"
-    try:
-        report = job_reports.read_report(path, job_reports.AttemptReport, attempt.claimed.nonce)
-    except Refused:
-        return {}
-    return dict(report.receipt) if report else {}
-
-
 # ── Concluding ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -340,33 +259,19 @@ def _conclude(
 ) -> None:
     """Write each run's record, then the result; the same ones however often it is done."""
     execution = facts.execution
-    training, evaluation = facts.of("t"), facts.of("e")
-    ends = training[-1].ended.runs if training and training[-1].ended else {}
-    scores = evaluation[-1].ended.evaluated if evaluation and evaluation[-1].ended else {}
-    unbelieved: list[str] = []
+    attempts = [attempt.ended for attempt in facts.attempts if attempt.ended]
+    ends = attempts[-1].steps if attempts else {}
+    runs, unbelieved = step_runs.runs(store, execution, ends)
     competing: tuple[record.EnteredRun, ...] = ()
-    if execution.plan.steps:
-        of_steps = training[-1].ended.steps if training and training[-1].ended else {}
-        runs, unbelieved = step_runs.runs(store, execution, of_steps)
-        if execution.plan.speedrun:
-            competing = measurements.runs(
-                store, execution, of_steps, sum(device_usage.spans(store, facts))
-            )
-    else:
-        runs = {
-            (arm, seed): _run(store, facts, arm, seed, ends, scores)
-            for arm, seed in execution.plan.runs()
-        }
-    if training:
+    if execution.plan.speedrun:
+        seconds = sum(device_usage.spans(store, facts))
+        competing = measurements.runs(store, execution, ends, seconds)
+    if facts.attempts:
         for (arm, seed), run in runs.items():
             path = f"runs/{execution.id}.{run_name(arm, seed)}"
             record.write(store, path, redact.cleaned(run))
-    if state == "done" and not scores and not execution.plan.steps:
-        state, why = "failed", "no run could be evaluated"
-    figures = {key: run.evaluated.bpb if run.evaluated else None for key, run in runs.items()}
-    refused = [
-        line for attempt in facts.attempts if attempt.ended for line in attempt.ended.refused
-    ] + unbelieved
+    figures = verdicts.figures_of(runs.values())
+    refused = [line for ended in attempts for line in ended.refused] + unbelieved
     result = record.Result(
         at=now,
         state=state,
@@ -377,42 +282,11 @@ def _conclude(
         if state in ("done", "failed")
         else (),
         refused=_few(refused),
-        seconds=(now - training[0].claimed.at).total_seconds() if training else None,
-        used=device_usage.of(store, facts),
+        seconds=(now - facts.attempts[0].claimed.at).total_seconds() if facts.attempts else None,
+        used=device_usage.of(facts),
         entered=competing,
     )
     record.write(store, f"executions/{execution.id}/result", redact.cleaned(result))
-
-
-def _run(
-    store: Store,
-    facts: Facts,
-    arm: str,
-    seed: int,
-    ends: dict[str, RunEnd],
-    scores: dict[str, Evaluated],
-) -> record.Run:
-    name, planned = run_name(arm, seed), facts.execution.plan.arms[arm]
-    lines = curve(store, [attempt.folder for attempt in facts.of("t")], name, planned).lines
-    end = ends.get(name)
-    steps = end.step if end else (lines[-1].step if lines else 0)
-    speeds = [line.tokens_per_second for line in lines if line.tokens_per_second]
-    points = [(line.step, line.loss) for line in lines if line.loss is not None]
-    return record.Run(
-        execution=facts.execution.id,
-        arm=arm,
-        seed=seed,
-        state=end.state if end else "unfinished",
-        why=end.why if end else "",
-        steps=steps,
-        tokens=steps * planned.tokens_per_step,
-        model_flops=steps * planned.model_flops // planned.train.num_train_steps,
-        evaluated=scores.get(name),
-        checkpoint_sha256=end.checkpoint.sha256 if end and end.checkpoint else None,
-        curve=thinned(points),
-        skipped=sum(line.skipped for line in lines),
-        tokens_per_second=speeds[-1] if speeds else None,
-    )
 
 
 def _few(lines: list[str]) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ The bot and `regatta run` both turn this wheel until there is a result: `effects
 `effects.act`. A crash anywhere is cured by looking again: every action either creates a record once
 or asks Ray for something that it answers the same way twice.
 
-An attempt trains (`t`) or evaluates (`e`). It is over when its lease says `released`, when Ray
+An attempt makes the plan's steps. It is over when its lease says `released`, when Ray
 calls its job terminal, or when its lease stood still for 45 s; then its job is stopped, and only
 when Ray calls it terminal, or has forgotten it, is its end recorded. A worker ends all that it
 started before its last report; of one that was killed, a process may live on, and what it changes
-later is refused by digest. A lost attempt is followed by the next one, which goes on from its
-newest checkpoint (`engine.training.train`), until three in a row were lost that left no more to go
-on from than there was (`runner.history.progress_left`); a failed one is not.
+later is refused by digest. A lost attempt is followed by the next one, which finds what was made
+and goes on from the newest checkpoints, until three in a row were lost that left no more to go on
+from than there was (`runner.history.progress_left`); a failed one is not. One whose machines were
+taken away does not count among these: only the execution's limit ends a run on such machines.
 
 An execution may have a limit: seconds by the clock that its attempts may take together, from each
 one's beginning to its end. What goes beyond it is stopped, from outside the job, and has failed.
@@ -47,6 +48,7 @@ class Attempt:
     lease: LeaseState = field(default_factory=LeaseState)
     finished: bool = False  # it reports to have finished
     failed: str = ""  # why, if it reports to have failed
+    preempted: str = ""  # why, if it reports to have lost its machines
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,9 @@ class Facts:
         """The execution's state, derived from its records."""
         if self.result:
             return self.result.state
-        if any(attempt.name.startswith("e") for attempt in self.attempts):
-            return "evaluating"
         if any(attempt.started or attempt.ended for attempt in self.attempts):
             return "running"
         return "queued"
-
-    def of(self, phase: str) -> tuple[Attempt, ...]:
-        """The attempts of one phase, `t` or `e`, in their order."""
-        return tuple(attempt for attempt in self.attempts if attempt.name.startswith(phase))
 
 
 # ── Decisions ───────────────────────────────────────────────────────────────────────────────
@@ -132,33 +128,29 @@ def decide(facts: Facts) -> Action | None:
     if facts.result:
         return None
     halt = _halt(facts)
-    for phase in ("t", "e"):
-        attempts = facts.of(phase)
-        if not attempts:
-            return halt or Claim(f"{phase}1")
-        last = attempts[-1]
-        if not last.ended:
-            return _watch(last, halt)
-        if last.ended.how == "finished":
-            if facts.execution.plan.steps:
-                return Conclude("done")
-            if phase == "t" and not any(run.checkpoint for run in last.ended.runs.values()):
-                return Conclude("failed", "no run left a checkpoint that could be evaluated")
-            continue
-        if halt:
-            return halt
-        if last.ended.how == "failed":
-            return Conclude("failed", last.ended.why)
-        if in_vain := _in_vain(attempts):
-            return Conclude("failed", f"{in_vain}; of the last one: {last.ended.why}")
-        return Claim(f"{phase}{len(attempts) + 1}")
-    return Conclude("done")
+    attempts = facts.attempts
+    if not attempts:
+        return halt or Claim("t1")
+    last = attempts[-1]
+    if not last.ended:
+        return _watch(last, halt)
+    if last.ended.how == "finished" and facts.execution.plan.steps:
+        return Conclude("done")
+    if halt:
+        return halt
+    if last.ended.how == "failed":
+        return Conclude("failed", last.ended.why)
+    if in_vain := _in_vain(attempts):
+        return Conclude("failed", f"{in_vain}; of the last one: {last.ended.why}")
+    return Claim(f"t{len(attempts) + 1}")
 
 
 def _in_vain(attempts: Sequence[Attempt]) -> str:
     """That too many attempts in a row were lost without having got further, or nothing."""
     best, count = (0, 0), 0
     for ended in (attempt.ended for attempt in attempts):
+        if ended and ended.preempted:
+            continue
         made = [end for end in ended.steps.values() if end.state == "made"] if ended else []
         now = (len(made), sum(ended.saved.values()) if ended else 0)
         count, best = 0 if now > best else count + 1, max(now, best)
@@ -174,6 +166,8 @@ def _halt(facts: Facts) -> Conclude | None:
         return Conclude("voided", facts.voided.why)
     if facts.cancelled:
         return Conclude("cancelled", f"cancelled by {facts.cancelled.by}")
+    if not facts.execution.plan.steps:
+        return Conclude("failed", "its plan is of an older lab, which this one cannot run")
     limit = facts.execution.limit_seconds
     if limit is not None and facts.spent >= limit:
         return Conclude("failed", f"stopped at its limit: {_clock(limit)} were set aside for it")
@@ -212,6 +206,8 @@ def _end(attempt: Attempt, halt: Conclude | None) -> End:
         return End(attempt.name, "failed", attempt.failed)
     if attempt.finished:
         return End(attempt.name, "finished")
+    if attempt.preempted and not halt:
+        return End(attempt.name, "lost", attempt.preempted)
     if halt:
         return End(attempt.name, "failed" if halt.state == "failed" else "cancelled", halt.why)
     words = {

@@ -1,12 +1,12 @@
 """How far an execution is, as its jobs report."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from runner.execution.lifecycle import Facts
 from runner.history import run_metrics
 from runner.history.run_metrics import RECENT, Curve
-from runner.schema.record import Plan, PlannedArm, run_name
+from runner.schema.record import Plan, run_name
 from runner.store.store import Store
 
 
@@ -49,34 +49,14 @@ class Progress:
         return (self.of_tokens - self.tokens) / self.tokens_per_second
 
 
-def curve(
-    store: Store,
-    folders: Iterable[str],
-    run: str,
-    arm: PlannedArm,
-    newest: int | None = None,
-) -> Curve:
-    """The curve of `run` over the attempts' `folders`, oldest first.
-
-    With `newest`, only that many of each attempt's last chunks are read.
-    """
-    places = (store.at(f"work/{folder}/out/metrics") / run for folder in folders)
-    return run_metrics.curve(places, arm.train.num_train_steps, arm.tokens_per_step, newest)
-
-
 def progress(store: Store, facts: Facts, ended: Collection[str] = ()) -> Progress:
-    """How far training is, from the newest metrics of each run. Of steps, those that have `ended`
-    count whole, and no other is looked at whose inputs have not."""
+    """How far training is, from the newest metrics of each run. What steps that have `ended` train
+    counts whole, and no other is looked at whose inputs are not there."""
     plan = facts.execution.plan
-    folders = [attempt.folder for attempt in facts.of("t")]
-    steps = plan.trained() if plan.steps else {}
     runs = []
-    for arm, seed in plan.runs():
-        last, name = plan.arms[arm].train.num_train_steps, steps.get((arm, seed), "")
-        found = Curve()
-        if not plan.steps:
-            found = curve(store, folders, run_name(arm, seed), plan.arms[arm], newest=RECENT)
-        elif name not in ended and set(ended) >= set(plan.steps[name].needs):
+    for (arm, seed), name in plan.trained().items():
+        last, found = plan.arms[arm].train.num_train_steps, Curve()
+        if name not in ended and set(ended) >= set(plan.steps[name].needs):
             found = run_metrics.of_step(store, plan.steps[name], newest=RECENT)
         runs.append(
             RunProgress(

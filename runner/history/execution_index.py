@@ -196,7 +196,11 @@ class Past:
                 arm: tuple(run.evaluated.bpb for run in runs if run.arm == arm and run.evaluated)
                 for arm in arms
             }
-            self._seen[id] = tuple(Seen(arms[arm].model_flops, figures[arm]) for arm in arms)
+            self._seen[id] = tuple(
+                Seen(flops, figures[arm])
+                for arm in arms
+                if (flops := arms[arm].model_flops) is not None
+            )
         return self._seen[id]
 
 

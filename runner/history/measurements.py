@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from engine.config import flops
 from engine.config.schema import ModelConfig
-from runner.analysis import speedrun_rows
 from runner.history import step_runs
 from runner.lib import bounds
 from runner.schema import record
@@ -36,18 +35,18 @@ def runs(
     scores, isolated = _scores(store, plan, ends)
     found = []
     for name, step in plan.steps.items():
-        if step.do != "train":
+        run = step.run(name)
+        if run is None:
             continue
         end, score = ends.get(name), scores.get(name)
         seconds, hardware, measured = _measured(store, execution, ends, name, attempts_seconds)
         price = KINDS[step.resources.kind].price
         count = step.resources.count
-        arm, seed = speedrun_rows.run_of(name, step)
         tokens, parameters, model_flops = _counted(step, score)
         found.append(
             EnteredRun(
-                arm=arm,
-                seed=seed,
+                arm=run[0],
+                seed=run[1],
                 own=bool(step.own),
                 own_model="model" in step.config["own"],
                 isolated=isolated.get(name, False) and _isolated(end),

@@ -7,23 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 
-from runner.schema.record import Execution, Plan, PlannedStep, StepEnd, run_name
+from runner.schema.record import Execution, PlannedStep, StepEnd
 from runner.spec.step_types import BUILT_IN
 from runner.store import artifacts, checkpoint_sync
 from runner.store.scratch_paths import DIGESTS, PARTS, SCRATCH
 from runner.store.store import Store
 
 PART = re.compile("[0-9a-f]{32}")  # one that is whole; others are being made
-
-
-def of_runs(store: Store, plan: Plan, folders: Iterable[str]) -> dict[str, int]:
-    """The newest checkpoint's step of each run, over the attempts' `folders`. Raises StoreError."""
-    found = {}
-    tried = [store.at(f"work/{folder}/out/checkpoints") for folder in folders]
-    for arm, seed in plan.runs():
-        run, last = run_name(arm, seed), plan.arms[arm].train.num_train_steps
-        found[run] = max((checkpoint_sync.saved(each / run, last) for each in tried), default=0)
-    return {run: step for run, step in found.items() if step}
 
 
 def of_steps(store: Store, execution: Execution, ended: Mapping[str, StepEnd]) -> dict[str, int]:

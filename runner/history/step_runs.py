@@ -65,7 +65,7 @@ def runs(
             why="" if made or not end else end.why,
             steps=steps,
             tokens=steps * planned.tokens_per_step,
-            model_flops=steps * planned.model_flops // planned.train.num_train_steps,
+            model_flops=planned.model_flops_of(steps),
             evaluated=scores.get(name) if made else None,
             checkpoint_sha256=end.output_sha256 if made and end else None,
             curve=thinned(_losses(points) if made else noted.losses),

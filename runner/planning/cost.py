@@ -2,42 +2,38 @@
 at good and at poor utilisation. What other steps take is not known beforehand."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from engine.config import flops
 from engine.config.schema import ModelConfig, TrainConfig
 from runner.schema.devices import KINDS, UTILISATION
+from runner.schema.own_model import OwnModel
 from runner.schema.record import Cost, Plan, PlannedArm, Resources, Standing
 
 
-def arm_of(model: ModelConfig, train: TrainConfig) -> PlannedArm:
-    """A model and how it is trained, counted."""
+def arm_of(model: ModelConfig | OwnModel, train: TrainConfig, own: Mapping[str, str]) -> PlannedArm:
+    """A model and how it is trained, with functions of the experiment's `own`, counted."""
     seen = train.num_train_steps * train.train_batch_size * model.seq_len
+    labs = model if isinstance(model, ModelConfig) else None
     return PlannedArm(
         model=model,
         train=train,
-        parameters=flops.parameters(model),
+        own=dict(own),
+        parameters=flops.parameters(labs) if labs else None,
         tokens=seen,
-        forward_flops_per_token=flops.forward_flops_per_token(model),
-        model_flops=flops.model_flops(model, seen),
+        forward_flops_per_token=flops.forward_flops_per_token(labs) if labs else None,
+        model_flops=flops.model_flops(labs, seen) if labs else None,
     )
 
 
-def training(plan: Plan) -> dict[str, PlannedArm | None]:
-    """{`train` step: what it trains}; None where its model is the experiment's own, whose FLOPs are
-    not known beforehand."""
-    found: dict[str, PlannedArm | None] = {}
-    for name, step in plan.steps.items():
-        if step.do != "train":
-            continue
-        if run := plan.arm_of(name):
-            found[name] = plan.arms[run[0]]
-        elif "model" in step.config["own"]:
-            found[name] = None
-        else:
-            model = ModelConfig.model_validate(step.config["model"])
-            found[name] = arm_of(model, TrainConfig.model_validate(step.config["train"]))
-    return found
+def of(plan: Plan, but: Collection[str] = ()) -> Cost:
+    """What it costs to train all that the plan does, `but` some of its steps, each on the devices
+    that it names."""
+    runs = [
+        (plan.steps[name].resources, plan.arms[arm])
+        for (arm, _), name in plan.trained().items()
+        if name not in but
+    ]
+    return cost(runs, plan.resources)
 
 
 def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
@@ -46,25 +42,19 @@ def left(plan: Plan, stands: Mapping[str, Standing]) -> Cost:
     cached = {name for name, one in stands.items() if one.state == "cached"}
     if not cached:
         return plan.cost
-    trained = {name: arm for name, arm in training(plan).items() if name not in cached}
-    if any(plan.steps[name].resources.kind not in KINDS for name in trained):
+    if any(step.resources.kind not in KINDS for step in plan.steps.values()):
         return plan.cost  # of a kind that the lab had then
-    return cost(
-        [(plan.steps[name].resources, arm) for name, arm in trained.items() if arm],
-        [tokens(plan.steps[name].config) for name, arm in trained.items() if arm is None],
-        plan.resources,
-    )
+    return of(plan, cached)
 
 
-def cost(
-    runs: Collection[tuple[Resources, PlannedArm]], uncounted: list[int], default: Resources
-) -> Cost:
-    """The cost of runs on their devices, and of those besides of which only the tokens are known;
-    `default` are the devices that are named where there are no others."""
+def cost(runs: Collection[tuple[Resources, PlannedArm]], default: Resources) -> Cost:
+    """The cost of runs on their devices; of models of the experiment's own only the tokens are
+    known. `default` are the devices that are named where there are no others."""
     flops_on: dict[tuple[str, int], int] = {}
     for on, arm in runs:
-        key = (on.kind, on.count)
-        flops_on[key] = flops_on.get(key, 0) + arm.model_flops
+        if arm.model_flops is not None:
+            key = (on.kind, on.count)
+            flops_on[key] = flops_on.get(key, 0) + arm.model_flops
     if not flops_on:
         flops_on[default.kind, default.count] = 0
     flops_on = dict(sorted(flops_on.items()))
@@ -79,9 +69,9 @@ def cost(
         price = (price[0] + of_all[0] * dollars, price[1] + of_all[1] * dollars)
     whole = sum(flops_on.values())
     return Cost(
-        runs=len(runs) + len(uncounted),
-        uncounted=len(uncounted),
-        tokens=sum(arm.tokens for _, arm in runs) + sum(uncounted),
+        runs=len(runs),
+        uncounted=sum(arm.model_flops is None for _, arm in runs),
+        tokens=sum(arm.tokens for _, arm in runs),
         model_flops=whole,
         hardware_flops=(whole / least, whole / most),
         seconds=seconds,
@@ -89,9 +79,3 @@ def cost(
         device=" and ".join(f"{n} × {KINDS[name].description}" for name, n in flops_on),
         device_seconds=devices,
     )
-
-
-def tokens(config: Mapping[str, Any]) -> int:
-    """How many a `train` step sees."""
-    train = config["train"]
-    return int(train["num_train_steps"] * train["train_batch_size"] * config["model"]["seq_len"])

@@ -16,6 +16,7 @@ from runner.schema.devices import KINDS
 from runner.schema.record import EVERYTHING, Plan, PlannedStep, Resources
 
 TIMES = 4  # what is expected
+COUNTED = ("train", "tokenize", "evaluate")  # what takes little, and what is known
 LEAST = 3600.0  # seconds
 
 
@@ -33,9 +34,9 @@ def _speed(of: Resources) -> float:
 def limit_seconds(plan: Plan, hours_without_estimate: float) -> float:
     """Seconds after which the plan's execution is stopped, all its attempts together."""
     limit = max(LEAST, TIMES * plan.cost.seconds[1])
-    trains = sum(step.do == "train" and not step.own for step in plan.steps.values())
     ceiling = ceiling_seconds(plan)
-    if plan.cost.uncounted or trains < len(plan.steps):
+    counted = all(step.do in COUNTED and not step.own for step in plan.steps.values())
+    if plan.cost.uncounted or not counted:
         # Whoever approves the plan sees the ceiling, and it is set aside from their budget.
         return ceiling or limit + hours_without_estimate * 3600
     return min(limit, ceiling or limit)

@@ -9,46 +9,66 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from engine.data.tokenize import BadText, Text, read_text
+from engine.data.tokenize import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code, yaml_lines
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
 from runner.lib.paths import LAB
 from runner.lib.problems import BadExperiment, Problem, near
-from runner.planning import code_digest, cost, lockfile
+from runner.planning import code_digest, cost, lockfile, subset
 from runner.schema import prediction_forms, step_graph
 from runner.schema.plan_fingerprint import fingerprint
-from runner.schema.record import Cost, Plan, PlannedArm, PlannedData, PlannedStep, Preregistration
+from runner.schema.record import (
+    Plan,
+    PlannedArm,
+    PlannedData,
+    PlannedStep,
+    Preregistration,
+    Resources,
+    run_of,
+)
 from runner.spec import declaration, ladder
 from runner.spec.declaration import Experiment
-from runner.spec.step_types import calls_of, parts_of
+from runner.spec.step_types import Train, calls_of, parts_of
 from runner.spec.steps import Node
 from runner.store.store import Store
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 NO_FINGERPRINT = "0" * 64  # of what is not yet whole
+NO_COST = cost.cost([], Resources(kind="cpu"))
+OWN_TEXT = "own"  # the source of a text that is told by its digests
+
+
+@cache
+def _known(source: str) -> Text:
+    return read_text(source, None)
+
+
+def _text(folder: Path, source: str) -> Text:
+    """The text of this name, or in this file of the experiment's folder. Raises BadText."""
+    return _known(source) if is_known(source) else read_text(source, folder)
+
+
+def is_known(source: str | None) -> bool:
+    """Whether every machine has the text of this name, or there is none."""
+    return source is None or source in ("stdlib", *SHIPPED)
 
 
 def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan:
     """The plan of the experiment in the folder (or file) `path`, without preregistration's seal.
 
-    With a store, a text of the experiment's own is kept there for the job to read. `lab` holds the
-    lab's packages. Raises BadExperiment.
+    With a store, what its jobs need of the folder is kept there. `lab` holds the lab's packages.
+    Raises BadExperiment.
     """
     with _nothing_to_collect():
         experiment = declaration.load(path)
         folder = path if path.is_dir() else path.parent
-        plan = make_graph_plan(experiment, folder, lab) if experiment.nodes else None
-    if plan:
-        if store:
-            keep_code(store, plan, folder)
-        return plan
-    text = the_text(experiment, folder)
+        plan = make_plan(experiment, folder, lab)
     if store:
-        keep_text(store, text)
-    return make_plan(experiment, folder.as_posix(), text, sealed=None)
+        keep(store, plan, folder)
+    return plan
 
 
 @contextmanager
@@ -64,17 +84,67 @@ def _nothing_to_collect() -> Iterator[None]:
             gc.enable()
 
 
-def make_graph_plan(
+def make_plan(
     experiment: Experiment,
     folder: Path,
     lab: Path = LAB,
     *,
     called: str = "",
     sealed: Preregistration | None = None,
+    rung: int = 1,
 ) -> Plan:
-    """Resolve an experiment with steps, whose own modules lie in `folder`, under its sealed
-    preregistration, if it has one. Their code is read and not run. `called` is the folder in the
+    """Resolve an experiment whose own files lie in `folder`, under its sealed preregistration, if
+    it has one; of a ladder this rung. Its code is read and not run. `called` is the folder in the
     repository, where that is another one. Raises BadExperiment."""
+    texts = cache(partial(_text, folder))
+    steps, problems = _steps(experiment, folder, lab, called, texts)
+    if problems:
+        raise BadExperiment(problems)
+    data, problems = _data(experiment, texts)
+    arms = _arms(experiment)
+    problems += _of_no_arm(experiment, arms, sealed)
+    if problems := problems or [*_of_no_law(experiment, arms, sealed)]:
+        raise BadExperiment(problems)
+    compiled = Path(experiment.file).name == declaration.LOCK_NAME
+    draft = Plan(
+        experiment=called or folder.as_posix(),
+        title=experiment.title,
+        preregistration=experiment.preregistration,
+        seal=sealed.seal if sealed else None,
+        predictions=sealed.predictions if sealed else (),
+        data=data,
+        eval=experiment.eval,
+        resources=experiment.resources,
+        seeds=experiment.seeds,
+        arms=arms,
+        steps=steps,
+        code_sha256=_digest(_own_code(steps, folder, compiled)),
+        compiled=compiled,
+        ceiling_hours=experiment.ceiling_hours,
+        speedrun=experiment.speedrun,
+        cost=NO_COST,
+        fingerprint=NO_FINGERPRINT,
+    )
+    if not experiment.seeds:
+        seeds = sorted({seed for _, seed in draft.trained()})
+        draft = draft.model_copy(update={"seeds": tuple(seeds)})
+    if problems := [*_unlike(experiment, draft)]:
+        raise BadExperiment(problems)
+    if experiment.ladder:
+        unlike = ladder.unlike(experiment.ladder, arms)
+        if problems := [experiment.problem(path, words) for path, words in unlike]:
+            raise BadExperiment(problems)
+        planned = experiment.ladder.planned(rung, arms if sealed else None)
+        draft = subset.only(draft, {planned.baseline, planned.variant}, set(draft.seeds))
+        draft = draft.model_copy(update={"rung": planned})
+    draft = draft.model_copy(update={"cost": cost.of(draft)})
+    return draft.model_copy(update={"fingerprint": fingerprint(draft)})
+
+
+def _steps(
+    experiment: Experiment, folder: Path, lab: Path, called: str, texts: Callable[[str], Text]
+) -> tuple[dict[str, PlannedStep], list[Problem]]:
+    """Every node with its fingerprint, and what is wrong with the code and the texts they name."""
     compiled = Path(experiment.file).name == declaration.LOCK_NAME
     if compiled:
         lockfile.check_source(folder, called or str(folder))
@@ -83,7 +153,6 @@ def make_graph_plan(
     first: dict[tuple[Any, ...], PlannedStep] = {}  # points of a sweep differ in little
     found = cache(lambda function, own: _code(function, own, folder, lab))
     uncallable = cache(partial(code_digest.uncallable, folder))
-    source = partial(_with_source, cache(read_text))
     private, place = _private(experiment.nodes), folder.resolve().name
     for name, node in experiment.nodes.items():
         try:
@@ -97,10 +166,14 @@ def make_graph_plan(
             if words not in [problem.message for problem in problems]:
                 problems.append(experiment.problem(experiment.place(name), words))
         try:
-            config = source(node) if node.do == "tokenize" else node.config
+            config = _with_source(texts, node) if node.do == "tokenize" else node.config
         except BadText as error:
             config = node.config
-            problems.append(experiment.problem(experiment.place(name), str(error)))
+            problems.append(experiment.problem(experiment.source(name), str(error)))
+        except (OSError, ValueError):  # a name that is too long, or that no file can have
+            config = node.config
+            words = "no file can have this name"
+            problems.append(experiment.problem(experiment.source(name), words))
         inputs = {
             key: {one: steps[one].fingerprint for one in these if one in steps}
             for key, these in node.inputs.items()
@@ -126,44 +199,36 @@ def make_graph_plan(
             "fingerprint": step_graph.fingerprint(node.function, decisive, inputs, digest),
         }
         steps[name] = first[alike].model_copy(update=itself)
-    if problems:
-        raise BadExperiment(problems)
-    files = _own_code(steps, folder, compiled)
-    trained = _arms(experiment)
-    draft = Plan(
-        experiment=called or folder.as_posix(),
-        title=experiment.title,
-        preregistration=experiment.preregistration,
-        seal=sealed.seal if sealed else None,
-        predictions=sealed.predictions if sealed else (),
-        data=None,
-        eval=experiment.eval,
-        resources=experiment.resources,
-        seeds=(),
-        arms={},
-        steps=steps,
-        code_sha256=_digest(files),
-        compiled=compiled,
-        ceiling_hours=experiment.ceiling_hours,
-        speedrun=experiment.speedrun,
-        cost=_cost(experiment, trained),
-        fingerprint=NO_FINGERPRINT,
+    return steps, problems
+
+
+def _data(
+    experiment: Experiment, texts: Callable[[str], Text]
+) -> tuple[PlannedData | None, list[Problem]]:
+    """The text that arms train on, and whether it is too short for their windows."""
+    if experiment.data is None:
+        return None, []
+    text, problems = texts(experiment.data.source), []
+    models = [node.checked.model for node in experiment.nodes.values() if _trains(node.checked)]
+    for seq_len in dict.fromkeys(model.seq_len for model in models):
+        try:
+            text.check_lengths(seq_len, experiment.eval.tokens)
+        except BadText as error:
+            problems.append(experiment.problem(("data", "source"), str(error)))
+            break
+    planned = PlannedData(
+        source=experiment.data.source,
+        tokenizer=experiment.data.tokenizer,
+        train_tokens=len(text.train),
+        train_sha256=text.train_sha256,
+        validation_tokens=len(text.validation),
+        validation_sha256=text.validation_sha256,
     )
-    runs = draft.trained()
-    of_arms = {arm: trained[name] for (arm, _), name in runs.items()}
-    draft = draft.model_copy(
-        update={
-            "arms": {arm: of_arms[arm] for arm in sorted(of_arms, key=natural)},
-            "seeds": tuple(sorted({seed for _, seed in runs})),
-        }
-    )
-    own = {name.partition("/")[2] or name for name, step in draft.steps.items() if step.own}
-    arms = [*draft.arms, *(label.partition(",seed=")[0] for label in own)]  # own code: not judged
-    if problems := [*_unlike(experiment, draft), *_of_no_arm(experiment, arms, sealed)]:
-        raise BadExperiment(problems)
-    if problems := [*_of_no_law(experiment, draft.arms, sealed)]:
-        raise BadExperiment(problems)
-    return draft.model_copy(update={"fingerprint": fingerprint(draft)})
+    return planned, problems
+
+
+def _trains(checked: object) -> TypeGuard[Train]:
+    return isinstance(checked, Train)
 
 
 def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) -> dict[str, str]:
@@ -187,11 +252,11 @@ def _code(function: str, own: Iterable[str], folder: Path, lab: Path) -> tuple[d
     return code, step_graph.code_sha256(code)
 
 
-def _with_source(read: Callable[[str, Path | None], Text], node: Node) -> dict[str, Any]:
+def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
     """The configuration of a `tokenize` step, with the digests of the text that it names."""
     if node.config["source"] is None:
         return node.config
-    text = read(node.config["source"], None)
+    text = read(node.config["source"])
     return {
         **node.config,
         "sha256": {"train": text.train_sha256, "validation": text.validation_sha256},
@@ -214,8 +279,11 @@ def _shared_as(node: Node, experiment: str) -> str:
 
 
 def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration without what does not decide the output: how often training saves, and how
-    it is computed but for `dtype`, which is more than the order of sums."""
+    """The configuration without what does not decide the output: how often training saves, how it
+    is computed but for `dtype`, which is more than the order of sums, and what a file is called
+    whose text is told by its digests."""
+    if node.do == "tokenize" and not is_known(config["source"]):
+        return {**config, "source": OWN_TEXT}
     if node.do != "train":
         return config
     kept = {key: value for key, value in config["train"].items() if key not in SAVING}
@@ -223,15 +291,26 @@ def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "train": kept, "dtype": config["compute"]["dtype"]}
 
 
-def keep_code(store: Store, plan: Plan, folder: Path) -> None:
-    """Put the experiment's own modules where its jobs find them. Raises BadExperiment where they
-    are no longer those that were planned."""
+def keep(store: Store, plan: Plan, folder: Path) -> None:
+    """Put the experiment's own modules and texts where its jobs find them. Raises BadExperiment
+    where they are no longer those that were planned."""
     files = _own_code(plan.steps, folder, plan.compiled)
-    if _digest(files) != plan.code_sha256:
-        words = "its own modules were edited while it was planned; plan again"
+    same = _digest(files) == plan.code_sha256
+    texts = {}
+    for step in plan.steps.values():
+        if place := text_folder(step):
+            text = _text(folder, step.config["source"])
+            found = {"train": text.train_sha256, "validation": text.validation_sha256}
+            same &= found == step.config["sha256"]
+            texts[place] = text
+    if not same:
+        words = "its own files were edited while it was planned; plan again"
         raise BadExperiment([Problem(str(folder), 1, "", words)])
     for name, content in files.items():
         store.create(f"{code_folder(plan)}/{name}", content)
+    for place, text in texts.items():
+        store.create(f"{place}/train", text.train)
+        store.create(f"{place}/validation", text.validation)
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
@@ -256,89 +335,14 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
-def the_text(experiment: Experiment, folder: Path | None) -> Text:
-    """The text the experiment trains on. Raises BadExperiment where it cannot be read."""
-    assert experiment.data
-    try:
-        return read_text(experiment.data.source, folder)
-    except BadText as error:
-        raise BadExperiment([experiment.problem(("data", "source"), str(error))]) from error
-    except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
-        words = "no file can have this name"
-        raise BadExperiment([experiment.problem(("data", "source"), words)]) from error
+def text_folder(step: PlannedStep) -> str:
+    """Where in the store the text lies that a `tokenize` step names by a file; empty for others.
 
-
-def keep_text(store: Store, text: Text) -> None:
-    """Put an experiment's own text where its jobs find it: `texts/<digest>-<digest>/`.
-
-    The standard library is not kept: every machine has it, and its digest is in the plan.
-    """
-    if text.source != "stdlib":
-        folder = text_folder(text.train_sha256, text.validation_sha256)
-        store.create(f"{folder}/train", text.train)
-        store.create(f"{folder}/validation", text.validation)
-
-
-def text_folder(train_sha256: str, validation_sha256: str) -> str:
-    """Where in the store the text with these digests lies."""
-    return f"texts/{train_sha256}-{validation_sha256}"
-
-
-def make_plan(
-    experiment: Experiment,
-    folder: str,
-    text: Text,
-    sealed: Preregistration | None,
-    rung: int = 1,
-) -> Plan:
-    """Resolve `experiment` under its sealed preregistration, if it has one; of a ladder this rung.
-
-    Raises BadExperiment where a prediction speaks of an arm that the experiment lacks, or the
-    text is too short for the windows.
-    """
-    assert experiment.data
-    problems = _of_no_arm(experiment, experiment.arms, sealed)
-    for model, _ in experiment.arms.values():
-        try:
-            text.check_lengths(model.seq_len, experiment.eval.tokens)
-        except BadText as error:
-            problems.append(experiment.problem(("data", "source"), str(error)))
-            break
-    arms = {name: cost.arm_of(*arm) for name, arm in experiment.arms.items()}
-    if problems := problems or [*_of_no_law(experiment, arms, sealed)]:
-        raise BadExperiment(problems)
-    planned = None
-    if experiment.ladder:
-        unlike = ladder.unlike(experiment.ladder, arms)
-        if problems := [experiment.problem(path, words) for path, words in unlike]:
-            raise BadExperiment(problems)
-        planned = experiment.ladder.planned(rung, arms if sealed else None)
-        arms = {name: arms[name] for name in (planned.baseline, planned.variant)}
-    draft = Plan(
-        experiment=folder,
-        title=experiment.title,
-        preregistration=experiment.preregistration,
-        seal=sealed.seal if sealed else None,
-        predictions=sealed.predictions if sealed else (),
-        data=PlannedData(
-            source=experiment.data.source,
-            tokenizer=experiment.data.tokenizer,
-            train_tokens=len(text.train),
-            train_sha256=text.train_sha256,
-            validation_tokens=len(text.validation),
-            validation_sha256=text.validation_sha256,
-        ),
-        eval=experiment.eval,
-        resources=experiment.resources,
-        seeds=experiment.seeds,
-        arms=arms,
-        ceiling_hours=experiment.ceiling_hours,
-        speedrun=experiment.speedrun,
-        rung=planned,
-        cost=_cost(experiment, arms),
-        fingerprint=NO_FINGERPRINT,
-    )
-    return draft.model_copy(update={"fingerprint": fingerprint(draft)})
+    The standard library and what ships with the lab are on every machine, and are not kept."""
+    if step.do != "tokenize" or is_known(step.config["source"]):
+        return ""
+    sha256 = step.config["sha256"]
+    return f"texts/{sha256['train']}-{sha256['validation']}"
 
 
 def _unlike(experiment: Experiment, plan: Plan) -> Iterator[Problem]:
@@ -379,7 +383,7 @@ def _of_no_arm(
     """Predictions that speak of what is not trained."""
     return [
         experiment.problem(
-            ("steps",) if experiment.nodes else ("arms",),
+            ("arms",) if experiment.data else ("steps",),
             f"the preregistration predicts something of the arm `{name}`, which is not here"
             + near(name, arms),
         )
@@ -398,13 +402,9 @@ def _of_no_law(
         fitted, axis = prediction.exponent or prediction.smaller, prediction.axis
         if not (fitted and axis):
             continue
-        where: yaml_lines.Path = ("steps",) if experiment.nodes else ("arms",)
+        where: yaml_lines.Path = ("arms",) if experiment.data else ("steps",)
         what = prediction_forms.AXES["model_flops" if axis == "hardware_flops" else axis]
-        if experiment.nodes and axis == "hardware_flops":
-            words = "the preregistration predicts a law in hardware FLOPs, and steps tell no speed"
-            yield experiment.problem(where, f"{words}; declare `arms`, or choose another axis")
-            continue
-        if unknown := [name for name in prediction.arms if name not in arms]:
+        if unknown := [name for name in prediction.arms if arms[name].model_flops is None]:
             words = (
                 f"its model is the experiment's own, so that its {what} are not known beforehand"
             )
@@ -432,29 +432,10 @@ def _of_no_law(
 
 
 def _arms(experiment: Experiment) -> dict[str, PlannedArm]:
-    """What each step trains. Those that differ in the seed only share one."""
-    alike: dict[tuple[int, int], PlannedArm] = {}
+    """What the steps train, by arm. Those that differ in the seed only share one."""
     found = {}
-    for name, (model, train) in sorted(experiment.arms.items()):
-        both = id(model), id(train)
-        if both not in alike:
-            alike[both] = cost.arm_of(model, train)
-        found[name] = alike[both]
-    return found
-
-
-def _cost(experiment: Experiment, arms: dict[str, PlannedArm]) -> Cost:
-    """Of steps, what those cost that train, each on the devices that it names; what the others will
-    take is not known beforehand."""
-    nodes, devices = experiment.nodes, experiment.resources
-    seeds = len(experiment.seeds) or 1  # of steps, each point of a sweep is a run
-    each = [(nodes[x].resources if x in nodes else devices, arm) for x, arm in arms.items()]
-    return cost.cost(
-        each * seeds,
-        [
-            cost.tokens(node.config)
-            for node in nodes.values()
-            if node.do == "train" and "model" in node.config["own"]
-        ],
-        devices,
-    )
+    for name, node in experiment.nodes.items():
+        run, checked = run_of(name, node.do, node.config), node.checked
+        if run and run[0] not in found and _trains(checked):
+            found[run[0]] = cost.arm_of(checked.model, checked.train, node.config["own"])
+    return {arm: found[arm] for arm in sorted(found, key=natural)}

@@ -8,9 +8,10 @@ import re
 from collections.abc import Collection
 
 from runner.lib.problems import near, quoted
+from runner.planning import cost as planning_cost
 from runner.planning import limits
-from runner.schema import plan_fingerprint
-from runner.schema.record import Cost, Narrowing, Plan, PlanRecord
+from runner.schema import plan_fingerprint, step_graph
+from runner.schema.record import Narrowing, Plan, PlannedStep, PlanRecord
 
 
 def read(words: str, plan: Plan) -> Narrowing | str:
@@ -25,7 +26,7 @@ def read(words: str, plan: Plan) -> Narrowing | str:
         if name in found:
             return f"`{name}=` stands twice"
         found[name] = value
-    if plan.steps:
+    if plan.data is None:
         return "a plan of steps is approved as a whole"
     if plan.rung and "arms" in found:
         return "the gate of a rung compares both of its arms"
@@ -65,10 +66,39 @@ def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
     seeds = plan.seeds if narrowing.seeds is None else narrowing.seeds
     if (len(kept), len(seeds)) == (len(plan.arms), len(plan.seeds)):
         return plan
-    changed = plan.model_copy(
-        update={"arms": kept, "seeds": seeds, "cost": _cost(plan, kept, seeds)}
-    )
+    changed = only(plan, kept, seeds)
+    changed = changed.model_copy(update={"cost": planning_cost.of(changed)})
     return changed.model_copy(update={"fingerprint": plan_fingerprint.fingerprint(changed)})
+
+
+def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
+    """The plan with these arms and seeds alone, and with the steps that are left of it. Its cost
+    and its fingerprint are as they were."""
+    gone = {
+        name for (arm, seed), name in plan.trained().items() if arm not in arms or seed not in seeds
+    }
+    steps: dict[str, PlannedStep] = {}
+    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
+        step = plan.steps[name]
+        inputs = {
+            key: {one: steps[one].fingerprint for one in these if one not in gone}
+            for key, these in step.inputs.items()
+            if name not in gone
+        }
+        if inputs != step.inputs:  # which nothing does that trains, and so all of its config counts
+            code = step_graph.code_sha256(step.code)
+            fresh = step_graph.fingerprint(step.function, step.config, inputs, code)
+            step = step.model_copy(update={"inputs": inputs, "fingerprint": fresh})
+        steps[name] = step
+    left = {name: step for name, step in steps.items() if name not in gone}
+    kept = {name: arm for name, arm in plan.arms.items() if name in arms}
+    return plan.model_copy(
+        update={
+            "arms": kept,
+            "seeds": tuple(seed for seed in plan.seeds if seed in seeds),
+            "steps": {name: left[name] for name in plan.steps if name in left},
+        }
+    )
 
 
 def remaining(proposed: PlanRecord, narrowing: Narrowing | None) -> tuple[Plan, float | None]:
@@ -93,28 +123,3 @@ def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:
         left = ", ".join(str(seed) for seed in plan.seeds if seed not in narrowing.seeds)
         found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {left}.")
     return tuple(found)
-
-
-def _cost(plan: Plan, arms: Collection[str], seeds: tuple[int, ...]) -> Cost:
-    """The share of the plan's cost that its remaining runs have. They all train on the same
-    devices, so that time and price are as their FLOPs."""
-    old, left = plan.cost, [arm for name, arm in plan.arms.items() if name in arms]
-    model_flops = sum(arm.model_flops for arm in left) * len(seeds)
-    share = model_flops / old.model_flops if old.model_flops else 1.0
-    return old.model_copy(
-        update={
-            "runs": len(left) * len(seeds),
-            "tokens": sum(arm.tokens for arm in left) * len(seeds),
-            "model_flops": model_flops,
-            "hardware_flops": _times(old.hardware_flops, share),
-            "seconds": _times(old.seconds, share),
-            "price": old.price and _times(old.price, share),
-            "device_seconds": {
-                kind: _times(seconds, share) for kind, seconds in old.device_seconds.items()
-            },
-        }
-    )
-
-
-def _times(pair: tuple[float, float], share: float) -> tuple[float, float]:
-    return pair[0] * share, pair[1] * share

@@ -13,28 +13,22 @@ from typing import Any
 
 import wandb
 
-from runner.execution import effects
-from runner.execution.progress import curve
 from runner.history import run_metrics
 from runner.publish.wandb_upload import PROJECT, run_id
 from runner.schema import record
 from runner.schema.job_reports import StepMetrics
-from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 
 
 def main(root: Path, execution: str, names: Sequence[str]) -> None:
     """Write the runs `names` of an execution that is over."""
     store = Store(root)
-    facts = effects.observe(store, lambda _: "unreachable", LeaseWatch(store), execution)
-    plan, folders = facts.execution.plan, [attempt.folder for attempt in facts.of("t")]
+    plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
+    trained = plan.trained()
     for name in names:
         run = record.require(store, f"runs/{execution}.{name}", record.Run)
-        if plan.steps:
-            step = plan.steps[plan.trained()[run.arm, run.seed]]
-            lines = run_metrics.of_step(store, step).lines
-        else:
-            lines = curve(store, folders, name, plan.arms[run.arm]).lines
+        step = plan.steps.get(trained.get((run.arm, run.seed), ""))
+        lines = run_metrics.of_step(store, step).lines if step else ()
         noted = [(line.step, _figures(line)) for line in lines]
         _write(plan, run, noted or ((step, {"loss": loss}) for step, loss in run.curve))
 

@@ -25,7 +25,6 @@ from runner.lib.problems import (
     telling,
     told,
 )
-from runner.planning import cost
 from runner.scheduler.admission import Request, priority_of
 from runner.scheduler.queue import HOUR
 from runner.scheduler.schedule import Cluster, Policy, Pool
@@ -256,20 +255,19 @@ def planned(plan: Plan, name: str, person: str, at: int, seed: int) -> Submissio
 
 
 def _runs(plan: Plan) -> Iterator[tuple[str, tuple[PlannedArm, Resources]]]:
-    """Each run whose FLOPs are known: what it trains, and on what. One with own code is called as
-    its step is, so that no other has its name."""
-    for arm, seed in () if plan.steps else plan.runs():
-        yield run_name(arm, seed), (plan.arms[arm], plan.resources)
-    for name, trained in cost.training(plan).items():
-        if trained:
-            run = plan.arm_of(name)
-            yield run_name(*run) if run else name, (trained, plan.steps[name].resources)
+    """Each run whose FLOPs are known: what it trains, and on what."""
+    trained = plan.trained()
+    for arm, seed in plan.runs():
+        step = plan.steps.get(trained.get((arm, seed), ""))
+        if plan.arms[arm].model_flops is not None:
+            on = step.resources if step else plan.resources
+            yield run_name(arm, seed), (plan.arms[arm], on)
 
 
 def _seconds(arm: PlannedArm, on: Resources) -> tuple[float, float]:
     """How long a run of this arm takes at good and at poor utilisation."""
     peak = KINDS[on.kind].peak_flops * on.count
-    good, poor = (arm.model_flops / use / peak for use in devices.UTILISATION)
+    good, poor = ((arm.model_flops or 0) / use / peak for use in devices.UTILISATION)
     return good, poor
 
 

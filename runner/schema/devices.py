@@ -149,6 +149,11 @@ def misfit(kind: str, count: int, *, trains: bool) -> tuple[str, str] | None:
     return None
 
 
+def beside(kind: str) -> str:
+    """The kind for what is done beside training on `kind`: of slices, their hosts' cores."""
+    return "cpu" if kind in KINDS and KINDS[kind].topologies else kind
+
+
 @dataclass(frozen=True)
 class Slice:
     """So many devices of one kind, such as `h100x8`."""

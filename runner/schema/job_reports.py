@@ -6,21 +6,19 @@ within `runner.lib.bounds`, and the attempt's own nonce. What does not pass is r
 reason, which is recorded. Files of an attempt, below `work/<attempt>-<nonce>/`:
 
     spec.json                       the lab's own word: what to do
-    out/metrics/<run>/<n>.jsonl     chunks of metrics, one line a step
-    out/runs/<run>.json             a run is over
-    out/checkpoints/<run>/<step>/   Orbax; `params` is an item of its own
-    out/evaluated/<run>.json        of an evaluation
     out/finished.json, failed.json  the attempt is over
-    out/tokens/                     its own tokens, where the shared ones were damaged
+    out/preempted.json              it lost the machines that it ran on
     out/log.txt                     what it printed; nobody decides by it
+
+What its steps leave lies where others find it, see `runner.store.artifacts`; what they note while
+they train is read by `read_metrics`, from chunks of one line a step.
 
 They are read where they lie, on disk or in a bucket, which has no links, pipes or folders.
 """
 
 import hashlib
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -39,24 +37,21 @@ from runner.lib import bounds, untrusted_files
 from runner.lib.bounds import Count, Figure, Seconds, Size, Speed, Step, Word
 from runner.lib.canonical_json import to_json
 from runner.lib.untrusted_files import MOST_BYTES as MOST_BYTES
-from runner.lib.untrusted_files import MOST_REASON, open_regular, refusing
+from runner.lib.untrusted_files import MOST_REASON, refusing
 from runner.lib.untrusted_files import Refused as Refused
 from runner.lib.untrusted_files import printable as printable
-from runner.schema.record import Evaluated, Plan
-from runner.store.checkpoint_sync import COMMITTED
-from runner.store.store import BadName, Remote
+from runner.schema.record import Plan
+from runner.store.store import Remote
 
 MOST_LINE = 2_000
 MOST_SPARE = 64  # files and lines of metrics beyond one for each step
 A_LINE = 500  # bytes that a line of metrics takes at most, over a whole run
 MOST_BAD_CHUNKS = 20  # then the rest of a run's metrics is not read
-MOST_ENTRIES = 1_000  # files and folders of a checkpoint's parameters
 MOST_RECEIPT = 40
 Receipt = Annotated[dict[Word, Word], Field(max_length=MOST_RECEIPT)]
 ANOTHER_WORKER = 75  # exit code of a worker that finds its attempt begun by another one
 ANOTHER_SPEC = 76  # exit code of a worker that finds another `spec.json` than it was told of
-TOLD_TO_END = 77  # exit code of a worker that got SIGTERM: it has saved, and the attempt is lost
-PREEMPTED = 78  # exit code of a worker whose steps lost their machines; the attempt is lost too
+PREEMPTED = 78  # exit code of a worker whose steps lost their machines
 
 Isolation = Literal["", "bubblewrap", "trusted", "own machine"]  # "": nobody has said
 
@@ -91,22 +86,6 @@ class StepMetrics(Report):
         return self
 
 
-class RunReport(Report):
-    """A run is over. `step` steps were taken; a failed one says why."""
-
-    nonce: Word
-    state: Literal["finished", "failed"]
-    step: Count
-    why: Word = ""
-
-
-class EvaluationReport(Report):
-    """One run's checkpoint was scored."""
-
-    nonce: Word
-    evaluated: Evaluated
-
-
 class AttemptReport(Report):
     """The attempt is over; `why` of one that failed. The receipt names what equality rests on."""
 
@@ -119,28 +98,16 @@ class ReceiptReport(RootModel[Receipt]):
     """What a step says that its figures rest on."""
 
 
-class ToEvaluate(BaseModel):
-    """A checkpoint to score, by the digest that the lab recorded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    path: str  # of `<step>` below the store's `work/`
-    sha256: str
-
-
 class AttemptSpec(BaseModel):
     """What an attempt is to do: `spec.json`, whose digest is in the record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    attempt: str  # `<execution>.t<n>` or `<execution>.e<n>`
+    attempt: str  # `<execution>.t<n>`
     nonce: str
-    kind: Literal["train", "evaluate"]
     plan: Plan
-    earlier: tuple[str, ...] = ()  # folders of earlier attempts, to take checkpoints from
     isolation: Isolation = ""  # of code of the experiment's own
     limit_seconds: float | None = None  # which own code may take at most; None: a day
-    evaluate: dict[str, ToEvaluate] = {}  # by run
 
     @property
     def folder(self) -> str:
@@ -261,91 +228,3 @@ def _first_reason(error: ValueError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     said = f"{where}: {first['msg']}" if where else first["msg"]
     return printable(said)[:MOST_REASON]
-
-
-def most_checkpoint(parameters: int) -> int:
-    """The most bytes that so many parameters may take on disk: in float32, half as much again,
-    and 16 MiB for what Orbax writes beside them."""
-    return parameters * 4 * 3 // 2 + (16 << 20)
-
-
-def has_checkpoint(step: Path | Remote) -> bool:
-    """Whether anything lies at `step`; in a bucket, a whole checkpoint. Raises Refused where that
-    cannot be seen."""
-    if isinstance(step, Remote):
-        return step.store.peek((step / COMMITTED).key, 1) is not None
-    with refusing(step):
-        return step.is_dir()
-
-
-def checkpoint_sha256(step: Path | Remote, most_bytes: int) -> str:
-    """SHA-256 over the sorted relative paths, sizes and bytes of the `params` item below `step`.
-
-    It names this copy: two saves of equal parameters differ. Raises Refused where the item is
-    missing, larger than `most_bytes`, or holds anything but regular files.
-    """
-    if isinstance(step, Remote):
-        return _sha256_in_bucket(step / "params", most_bytes)
-    folder = step / "params"
-    whole, left = hashlib.sha256(), most_bytes
-    with refusing(folder):
-        if folder.resolve() != folder or not folder.is_dir():
-            raise Refused(f"{_short(folder)}: there is no checkpoint")
-        for name in sorted(_files(folder)):
-            digest, size = hashlib.sha256(), 0
-            with open_regular(folder / name) as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-                    size += len(block)
-                    if size > left:
-                        raise Refused(f"{_short(folder)}: larger than {most_bytes} bytes")
-            left -= size
-            whole.update(os.fsencode(f"{name}\0{size}\0{digest.hexdigest()}\n"))
-    return whole.hexdigest()
-
-
-def _sha256_in_bucket(folder: Remote, most_bytes: int) -> str:
-    whole = hashlib.sha256()
-    for name, size in sorted(sizes(folder, most_bytes).items()):
-        with tempfile.TemporaryFile() as file:
-            try:
-                there = folder.store.copy(f"{folder.key}/{name}", file)
-            except BadName as error:
-                raise Refused(f"{_short(folder)}: {error}") from error
-            if not there:
-                raise Refused(f"{_short(folder / name)}: it was removed")
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        whole.update(os.fsencode(f"{name}\0{size}\0{digest}\n"))
-    return whole.hexdigest()
-
-
-def sizes(folder: Remote, most_bytes: int) -> Mapping[str, int]:
-    """The bytes of each file below a checkpoint's `params`, by relative path. Raises Refused where
-    there are none, and where they are too many or larger than `most_bytes` in all."""
-    entries = list(islice(folder.walk(), MOST_ENTRIES + 1))
-    if not entries:
-        raise Refused(f"{_short(folder)}: there is no checkpoint")
-    if len(entries) > MOST_ENTRIES:
-        raise Refused(f"{_short(folder)}: holds more than {MOST_ENTRIES} files")
-    if sum(entry.size for entry in entries) > most_bytes:
-        raise Refused(f"{_short(folder)}: larger than {most_bytes} bytes")
-    return {entry.name.removeprefix(f"{folder.key}/"): entry.size for entry in entries}
-
-
-def _files(folder: Path) -> list[str]:
-    """The relative paths of the files below `folder`, which holds nothing else but folders."""
-    files, folders, seen = [], [""], 0
-    for inner in folders:  # which grows while we walk it
-        with os.scandir(folder / inner) as entries:
-            for entry in entries:
-                name = f"{inner}/{entry.name}" if inner else entry.name
-                if (seen := seen + 1) > MOST_ENTRIES:
-                    raise Refused(f"{_short(folder)}: holds more than {MOST_ENTRIES} files")
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(name)
-                elif entry.is_file(follow_symlinks=False):
-                    files.append(name)
-                else:
-                    raise Refused(f"{_short(folder / name)}: not a regular file")
-    return files

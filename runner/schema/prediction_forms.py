@@ -31,7 +31,7 @@ def spent(arm: PlannedArm, axis: Axis) -> int:
     """The C of one run of an arm, as far as its plan says: model FLOPs, tokens that it trains on,
     or parameters. Hardware FLOPs are known once it has run; until then model FLOPs stand for them,
     which tell sizes apart as well."""
-    return int(arm.model_flops if axis == "hardware_flops" else getattr(arm, axis))
+    return int(getattr(arm, "model_flops" if axis == "hardware_flops" else axis) or 0)
 
 
 def arms(prediction: Prediction) -> tuple[str, ...]:

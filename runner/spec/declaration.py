@@ -12,19 +12,26 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
 
-from engine.config.schema import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
-from engine.data.tokenize import SHIPPED
+from engine.config.schema import (
+    ComputeConfig,
+    Config,
+    DataConfig,
+    EvalConfig,
+    ModelConfig,
+    TrainConfig,
+)
 from runner.lib import yaml_lines
 from runner.lib.problems import MOST_PROBLEMS, dotted, in_order, near, telling, told
 from runner.lib.problems import BadExperiment as BadExperiment
 from runner.lib.problems import Problem as Problem
 from runner.schema import devices as schema_devices
 from runner.schema import tracks
+from runner.schema.own_model import Options, OwnModel
 from runner.schema.record import ARM_NAME, Resources, Speedrun
 from runner.spec import ladder as spec_ladder
 from runner.spec import steps as stepping
 from runner.spec.ladder import Ladder
-from runner.spec.step_types import Options, Own, OwnModel, Train, TrainOwn, in_the_way
+from runner.spec.step_types import Own, in_the_way
 from runner.spec.steps import Node, StepName
 from runner.spec.steps import Step as Step
 
@@ -32,6 +39,7 @@ FILE_NAME = "experiment.yaml"
 PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.planning.lockfile`
 LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
 MOST_RUNS = 256
+BYTES = 256  # ids of the byte tokenizer
 
 C = TypeVar("C", bound=Config)
 
@@ -49,6 +57,7 @@ class _Arm(BaseModel):
     train: dict[str, Any] = {}
     own: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    compute: dict[str, Any] = {}
 
 
 class Asked(Resources):
@@ -58,8 +67,8 @@ class Asked(Resources):
 
 
 class _Declaration(BaseModel):
-    """experiment.yaml as it is written. `model`, `train`, `own` and `options` are completed by each
-    arm; the last two are as in a `train` step."""
+    """experiment.yaml as it is written. `model`, `train`, `own`, `options` and `compute` are
+    completed by each arm; they are as in a `train` step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,6 +79,7 @@ class _Declaration(BaseModel):
     train: dict[str, Any]
     own: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    compute: dict[str, Any] = {}
     eval: EvalConfig = EvalConfig()
     resources: Asked
     speedrun: Speedrun | None = None
@@ -92,8 +102,8 @@ class Declaration(BaseModel):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A declared experiment, resolved: each arm with its whole configuration. One with steps has
-    them as `nodes`, and then `arms` are what those train."""
+    """A declared experiment, resolved: the nodes of its graph, each with its whole configuration.
+    One that was declared as arms and seeds has `data`, too."""
 
     title: str
     preregistration: int | None
@@ -101,7 +111,6 @@ class Experiment:
     eval: EvalConfig
     resources: Resources
     seeds: tuple[int, ...]
-    arms: Mapping[str, tuple[ModelConfig, TrainConfig]]
     nodes: Mapping[str, Node]
     file: str
     document: yaml_lines.Document  # to say where something stands
@@ -113,6 +122,11 @@ class Experiment:
         """A complaint about the value at `path` of this experiment's file."""
         return Problem(self.file, self.document.line(path), dotted(path), message)
 
+    def source(self, node: str) -> yaml_lines.Path:
+        """Where the text of a `tokenize` node is named."""
+        place = self.place(node)
+        return (*place, "source") if place == ("data",) else (*place, "config", "source")
+
     def place(self, node: str) -> yaml_lines.Path:
         """Where a node was declared: at its step, or at what stands for it in the short form."""
         step, _, point = node.partition("/")
@@ -120,6 +134,8 @@ class Experiment:
             return ("steps", step)
         if step == "tokenize":
             return ("data",)
+        if step == "evaluate":
+            return ("eval",)
         own: yaml_lines.Path = ("arms", point.partition(",")[0], "own")
         return own if own in self.document.lines else own[2:]
 
@@ -190,12 +206,8 @@ def parse(text: str, file: str) -> Experiment:
     )
     _resolved(*everything, OwnModel, "model", own_models)
     _resolved(*everything, Options, "options", [*declared.arms])
+    _resolved(*everything, ComputeConfig, "compute", [*declared.arms])
     trains = _resolved(*everything, TrainConfig, "train", [*declared.arms])
-    arms = {
-        name: (models[name], trains[name])
-        for name in declared.arms
-        if name in models and name in trains
-    }
     experiment = Experiment(
         title=declared.title,
         preregistration=declared.preregistration,
@@ -203,7 +215,6 @@ def parse(text: str, file: str) -> Experiment:
         eval=declared.eval,
         resources=_devices(declared.resources),
         seeds=declared.seeds,
-        arms=arms,
         nodes={},
         file=file,
         document=document,
@@ -211,16 +222,16 @@ def parse(text: str, file: str) -> Experiment:
         speedrun=declared.speedrun,
         ladder=declared.ladder,
     )
-    problems.update(dict.fromkeys(_sense_of_ladder(experiment, declared, own)))
-    problems.update(dict.fromkeys(_sense(experiment)))
-    problems.update(dict.fromkeys(_sense_of_own(experiment, declared, own, trains)))
+    for sense in (
+        _sense_of_ladder(experiment, declared, own),
+        _sense(experiment),
+        _sense_of_arms(experiment, models, trains),
+        _sense_of_own(experiment, declared, own, trains),
+    ):
+        problems.update(dict.fromkeys(sense))
     if problems:
         raise BadExperiment(in_order(list(problems)))
-    # What competes is run as steps too, each of which is measured by itself.
-    competes = declared.speedrun is not None and declared.data.source in ("stdlib", *SHIPPED)
-    if competes or any(x != Own() for x in own.values()):
-        return _in_steps(experiment, declared)
-    return experiment
+    return replace(experiment, nodes=_in_steps(experiment, declared))
 
 
 def _with_steps(document: yaml_lines.Document, file: str) -> Experiment:
@@ -247,15 +258,14 @@ def _with_steps(document: yaml_lines.Document, file: str) -> Experiment:
         eval=EvalConfig(),
         resources=devices,
         seeds=(),
-        arms=_trained(nodes),
         nodes=nodes,
         file=file,
         document=document,
         ceiling_hours=declared.resources.ceiling_hours,
         speedrun=declared.speedrun,
     )
-    if problems := _sense(experiment):
-        raise BadExperiment(problems)
+    if problems := [*_sense(experiment), *_sense_of_nodes(experiment)]:
+        raise BadExperiment(in_order(problems))
     return experiment
 
 
@@ -263,45 +273,50 @@ def _devices(asked: Asked) -> Resources:
     return Resources(kind=asked.kind, count=asked.count)
 
 
-def _trained(nodes: Mapping[str, Node]) -> dict[str, tuple[ModelConfig, TrainConfig]]:
-    """What of the nodes trains a model of the lab's."""
-    return {
-        name: (node.checked.model, node.checked.train)
-        for name, node in nodes.items()
-        if isinstance(node.checked, Train) and not isinstance(node.checked, TrainOwn)
-    }
-
-
-def _in_steps(experiment: Experiment, declared: _Declaration) -> Experiment:
-    """Arms and seeds as the steps that they stand for, so that own code is run in one place only.
-    All that can be wrong with them has been said before, in the author's own words."""
+def _in_steps(experiment: Experiment, declared: _Declaration) -> Mapping[str, Node]:
+    """Arms and seeds as the steps that they stand for. Raises BadExperiment, where what stands in
+    these is told where the author wrote it."""
     points = [
         {
             "name": name,
             **{
                 section: {**getattr(declared, section), **getattr(arm, section)}
-                for section in ("model", "train", "own", "options")
+                for section in ("model", "train", "own", "options", "compute")
             },
         }
         for name, arm in declared.arms.items()
     ]
+    trains = experiment.resources
+    others = Resources(kind=schema_devices.beside(trains.kind))
     steps = {
-        "tokenize": Step(do="tokenize", config=declared.data.model_dump()),
+        "tokenize": Step(do="tokenize", config=declared.data.model_dump(), resources=others),
         "train": Step(
-            do="train", inputs={"tokens": "tokenize"}, sweep=points, seeds=declared.seeds
+            do="train",
+            inputs={"tokens": "tokenize"},
+            sweep=points,
+            seeds=declared.seeds,
+            resources=trains,
         ),
         "evaluate": Step(
             do="evaluate",
             inputs={"models": "train", "tokens": "tokenize"},
             config=declared.eval.model_dump(),
+            resources=others,
         ),
     }
-    nodes, problems = stepping.nodes(
-        steps, experiment.resources, experiment.file, experiment.document
-    )
+    nodes, problems = stepping.nodes(steps, trains, experiment.file, experiment.document)
     if problems:
-        raise BadExperiment(in_order(problems))
-    return replace(experiment, data=None, seeds=(), arms=_trained(nodes), nodes=nodes)
+        raise BadExperiment(in_order([_in_short(experiment, one) for one in problems]))
+    return nodes
+
+
+def _in_short(experiment: Experiment, problem: Problem) -> Problem:
+    """A complaint about a step, at what the author wrote in its place."""
+    _, _, inside = problem.field.partition(".")[2].partition(".")
+    path = tuple(inside.removeprefix("config.").split("."))
+    while path and path not in experiment.document.lines:
+        path = path[:-1]
+    return experiment.problem(path, problem.message)
 
 
 def _sense_of_own(
@@ -311,13 +326,6 @@ def _sense_of_own(
     trains: Mapping[str, TrainConfig],
 ) -> Iterator[Problem]:
     """What own code cannot be together with."""
-    known = ("stdlib", *SHIPPED)
-    if declared.data.source not in known and any(x != Own() for x in own.values()):
-        words = (
-            f"arms with own code train on {' or '.join(f'`{x}`' for x in known)} so far; for "
-            "another text declare `steps`, one of which writes its train.jsonl and validation.jsonl"
-        )
-        yield experiment.problem(("data", "source"), words)
     for name, arm in declared.arms.items():
         if name in own and name in trains and (words := in_the_way(own[name], trains[name])):
             yield experiment.problem(("arms", name, "own") if arm.own else ("own",), words)
@@ -354,34 +362,50 @@ def _sense(experiment: Experiment) -> list[Problem]:
         words = f"there is no track `{entered.track}`; there are {', '.join(tracks.known())}"
         words += near(entered.track, tracks.known())
         found.append(experiment.problem(("speedrun", "track"), words))
-    if wrong := schema_devices.misfit(resources.kind, resources.count, trains=False):
+    short = experiment.data is not None
+    if wrong := schema_devices.misfit(resources.kind, resources.count, trains=short):
         key, words = wrong
-        if key == "count" and not experiment.nodes:
-            words = "a run trains on one device so far; write `count: 1`"
         found.append(experiment.problem(("resources", key), words))
     if len(set(experiment.seeds)) != len(experiment.seeds):
         found.append(experiment.problem(("seeds",), "a seed stands twice; each is one run"))
-    for name, (_, train) in experiment.arms.items() if not experiment.nodes else ():
+    return found
+
+
+def _sense_of_arms(
+    experiment: Experiment,
+    models: Mapping[str, ModelConfig],
+    trains: Mapping[str, TrainConfig],
+) -> Iterator[Problem]:
+    """What arms cannot say, as all of them train on one text."""
+    written = experiment.document.lines
+    for name, train in trains.items():
         for number, phase in enumerate(train.phases):
             for key in ("tokens", "weights"):
                 if getattr(phase, key) is not None:
                     words = "arms have one text; data can change where there are `steps`"
                     place: yaml_lines.Path = ("train", "phases", number, key)
-                    of_arm: yaml_lines.Path = ("arms", name, "train", "phases")
-                    path = ("arms", name, *place) if of_arm in experiment.document.lines else place
-                    problem = experiment.problem(path, words)
-                    found += [problem] if problem not in found else []
-    for name, (model, _) in experiment.arms.items():
-        if model.vocab_size < 256:
-            words = f"{model.vocab_size} rows are too few: the byte tokenizer has ids up to 255"
-            overridden: yaml_lines.Path = ("arms", name, "model", "vocab_size")
-            if experiment.nodes:
-                overridden = ("steps", name.partition("/")[0], "config", "model", "vocab_size")
-            written = experiment.nodes or overridden in experiment.document.lines
-            path = overridden if written else overridden[2:]
-            problem = experiment.problem(path, words)
-            found += [problem] if problem not in found else []
-    return found
+                    own = ("arms", name, "train", "phases") in written
+                    yield experiment.problem(("arms", name, *place) if own else place, words)
+    for name, model in models.items():
+        place = ("arms", name, "model", "vocab_size")
+        if model.vocab_size < BYTES:
+            yield experiment.problem(place if place in written else place[2:], _few_rows(model))
+
+
+def _sense_of_nodes(experiment: Experiment) -> Iterator[Problem]:
+    told = set()
+    for name, node in experiment.nodes.items():
+        model = getattr(node.checked, "model", None)
+        step = name.partition("/")[0]
+        if isinstance(model, ModelConfig) and model.vocab_size < BYTES and step not in told:
+            told.add(step)
+            yield experiment.problem(
+                ("steps", step, "config", "model", "vocab_size"), _few_rows(model)
+            )
+
+
+def _few_rows(model: ModelConfig) -> str:
+    return f"{model.vocab_size} rows are too few: the byte tokenizer has ids up to 255"
 
 
 def _resolved(
@@ -390,7 +414,7 @@ def _resolved(
     declared: _Declaration,
     problems: dict[Problem, None],
     schema: type[C],
-    section: Literal["model", "train", "own", "options"],
+    section: Literal["model", "train", "own", "options", "compute"],
     arms: Collection[str],
 ) -> dict[str, C]:
     """The section of each of these arms, but for those with problems, which are noted where they

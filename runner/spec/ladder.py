@@ -98,7 +98,7 @@ def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Iterator[Said]:
                 f"{variant.tokens:,}; a gate compares arms of equally many"
             )
             yield ("ladder", "rungs", n), words
-        if baseline.model_flops <= before:
+        if (flops := baseline.model_flops or 0) <= before:
             words = f"`{rung.baseline}` is not larger than the rung before it; order them by size"
             yield ("ladder", "rungs", n), words
-        before = baseline.model_flops
+        before = flops

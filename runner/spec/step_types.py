@@ -15,13 +15,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
     model_serializer,
-    model_validator,
 )
 
 from engine.config.phases import Weights
@@ -34,7 +32,7 @@ from engine.config.schema import (
     TrainConfig,
     refusal,
 )
-from runner.lib.canonical_json import to_json
+from runner.schema.own_model import Options, OwnModel
 
 FUNCTION = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
 
@@ -55,10 +53,11 @@ Function = Annotated[str, AfterValidator(_function)]
 class Tokenize(Config):
     """Texts to token stores, `train` and `validation`."""
 
-    source: Literal["stdlib", "lab-2026-11"] | None = Field(
+    source: str | None = Field(
         default=None,
-        description="in the place of an input: Python's own standard library, or a text that ships "
-        "with the lab",
+        min_length=1,
+        description="in the place of an input: stdlib (Python's own standard library), lab-2026-11 "
+        "(which ships with the lab), or a UTF-8 text file of the experiment's folder",
     )
     tokenizer: Literal["byte", "bpe", "given"] = Field(
         default="byte",
@@ -127,28 +126,6 @@ class Own(Config):
         return {key: value for key, value in whole(self).items() if value is not None}
 
 
-class Options(Config):
-    """What functions of the experiment's own are told besides: whatever they want."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="after")
-    def _is_finite(self) -> "Options":
-        try:
-            to_json(self.model_extra)
-        except ValueError:
-            raise refusal("it has a number that is not finite") from None
-        return self
-
-
-class OwnModel(Options):
-    """The configuration of a model of the experiment's own: what the lab must know, and whatever
-    else that model wants to be told."""
-
-    seq_len: Count = Field(description="tokens in a training window")
-    vocab_size: Count = Field(default=256, description="how many logits a position has")
-
-
 class Train(Config):
     """A token store to a trained model."""
 
@@ -200,6 +177,7 @@ MODEL, SCORES = "a trained model", "scores"
 STORES = (TOKENS, MIXTURE)
 
 
+KEPT = "kept"  # what a `tokenize` step finds a text of the experiment's own as
 LOGICAL = "regatta."  # before a built-in's name: what it is called wherever its function lies
 
 

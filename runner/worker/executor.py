@@ -25,7 +25,7 @@ from runner.schema import step_graph
 from runner.schema.devices import KINDS, takes_gang
 from runner.schema.job_reports import Isolation
 from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedStep
-from runner.spec.step_types import BUILT_IN, place_of
+from runner.spec.step_types import BUILT_IN, KEPT, place_of
 from runner.store import artifacts, checkpoint_sync
 from runner.store.backends import remove_tree
 from runner.store.leases import STALE_AFTER
@@ -319,6 +319,8 @@ def make(
     # Who only watches a step that spreads has its cores, while nobody uses them, but no GPU.
     one = mapper if KINDS[step.resources.kind].ray_gpus else map
     receipt: dict[str, str] = {}
+    folder = planner.text_folder(step)  # of a text of the experiment's own
+    kept: dict[str, str | dict[str, str]] = {KEPT: str(store.fetch(folder))} if folder else {}
 
     def build(out: Path) -> None:
         scratch = scratch_of(out)
@@ -336,7 +338,7 @@ def make(
             config=step.config,
             own=() if step.function in step.own else step.own,
             models=_models(step, steps),
-            inputs={key: _given(store, these, steps) for key, these in step.inputs.items()},
+            inputs={key: _given(store, these, steps) for key, these in step.inputs.items()} | kept,
             out=str(out),
             scratch=str(scratch),
             code=str(own) if step.own else "",

@@ -40,7 +40,7 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
         data={"curve": columns},
         derived={
             "tokens": ("step", a_step),
-            "flops": ("step", rounded(a_step * arm.model_flops / arm.tokens, 12)),
+            **({"flops": ("step", rounded(of_step, 12))} if (of_step := _flops_of(arm)) else {}),
         },
         script=page_of(run.execution, run.arm, run.seed).removesuffix("html") + "js",
         table="curve",
@@ -51,6 +51,11 @@ def of_run(entry: Entry, run: record.Run) -> Chart:
         smooth=Smooth("curve", "step", "loss", "run"),
         note=note,
     )
+
+
+def _flops_of(arm: record.PlannedArm) -> float | None:
+    """Model FLOPs of a step."""
+    return None if arm.model_flops is None else arm.tokens_per_step * arm.model_flops / arm.tokens
 
 
 def of_execution(entry: Entry) -> Chart:

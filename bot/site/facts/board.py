@@ -167,7 +167,7 @@ class Row:
         return self.entry.result.at if self.entry.result else self.entry.execution.at
 
     @cached_property
-    def spent(self) -> Spent:
+    def spent(self) -> Spent | None:
         """Hardware FLOPs of one of its runs, and how they are known."""
         entry = self.entry
         entered = entry.result.entered if entry.result else ()
@@ -176,7 +176,8 @@ class Row:
     @property
     def hardware_flops(self) -> float | None:
         """The figure of `spent`; None where it is only an estimate."""
-        return None if self.spent.how == "estimated" else self.spent.low
+        known = self.spent and self.spent.how != "estimated"
+        return self.spent.low if self.spent and known else None
 
     @property
     def planned(self) -> record.PlannedArm:
@@ -372,8 +373,6 @@ def _entry(facts: Facts, seals: Seals) -> Entry:
 
 def _state(events: Sequence[str]) -> record.State:
     """The state of an execution that has no result, as far as records alone tell it."""
-    if any(event.startswith("e") and event.endswith(".claimed") for event in events):
-        return "evaluating"
     return "running" if any(event.endswith(".started") for event in events) else "queued"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bot.site.facts.board import Entry, Lab
-from runner.schema import record, token_key
+from runner.schema import record
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,13 @@ class Output:
     name: str  # of its folder below `steps/`
     fingerprint: str
     entry: Entry  # the first execution that uses it
-    called: str  # what this one calls the step, or, without steps, the text
-    end: record.StepEnd | None  # as its records tell; None without steps
+    called: str  # what this one calls the step
+    end: record.StepEnd  # as its records tell
 
     @property
-    def step(self) -> record.PlannedStep | None:
-        """The step as it was planned; None of an execution that has none."""
-        return self.entry.plan.steps.get(self.called)
+    def step(self) -> record.PlannedStep:
+        """The step as it was planned."""
+        return self.entry.plan.steps[self.called]
 
     @property
     def place(self) -> str:
@@ -35,10 +35,7 @@ def page_of(fingerprint: str) -> str:
 
 
 def pages_of(entry: Entry, only: Iterable[str] | None = None) -> dict[str, str]:
-    """{step: the page of its output}, for those that have one, or for some of them; of an execution
-    without steps the page of its tokens, under the name of its text."""
-    if data := entry.plan.data:
-        return {data.source: page_of(token_key.tokens_fingerprint(data))}
+    """{step: the page of its output}, for those that have one, or for some of them."""
     ends, steps = entry.steps, entry.plan.steps
     return {
         name: page_of(steps[name].fingerprint)
@@ -51,14 +48,9 @@ def outputs(facts: Lab) -> dict[str, Output]:
     """Every output that a record names, by its page."""
     found: dict[str, Output] = {}
     for entry in reversed(facts.entries):  # which begin with the newest
-        ends, data = entry.steps, entry.plan.data
         for name, path in pages_of(entry).items():
             if path in found:
                 continue
-            if data:
-                fingerprint = token_key.tokens_fingerprint(data)
-                found[path] = Output(token_key.TOKENS, fingerprint, entry, name, None)
-            else:
-                step = entry.plan.steps[name]
-                found[path] = Output(step.store, step.fingerprint, entry, name, ends[name])
+            step = entry.plan.steps[name]
+            found[path] = Output(step.store, step.fingerprint, entry, name, entry.steps[name])
     return found

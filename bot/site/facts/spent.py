@@ -27,9 +27,9 @@ def spent(
     arm: str,
     runs: Sequence[record.Run],
     entered: Sequence[record.EnteredRun],
-) -> Spent:
+) -> Spent | None:
     """What the devices could have done while one run of an arm trained. `runs` and `entered` are
-    those of all arms."""
+    those of all arms. None where nobody knows."""
     measured = [run.hardware_flops for run in entered if run.arm == arm]
     if measured and None not in measured:
         whole = fmean(value for value in measured if value is not None)
@@ -40,5 +40,7 @@ def spent(
         peak = plan.resources.count * kind.peak_flops
         whole = planned.tokens / fmean(speed for speed in speeds if speed) * peak
         return Spent(whole, whole, "reported")
+    if planned.model_flops is None:
+        return None
     good, poor = (planned.model_flops / share for share in UTILISATION)
     return Spent(good, poor, "estimated")

@@ -90,7 +90,7 @@ def keys(line: Line) -> dict[str, Any]:
         "parameters": row.planned.parameters,
         "tokens": row.planned.tokens,
         "flops": row.planned.model_flops,
-        "hardware_flops": rounded(math.sqrt(row.spent.low * row.spent.high)),
+        "hardware_flops": rounded(math.sqrt(row.spent.low * row.spent.high)) if row.spent else None,
         "tier": line.tier,
         "author": line.author,
         "hardware": line.hardware,

@@ -46,7 +46,7 @@ def row_of(row: Row) -> dict[str, Any]:
         "parameters": row.planned.parameters,
         "tokens": row.planned.tokens,
         "model_flops": row.planned.model_flops,
-        "hardware_flops": vars(row.spent),
+        "hardware_flops": vars(row.spent) if row.spent else None,
         "execution_seconds": entry.result.seconds if entry.result else None,
         "at": entry.execution.at.isoformat(),
         "repository": origin.repository_name if origin else None,

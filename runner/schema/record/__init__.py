@@ -20,7 +20,6 @@ from runner.schema.record.approvals import Narrowing as Narrowing
 from runner.schema.record.executions import FINAL_STATES as FINAL_STATES
 from runner.schema.record.executions import MOST_ATTEMPTS as MOST_ATTEMPTS
 from runner.schema.record.executions import Cancelled as Cancelled
-from runner.schema.record.executions import Checkpoint as Checkpoint
 from runner.schema.record.executions import Claimed as Claimed
 from runner.schema.record.executions import Ended as Ended
 from runner.schema.record.executions import Evaluated as Evaluated
@@ -28,7 +27,6 @@ from runner.schema.record.executions import Examined as Examined
 from runner.schema.record.executions import Execution as Execution
 from runner.schema.record.executions import Lab as Lab
 from runner.schema.record.executions import Origin as Origin
-from runner.schema.record.executions import RunEnd as RunEnd
 from runner.schema.record.executions import Started as Started
 from runner.schema.record.executions import State as State
 from runner.schema.record.executions import StepEnd as StepEnd
@@ -55,6 +53,7 @@ from runner.schema.record.plans import PlannedStep as PlannedStep
 from runner.schema.record.plans import Resources as Resources
 from runner.schema.record.plans import Speedrun as Speedrun
 from runner.schema.record.plans import run_name as run_name
+from runner.schema.record.plans import run_of as run_of
 from runner.schema.record.pull_requests import Climbed as Climbed
 from runner.schema.record.pull_requests import Foretold as Foretold
 from runner.schema.record.pull_requests import PlanRecord as PlanRecord

@@ -1,7 +1,7 @@
 """An execution, its attempts, and how those ended."""
 
 import hashlib
-from typing import Literal
+from typing import Any, Literal
 
 from runner.lib.base_record import Instant, Record, Sha256
 from runner.lib.bounds import Count, Seconds, Size, Words
@@ -12,7 +12,7 @@ from runner.schema.record.questions import Person
 
 MOST_ATTEMPTS = 3  # in a row that are lost and got no further
 
-State = Literal["queued", "running", "evaluating", "done", "failed", "cancelled", "voided"]
+State = Literal["queued", "running", "done", "failed", "cancelled", "voided"]
 
 FINAL_STATES = frozenset({"done", "failed", "cancelled", "voided"})
 
@@ -76,23 +76,6 @@ class Started(Record):
     at: Instant
 
 
-class Checkpoint(Record):
-    """One run's last committed parameters, as found on disk after training had ended."""
-
-    path: str  # below the store's `work/`
-    step: Count
-    sha256: Sha256  # over sorted paths and bytes: this copy
-
-
-class RunEnd(Record):
-    """What training left of one run."""
-
-    state: Literal["finished", "failed"]
-    why: str = ""
-    step: Count
-    checkpoint: Checkpoint | None
-
-
 class Examined(Record):
     """What asking a model of an experiment's own again has shown
     (`runner.worker.builtin.look_ahead_probe`)."""
@@ -135,12 +118,13 @@ class Ended(Record):
     at: Instant
     how: Literal["finished", "failed", "lost", "cancelled"]
     why: str = ""
-    runs: dict[str, RunEnd] = {}  # of training
-    evaluated: dict[str, Evaluated] = {}  # of evaluation
+    runs: dict[str, Any] = {}  # of an older lab
+    evaluated: dict[str, Any] = {}  # likewise
     steps: dict[str, StepEnd] = {}
     saved: dict[str, int] = since(
         {}
     )  # of a lost one: what the next goes on from, `runner.history.progress_left`
+    preempted: bool = since(False)  # a lost one, whose machines were taken away
     refused: tuple[str, ...] = ()  # reports that were not believed, each with its reason
     receipt: dict[str, str] = {}  # versions, devices, threads, as the job names them
 

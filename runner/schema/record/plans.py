@@ -1,16 +1,20 @@
 """An experiment resolved to the last default: what will run, and what it costs."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
 from runner.lib.base_record import Record, Sha256
 from runner.lib.format import natural
+from runner.schema.own_model import OwnModel
 from runner.schema.record.fields import R, since
 from runner.schema.record.questions import Prediction
 
 EVERYTHING = "*"  # of budgets: all kinds of hardware together
+
+AFRESH = "@"  # between a place for outputs and the execution that has it for itself
 
 ARM_NAME = r"[a-z0-9_-]{1,40}"
 
@@ -50,19 +54,40 @@ class PlannedData(Record):
 
 
 class PlannedArm(Record):
-    """An arm with every default filled in, and what one of its runs costs."""
+    """An arm with every default filled in, and what one of its runs costs. What a model of the
+    experiment's own costs is not known beforehand."""
 
-    model: ModelConfig
+    own: dict[str, str] = since({})  # {its part: module:function of the experiment's folder}
+    model: ModelConfig | OwnModel
     train: TrainConfig
-    parameters: int
+    parameters: int | None
     tokens: int
-    forward_flops_per_token: int
-    model_flops: int
+    forward_flops_per_token: int | None
+    model_flops: int | None
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _whose(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, dict):
+            return value
+        kind = OwnModel if "model" in info.data.get("own", {}) else ModelConfig
+        return kind.model_validate(value)
+
+    @property
+    def labs(self) -> ModelConfig | None:
+        """Its model, if that is the lab's, whose costs are known."""
+        return self.model if isinstance(self.model, ModelConfig) else None
 
     @property
     def tokens_per_step(self) -> int:
         """Tokens of one batch."""
         return self.train.train_batch_size * self.model.seq_len
+
+    def model_flops_of(self, steps: int) -> int | None:
+        """Model FLOPs of so many steps."""
+        if self.model_flops is None:
+            return None
+        return steps * self.model_flops // self.train.num_train_steps
 
 
 class PlannedStep(Record):
@@ -87,7 +112,25 @@ class PlannedStep(Record):
     @property
     def private(self) -> bool:
         """Whether the experiment's own code makes it, or makes what it reads."""
-        return bool(self.own) or self.store != self.do
+        return bool(self.own) or self.store.partition(AFRESH)[0] != self.do
+
+    def afresh(self, execution: str) -> "PlannedStep":
+        """The same, made in a place of this execution's, wherever it was made before."""
+        return self.model_copy(update={"store": f"{self.store}{AFRESH}{execution}"})
+
+    def run(self, name: str) -> tuple[str, int] | None:
+        """The (arm, seed) that it trains as the step of this `name`; None if it trains nothing."""
+        return run_of(name, self.do, self.config)
+
+
+def run_of(name: str, do: str, config: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The (arm, seed) that a step trains; None if it trains nothing. An arm is called as its point
+    of the sweep is, without the seed, or as its step."""
+    step, _, label = name.partition("/")
+    if do != "train":
+        return None
+    parts = [part for part in label.split(",") if not part.startswith("seed=")]
+    return ",".join(filter(None, parts)) or step, int(config["seed"])
 
 
 class PlannedRung(Record):
@@ -119,15 +162,16 @@ class Cost(Record):
 
 
 class Plan(Record):
-    """An experiment resolved: what will run if this is approved, to the last default. It has arms
-    and seeds, of which each pair is a run; or it has steps, and `arms` are what those train."""
+    """An experiment resolved: what will run if this is approved, to the last default. It is a graph
+    of steps, and `arms` are what these train. One that was declared as arms and seeds names its
+    text in `data`. Plans of an older lab have arms and seeds alone, and can no longer be run."""
 
     experiment: str  # the folder, relative to the repository
     title: str
     preregistration: int | None
     seal: Sha256 | None
     predictions: tuple[Prediction, ...]
-    data: PlannedData | None  # what steps make has no digest yet
+    data: PlannedData | None  # of arms and seeds; what other steps make has no digest yet
     eval: EvalConfig
     resources: Resources
     seeds: tuple[int, ...]
@@ -158,13 +202,10 @@ class Plan(Record):
         return {run: name for name in self.steps if (run := self.arm_of(name))}
 
     def arm_of(self, step: str) -> tuple[str, int] | None:
-        """The (arm, seed) that this step trains; None if it trains nothing, or with own code. An
-        arm is called as its point of the sweep is, without the seed, or as its step."""
-        planned, (name, _, label) = self.steps[step], step.partition("/")
-        if planned.do != "train" or planned.own:
-            return None
-        parts = [part for part in label.split(",") if not part.startswith("seed=")]
-        return ",".join(parts) or name, int(planned.config["seed"])
+        """The (arm, seed) that this step trains; None if it trains nothing. Plans of an older lab
+        have no arms of own code."""
+        run = self.steps[step].run(step)
+        return run if run and run[0] in self.arms else None
 
     def own_code(self) -> list[str]:
         """The steps that run code of the experiment's own."""

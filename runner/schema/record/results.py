@@ -82,7 +82,7 @@ class Run(Record):
     why: str = ""
     steps: Count
     tokens: Amount
-    model_flops: Amount
+    model_flops: Amount | None  # None: of a model of the experiment's own
     evaluated: Evaluated | None
     checkpoint_sha256: Sha256 | None
     curve: tuple[tuple[Count, Figure], ...]  # (step, training loss in nats a token), a claim

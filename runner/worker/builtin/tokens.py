@@ -10,7 +10,8 @@ import numpy as np
 
 from engine.data.documents import documents
 from engine.data.token_store import TokenStore, smallest_dtype, together
-from engine.data.tokenize import BadText, Tokenizer, byte_tokenizer, read_text, train_bpe
+from engine.data.tokenize import BadText, Text, Tokenizer, byte_tokenizer, read_text, train_bpe
+from runner.spec.step_types import KEPT
 from runner.worker.builtin.shards import SPLITS, of_split
 from runner.worker.builtin.texts import read_split
 
@@ -89,11 +90,15 @@ def _dtype(tokenizer: Tokenizer) -> np.dtype:
 def _texts(config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Callable[[str], Iterator[str]]:
     if config["source"] is None:
         return lambda split: read_split(inputs["text"], split)
-    text = read_text(config["source"], None)
+    source = config["source"]
+    if folder := inputs.get(KEPT):
+        text = Text(source, *((folder / split).read_bytes() for split in SPLITS))
+    else:
+        text = read_text(source, None)
     for split, found in (("train", text.train_sha256), ("validation", text.validation_sha256)):
         if found != config["sha256"][split]:
             raise BadText(
-                f"the {split} split of {config['source']} is another one on this machine than in "
+                f"the {split} split of {source} is another one on this machine than in "
                 "the plan; use the plan's Python, or plan again here"
             )
     return lambda split: iter([getattr(text, split).decode()])

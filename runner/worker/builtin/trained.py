@@ -17,7 +17,7 @@ from engine.config.schema import ModelConfig
 from engine.model.decoder import Decoder, Model
 from engine.training.checkpoint import array_bytes
 from runner.lib import bounds, untrusted_files
-from runner.spec.step_types import OwnModel
+from runner.schema.own_model import OwnModel
 from runner.worker.builtin.own_code_errors import BadOwnCode
 from runner.worker.builtin.plugin_model import OWN, Functions, own_model
 

@@ -1,0 +1,28 @@
+"""What a declaration says of functions and models of the experiment's own."""
+
+from pydantic import ConfigDict, Field, model_validator
+
+from engine.config.schema import Config, Count, refusal
+from runner.lib.canonical_json import to_json
+
+
+class Options(Config):
+    """What functions of the experiment's own are told besides: whatever they want."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="after")
+    def _is_finite(self) -> "Options":
+        try:
+            to_json(self.model_extra)
+        except ValueError:
+            raise refusal("it has a number that is not finite") from None
+        return self
+
+
+class OwnModel(Options):
+    """The configuration of a model of the experiment's own: what the lab must know, and whatever
+    else that model wants to be told."""
+
+    seq_len: Count = Field(description="tokens in a training window")
+    vocab_size: Count = Field(default=256, description="how many logits a position has")
