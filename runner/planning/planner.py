@@ -154,7 +154,7 @@ def _steps(
     found = cache(lambda function, own: _code(function, own, folder, lab))
     uncallable = cache(partial(code_digest.uncallable, folder))
     private, place = _private(experiment.nodes), folder.resolve().name
-    for name, node in experiment.nodes.items():
+    for turn, (name, node) in enumerate(experiment.nodes.items()):
         try:
             code, digest = found(node.function, node.own)
             for function, given in calls_of(node.do, node.config):
@@ -194,6 +194,7 @@ def _steps(
             )
         decisive = _decisive(node, config)
         itself = {
+            "turn": turn,
             "config": config,
             "inputs": inputs,
             "fingerprint": step_graph.fingerprint(node.function, decisive, inputs, digest),

@@ -13,7 +13,8 @@ def fingerprint(plan: Plan) -> str:
     words = ("title", "experiment", "code_sha256", "compiled", "cost", "fingerprint")
     left_out: dict[str, Any] = dict.fromkeys(words, True)
     if plan.steps:
-        left_out |= {"arms": True, "steps": {"__all__": {"inputs", "code", "alias", "config"}}}
+        of_steps = {"inputs", "code", "alias", "config", "turn"}
+        left_out |= {"arms": True, "steps": {"__all__": of_steps}}
     bound = plan.model_dump(mode="json", exclude=left_out)
     for name, step in plan.steps.items():  # which is JSON as it stands, and most of a plan
         bound["steps"][name]["config"] = step.config

@@ -125,7 +125,7 @@ def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[s
     of the cluster make for them gets SHARES tasks.
     """
     points: dict[str, list[str]] = {}
-    for name in sorted(steps):
+    for name in sorted(steps, key=lambda name: steps[name].turn):
         points.setdefault(_declared(name), []).append(name)
     needs = {
         name: {_declared(other) for one in some for other in steps[one].needs}
@@ -346,6 +346,8 @@ def make(
             count=step.resources.count,
             isolation=terms.isolation if step.private else "",
             limits=terms.limits,
+            # Own code is given none, and what scores uses none: who trains writes it.
+            cache=str(store.local("cache/xla")) if step.do == "train" and not step.own else "",
         )
         child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
         with _going_on(store, step, scratch), _nothing_left(scratch):

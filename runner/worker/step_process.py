@@ -66,6 +66,7 @@ class Job:
     receipt: bool = True  # whether to say what figures rest on
     isolation: "Isolation" = ""  # of code of the experiment's own, and of who reads what it made
     limits: bubblewrap.Limits = bubblewrap.USUAL
+    cache: str = ""  # a folder of what was compiled before; empty where nobody may trust one
 
     def written(self) -> bytes:
         """In a line, as `read` reads it: always the same one."""
@@ -110,6 +111,8 @@ def make(
     which nothing is then imported."""
     scratch = Path(job.scratch)
     os.chdir(scratch)
+    if job.cache:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = job.cache
     try:
         environment.settle(job.devices, job.count, taken=taken)
         more = handed() if handed else _own(job)

@@ -102,6 +102,7 @@ class PlannedStep(Record):
     resources: Resources
     fingerprint: Sha256
     alias: str = ""  # a readable name that is the experiment's own, see `runner.execution.aliases`
+    turn: int = since(0)  # its place in the order in which its author declared the steps
     store: str  # where outputs of this function lie: `steps/<store>/<first 16 of fingerprint>`
 
     @property
