@@ -78,7 +78,7 @@ def _scores(
         if step.do != "evaluate":
             continue
         try:
-            scores = step_runs.scores_of(store, step)
+            scores = step_runs.scores_of(store, step_runs.scoring(plan, name, ends))
         except step_runs.UNBELIEVED:
             continue
         twice |= found.keys() & scores.keys()

@@ -59,9 +59,15 @@ def step_ends(
     store: Store, execution: Execution, only: Iterable[str] | None = None
 ) -> dict[str, StepEnd]:
     """What became of each step of an execution, or of some, as far as the store knows."""
-    found = {}
-    for name in execution.plan.steps if only is None else only:
-        step = execution.plan.steps[name]
+    found: dict[str, StepEnd] = {}
+    steps = execution.plan.steps
+    first = [name for name in (steps if only is None else only) if steps[name].do != "evaluate"]
+    for name in (*first, *(x for x in (steps if only is None else only) if x not in first)):
+        step = steps[name]
+        if step.do == "evaluate":  # which may have been made of the models that are there
+            models = [one for one in step.inputs["models"] if one not in found]
+            before = found | (step_ends(store, execution, models) if models else {})
+            step = step_runs.scoring(execution.plan, name, before)
         try:
             if made := artifacts.find(store, step.store, step.fingerprint, check=False):
                 found[name] = _made(made.manifest, execution.id)
@@ -94,7 +100,7 @@ def scores(
     for name, step in plan.steps.items():
         if step.do == "evaluate" and name in ends and ends[name].state != "failed":
             with suppress(*step_runs.UNBELIEVED):
-                found[name] = step_runs.scores_of(store, step)
+                found[name] = step_runs.scores_of(store, step_runs.scoring(plan, name, ends))
     return found
 
 
@@ -160,9 +166,9 @@ def account(store: Store, execution: Execution) -> Account:
     files, scores = dict[str, dict[str, int]](), dict[str, dict[str, Evaluated]]()
     unread = dict[str, str]()
     for name in order:
-        step = plan.steps[name]
         if name not in ends or ends[name].state == "failed":
             continue
+        step = step_runs.scoring(plan, name, ends)
         try:
             if made := artifacts.find(store, step.store, step.fingerprint, check=False):
                 files[name] = {x: of.bytes for x, of in made.manifest.files.items()}

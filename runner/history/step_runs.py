@@ -12,6 +12,7 @@ from runner.history import run_metrics
 from runner.lib import bounds
 from runner.lib.bounds import Count, Figure, Size, Step, Word
 from runner.lib.downsample import thinned
+from runner.schema import step_graph
 from runner.schema.job_reports import Refused, Report, printable, read_regular
 from runner.schema.record import Evaluated, Execution, Plan, PlannedStep, Run, StepEnd
 from runner.store import artifacts
@@ -48,7 +49,7 @@ def runs(
 ) -> tuple[dict[tuple[str, int], Run], list[str]]:
     """Each (arm, seed) that the steps train, given how they ended; and what was not believed."""
     plan, refused = execution.plan, list[str]()
-    scores = _scores(store, plan, refused)
+    scores = _scores(store, plan, ends, refused)
     found = {}
     for (arm, seed), name in plan.trained().items():
         planned, end = plan.arms[arm], ends.get(name)
@@ -75,7 +76,16 @@ def runs(
     return found, refused
 
 
-def _scores(store: Store, plan: Plan, refused: list[str]) -> dict[str, Evaluated]:
+def scoring(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> PlannedStep:
+    """An `evaluate` step as it can be made: of the models whose training has not failed."""
+    step = plan.steps[name]
+    failed = {x for x in step.needs if x in ends and ends[x].state == "failed"}
+    return step_graph.without(step, failed) or step
+
+
+def _scores(
+    store: Store, plan: Plan, ends: Mapping[str, StepEnd], refused: list[str]
+) -> dict[str, Evaluated]:
     """{train step: the lab's figures of its model}, as `evaluate` steps have left them. A model
     that two of them score has no figure: which one would count?"""
     found: dict[str, Evaluated] = {}
@@ -84,7 +94,7 @@ def _scores(store: Store, plan: Plan, refused: list[str]) -> dict[str, Evaluated
         if step.do != "evaluate" or step.own:
             continue
         try:
-            scores = scores_of(store, step)
+            scores = scores_of(store, scoring(plan, name, ends))
         except UNBELIEVED as error:
             refused.append(f"{name}, scores.json: {said(error)}")
             continue

@@ -85,11 +85,7 @@ def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
             for key, these in step.inputs.items()
             if name not in gone
         }
-        if inputs != step.inputs:  # which nothing does that trains, and so all of its config counts
-            code = step_graph.code_sha256(step.code)
-            fresh = step_graph.fingerprint(step.function, step.config, inputs, code)
-            step = step.model_copy(update={"inputs": inputs, "fingerprint": fresh})
-        steps[name] = step
+        steps[name] = step_graph.again(step, inputs) if inputs != step.inputs else step
     left = {name: step for name, step in steps.items() if name not in gone}
     kept = {name: arm for name, arm in plan.arms.items() if name in arms}
     return plan.model_copy(

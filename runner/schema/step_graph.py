@@ -11,7 +11,7 @@ receipt. An output is made once and shared by all whose fingerprint is the same.
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -64,6 +64,21 @@ def code_sha256(code: Mapping[str, str]) -> str:
     """One SHA-256 over what `planner.code_of` found."""
     lines = "".join(f"{name} {sha256}\n" for name, sha256 in sorted(code.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def without(step: PlannedStep, gone: Collection[str]) -> PlannedStep | None:
+    """The step that scores what is left of its models where these are `gone`; None where nothing is
+    left. What does not score models needs all of its inputs, and is as it was."""
+    if step.do != "evaluate" or not any(name in gone for name in step.inputs["models"]):
+        return step
+    models = {name: of for name, of in step.inputs["models"].items() if name not in gone}
+    return again(step, {**step.inputs, "models": models}) if models else None
+
+
+def again(step: PlannedStep, inputs: Mapping[str, Mapping[str, str]]) -> PlannedStep:
+    """The step, which does not train, with these inputs."""
+    fresh = fingerprint(step.function, step.config, inputs, code_sha256(step.code))
+    return step.model_copy(update={"inputs": inputs, "fingerprint": fresh})
 
 
 def points(

@@ -74,7 +74,7 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     task = ray.remote(_make)
     tasks: dict[tuple[str, ...], Any] = {}
-    of: dict[str, Any] = {}
+    of: dict[str, tuple[str, ...]] = {}  # the task that makes a step
     for names in together(plan.steps, ray.cluster_resources().get("CPU", 0)):
         step = plan.steps[names[0]]
         options = _options(step)
@@ -82,16 +82,17 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
             options["num_gpus"] = 0
         inputs = _needs(plan, names)
         needed = {one: plan.steps[one] for one in (*names, *inputs)}
+        makers = dict.fromkeys(of[other] for other in inputs)
         tasks[names] = task.options(name=names[0], **options).remote(
-            *(str(store.root), names, needed, code, execution, terms),
-            *dict.fromkeys(of[other] for other in inputs),
+            *(str(store.root), names, needed, code, execution, terms, makers),
+            *map(tasks.get, makers),
         )
-        of |= dict.fromkeys(names, tasks[names])
+        of |= dict.fromkeys(names, names)
     why: dict[str, str] = {}
     lost: list[str] = []
-    for names, made in tasks.items():
+    for names, outcome in tasks.items():
         try:
-            why |= zip(names, ray.get(made), strict=True)
+            why |= zip(names, ray.get(outcome), strict=True)
         except exceptions.RayError as error:
             words = " ".join(str(error).split())[:MOST_WORDS]
             if any(why[other] for other in _needs(plan, names)):
@@ -100,13 +101,24 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
                 lost += names
             why |= dict.fromkeys(names, words)
         made_here = [name for name in names if not why[name]]
-        if made_here and not _is_there(store, plan.steps[made_here[0]]):
+        made = step_graph.without(plan.steps[made_here[0]], _failed(why)) if made_here else None
+        if made and not _is_there(store, made):
             why |= dict.fromkeys(made_here, NOT_HERE)
     told = {name: f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)}
-    if failed := [words for name, words in told.items() if name not in lost]:
+    needed = {other for name in _failed(why) for other in plan.steps[name].needs}
+    # A training that failed is done without where all that needs it was made of the other ones.
+    used = {other for step in plan.steps.values() for other in step.needs}
+    missed = {
+        x for x in _failed(why) if plan.steps[x].do != "train" or x in needed or x not in used
+    }
+    if missed and (failed := [words for name, words in told.items() if name not in lost]):
         raise StepsFailed("; ".join(failed))
     if lost:
         raise StepsLost("; ".join(told.values()))
+
+
+def _failed(why: Mapping[str, str]) -> set[str]:
+    return {name for name, words in why.items() if words}
 
 
 def _is_there(store: Store, step: PlannedStep) -> bool:
@@ -195,12 +207,21 @@ def _make(
     code: str,
     execution: str,
     terms: Terms,
+    makers: Iterable[tuple[str, ...]],
     *inputs: list[str],
 ) -> list[str]:
-    """Why each of the steps could not be made, empty if it is there; `inputs` is the same of the
-    tasks that made their inputs."""
-    if any(why for these in inputs for why in these):
+    """Why each of the steps could not be made, empty if it is there; `inputs` is the same of what
+    the tasks `makers` have made for them. Models are scored without those that failed."""
+    why = {
+        one: said
+        for of, these in zip(makers, inputs, strict=True)
+        for one, said in zip(of, these, strict=True)
+    }
+    failed = _failed(why) & {other for name in names for other in steps[name].needs}
+    left = {name: step_graph.without(steps[name], failed) for name in names} if failed else {}
+    if any(step is None or failed & {*step.needs} for step in left.values()):
         return [NO_INPUT] * len(names)
+    steps = steps | {name: step for name, step in left.items() if step}
     store = Store(root, make=False)
     shard_jobs.ready()  # from this thread, which outlives the others
     made = partial(_made, store, steps, code, execution, terms)
