@@ -1,27 +1,28 @@
-"""A trainer without Ray or JAX: `StubRay` takes attempts as Ray would and leaves the reports that
-`runner.worker.main` would, with made-up figures. Time passes only when it is told to: at each look
-(`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each as a function to
-hand to `StubRay(tamper=…)`.
+"""A trainer without Ray or JAX: `StubRay` takes attempts as Ray would and leaves the outputs and
+the reports that `runner.worker.main` would, with made-up figures. Time passes only when it is told
+to: at each look (`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each as
+a function to hand to `StubRay(tamper=…)`.
 """
 
-import contextlib
 import hashlib
 import json
 import math
 import os
+import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.execution.lifecycle import Job
 from runner.execution.ray_jobs import Listed
+from runner.history.step_runs import READ, read_by
 from runner.lib.canonical_json import to_json
 from runner.schema import job_reports, record, step_graph
 from runner.schema.job_reports import AttemptSpec
 from runner.schema.record import run_name
-from runner.store import artifacts
+from runner.store import artifacts, digests, scratch_paths
 from runner.store.store import Store
 
 RECEIPT = {"python": "3.11.0", "jax": "0.10.2", "device": "1 × stub"}
@@ -40,7 +41,8 @@ class StubJob:
     status: Job = "pending"
     steps: int = 0  # taken by this job, over all its runs
     beats: int = 0
-    unwritten: dict[str, list[job_reports.StepMetrics]] = field(default_factory=dict)
+    curve: Path | None = None  # where the step that trains now notes its metrics
+    unwritten: list[job_reports.StepMetrics] = field(default_factory=list)
     work: Iterator[None] = field(default_factory=lambda: iter(()))
 
     @property
@@ -67,11 +69,10 @@ class StubJob:
 
     def flush(self) -> None:
         """Write the metrics that were made since the last time."""
-        for run, lines in self.unwritten.items():
-            chunks = self.out / "metrics" / run
-            number = len(list(chunks.glob("*.jsonl"))) if chunks.is_dir() else 0
-            data = b"".join(to_json(line.model_dump(mode="json")) for line in lines)
-            put(chunks / f"{number:06d}.jsonl", data)
+        if self.curve and self.unwritten:
+            number = len(list(self.curve.glob("*.jsonl"))) if self.curve.is_dir() else 0
+            data = b"".join(to_json(line.model_dump(mode="json")) for line in self.unwritten)
+            put(self.curve / f"{number:06d}.jsonl", data)
         self.unwritten.clear()
 
 
@@ -212,67 +213,109 @@ class StubRay:
 
     def _work(self, job: StubJob) -> Iterator[None]:
         spec = job.spec
-        if spec.plan.steps and self.make_steps:
+        why = ""
+        if self.make_steps:
             self.make_steps(job)
-        elif spec.plan.steps:
-            yield from self._steps(job, spec)
-        elif spec.kind == "train":
-            for arm, seed in spec.plan.runs():
-                yield from self._train(job, spec, arm, seed)
-            job.flush()
-            if self.tamper:
-                self.tamper(job)
         else:
-            yield
-            if why := _evaluate(job, spec, self.bpb):
-                put_report(
-                    job.out / "failed.json", job_reports.AttemptReport(nonce=spec.nonce, why=why)
-                )
-                return
-        if not (job.out / "finished.json").exists():
-            done = job_reports.AttemptReport(nonce=spec.nonce, receipt=RECEIPT)
-            put_report(job.out / "finished.json", done)
+            why = yield from self._steps(job, spec)
+        if self.tamper:
+            self.tamper(job)
+        name = "failed" if why else "finished"
+        if not (job.out / f"{name}.json").exists():
+            done = job_reports.AttemptReport(nonce=spec.nonce, why=why)
+            put_report(job.out / f"{name}.json", done)
 
-    def _steps(self, job: StubJob, spec: AttemptSpec) -> Iterator[None]:
-        """Each step's output, as far as the lab reads it; one a step of time."""
+    def _steps(self, job: StubJob, spec: AttemptSpec) -> Generator[None, None, str]:
+        """Make each step, as far as the lab reads what it leaves. Returns why that failed."""
         steps, store = spec.plan.steps, Store(job.root, make=False)
-        runs = {name: run for run, name in spec.plan.trained().items()}
-
-        def build(step: record.PlannedStep, run: tuple[str, int] | None, out: Path) -> None:
+        failed: dict[str, str] = {}
+        needs = {name: steps[name].needs for name in sorted(steps, key=lambda x: steps[x].turn)}
+        for name in step_graph.order(needs):
+            step = step_graph.without(steps[name], failed)
+            if step is None or any(other in failed for other in step.needs):
+                failed[name] = ""
+                continue
+            start = yield from self._turn(job, spec, store, step)
+            if start is None:
+                continue
+            out = job.root / start.folder
+            out.mkdir(parents=True)
+            run = spec.plan.arm_of(name)
+            why = ""
             if run:
-                put(
-                    out / "curve.jsonl",
-                    b"".join(to_json({"step": n, "loss": 9 / n}) for n in (1, 2)),
-                )
+                why = yield from self._train(job, spec, run, out)
             elif step.do == "evaluate":
-                scored = {x: self.bpb(*runs[x]) for x in step.inputs["models"]}
-                figures = {
-                    name.partition("/")[2]: record.Evaluated(
-                        bpb=bpb, loss=bpb, targets=step.config["tokens"], params_sha256="0" * 64
-                    ).model_dump()
-                    for name, bpb in scored.items()
-                }
-                put(out / "scores.json", to_json(figures))
+                put(out / "scores.json", to_json(self._scores(spec, step)))
+                yield
             else:
                 put(out / "words.txt", step.fingerprint.encode())
+                yield
+            if why:
+                failed[name] = why
+            read = {READ: read_by(store, step, steps)} if step.inputs else {}
+            _end(job.root, start, why, read)
+        scored = any(step.do == "evaluate" and x not in failed for x, step in steps.items())
+        words = "; ".join(f"{name}: {why}" for name, why in failed.items() if why)
+        return "" if scored or not words else words
 
-        for name in step_graph.order({name: step.needs for name, step in steps.items()}):
-            step, by = steps[name], spec.attempt.rpartition(".")[0]
-            made = partial(build, step, runs.get(name))
-            artifacts.make(store, step.store, step.fingerprint, made, {}, by=by)
-            job.steps += 1
-            yield
+    def _turn(
+        self, job: StubJob, spec: AttemptSpec, store: Store, step: record.PlannedStep
+    ) -> Generator[None, None, artifacts.Start | None]:
+        """Begin to make a step, once nobody else does; None where somebody has made it."""
+        while not artifacts.find(store, step.store, step.fingerprint, check=False):
+            start, end = artifacts.newest(store, step.store, step.fingerprint)
+            if start and not end:
+                theirs = [x for x in self.jobs.values() if x.spec.attempt.startswith(start.by)]
+                if start.by != spec.attempt.rpartition(".")[0] and any(
+                    other.status == "running" for other in theirs
+                ):
+                    yield
+                    continue
+                lost = artifacts.End(how="lost", why="its process has ended")
+                put(job.root / "leases" / start.lease / "end.json", lost.canonical())
+            mine = artifacts.Start(
+                name=step.store,
+                fingerprint=step.fingerprint,
+                generation=start.generation + 1 if start else 1,
+                maker=secrets.token_hex(8),
+                by=spec.attempt.rpartition(".")[0],
+                host="stub",
+            )
+            put(job.root / "leases" / mine.lease / "start.json", mine.canonical())
+            return mine
+        return None
 
-    def _train(self, job: StubJob, spec: AttemptSpec, arm: str, seed: int) -> Iterator[None]:
-        run, planned = run_name(arm, seed), spec.plan.arms[arm]
+    def _scores(self, spec: AttemptSpec, step: record.PlannedStep) -> dict[str, object]:
+        runs = {name: run for run, name in spec.plan.trained().items()}
+        found = {}
+        for name, trained in step.inputs["models"].items():
+            bpb = self.bpb(*runs[name])
+            if not math.isfinite(bpb):
+                continue
+            found[name.partition("/")[2]] = record.Evaluated(
+                bpb=bpb,
+                loss=bpb * math.log(2),
+                targets=step.config["tokens"],
+                params_sha256=hashlib.sha256(trained.encode()).hexdigest(),
+            ).model_dump()
+        return found
+
+    def _train(
+        self, job: StubJob, spec: AttemptSpec, of: tuple[str, int], out: Path
+    ) -> Generator[None, None, str]:
+        """Train one run into `out`. Returns why it failed."""
+        (arm, seed), run = of, run_name(*of)
+        planned, scratch = spec.plan.arms[arm], scratch_paths.of(out)
         steps = planned.train.num_train_steps
         every = self.saves_every or planned.train.checkpoint_every
-        said = {"nonce": spec.nonce, "state": "finished", "step": steps}
-        for step in range(_newest(job, spec, run) + 1, steps + 1):
+        scratch.mkdir()
+        put(scratch / "log.txt", f"training {run}\n".encode())
+        job.curve = scratch / scratch_paths.CURVE
+        for step in range(_newest(out) + 1, steps + 1):
             if step == self.diverge.get(run):
-                why = f"the loss was not finite (nan) at step {step}; lower learning_rate"
-                said = {"nonce": spec.nonce, "state": "failed", "step": step, "why": why}
-                break
+                job.flush()
+                job.curve.rename(scratch / scratch_paths.STOPPED)
+                return f"the loss was not finite (nan) at step {step}; lower learning_rate"
             loss = self.bpb(arm, seed) * math.log(2) + 3 * math.exp(-4 * step / steps)
             skipped = step == self.skip.get(run)
             line = job_reports.StepMetrics(
@@ -282,54 +325,80 @@ class StubRay:
                 grad_norm=None if skipped else 1.0,
                 param_norm=10.0,
                 learning_rate=planned.train.learning_rate,
-                tokens=step * planned.train.train_batch_size * planned.model.seq_len,
+                tokens=step * planned.tokens_per_step,
                 skipped=skipped,
                 tokens_per_second=50_000.0,
                 mfu=0.4,
                 compile_seconds=2.0 if step == 1 else None,
             )
-            job.unwritten.setdefault(run, []).append(line)
+            job.unwritten.append(line)
             job.steps += 1
             if step % every == 0 or step == steps:
                 job.flush()
-                item = job.out / "checkpoints" / run / str(step) / "params" / "values.json"
+                item = scratch / "checkpoints" / str(step) / "params" / "values.json"
                 put(item, to_json({"run": run, "step": step}))
             yield
-        put_report(job.out / "runs" / f"{run}.json", job_reports.RunReport(**said))
+        put(out / "params.safetensors", to_json({"run": run}))
+        put(out / "curve.jsonl", _whole_curve(out))
+        return ""
 
 
-def _newest(job: StubJob, spec: AttemptSpec, run: str) -> int:
-    """The step of the newest checkpoint of `run`, in an earlier attempt or this one."""
-    folders = [job.folder.name, *spec.earlier]
-    found = [job.root / "work" / name / "out" / "checkpoints" / run for name in folders]
-    return max((int(path.name) for folder in found for path in folder.glob("[0-9]*")), default=0)
+def _whole_curve(out: Path) -> bytes:
+    """The metrics of all makers, without what tells of the machine."""
+    lines = {}
+    for maker in (*scratch_paths.others(out), scratch_paths.of(out)):
+        for chunk in sorted((maker / scratch_paths.CURVE).glob("*.jsonl")):
+            for line in map(json.loads, chunk.read_bytes().splitlines()):
+                for name in ("tokens_per_second", "mfu", "compile_seconds"):
+                    del line[name]
+                lines[line["step"]] = line
+    return b"".join(to_json(lines[step]) for step in sorted(lines))
 
 
-def _evaluate(job: StubJob, spec: AttemptSpec, bpb: Callable[[str, int], float]) -> str:
-    """Score what is to be scored. Returns why it could not be, or nothing."""
-    seeds = {run_name(arm, seed): (arm, seed) for arm, seed in spec.plan.runs()}
-    most_bytes = job_reports.most_checkpoint(0)
-    for run, wanted in spec.evaluate.items():
-        step = job.root / "work" / wanted.path
-        with contextlib.suppress(job_reports.Refused):
-            if job_reports.checkpoint_sha256(step, most_bytes) == wanted.sha256:
-                value = bpb(*seeds[run])
-                evaluated = record.Evaluated(
-                    bpb=value,
-                    loss=value * math.log(2),
-                    targets=spec.plan.eval.tokens,
-                    params_sha256=hashlib.sha256(
-                        json.dumps([run, wanted.path]).encode()
-                    ).hexdigest(),
-                )
-                report = job_reports.EvaluationReport(nonce=spec.nonce, evaluated=evaluated)
-                put_report(job.out / "evaluated" / f"{run}.json", report)
-                continue
-        return f"the checkpoint of {run} is not the one recorded; nothing was scored"
-    return ""
+def _end(root: Path, start: artifacts.Start, why: str, read: dict[str, str]) -> None:
+    """End a generation: as failed, or as made with what lies in its folder."""
+    end = artifacts.End(how="failed", why=why)
+    if not why:
+        manifest = artifacts.Manifest(
+            **start.model_dump(exclude={"process"}),
+            files=digests.accepted(root / start.folder),
+            parts={},
+            receipt=RECEIPT | read,
+            made_at=datetime.now(UTC),
+            seconds=10.0,
+        )
+        end = artifacts.End(how="made", manifest=manifest)
+    put(root / "leases" / start.lease / "end.json", end.canonical())
+    if end.manifest:
+        put(root / start.folder / ".." / "manifest.json", end.manifest.canonical())
+
+
+def _newest(out: Path) -> int:
+    """The step of the newest checkpoint of other makers."""
+    found = [x for maker in scratch_paths.others(out) for x in maker.glob("checkpoints/[0-9]*")]
+    return max((int(path.name) for path in found), default=0)
 
 
 # ── Lies ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _curves(job: StubJob) -> list[Path]:
+    return list(job.root.glob("steps/*train/*/*.scratch/curve"))
+
+
+def _made(job: StubJob, what: str) -> list[Path]:
+    """The outputs' files of this name."""
+    return list(job.root.glob(f"steps/*/*/*/{what}"))
+
+
+def _again(path: Path) -> Path:
+    """The manifest beside an output's folder, which names the file's digest as it is now."""
+    manifest = path.parents[1] / "manifest.json"
+    said = json.loads(manifest.read_bytes())
+    said["files"] = {name: of.model_dump() for name, of in digests.accepted(path.parent).items()}
+    manifest.chmod(0o644)
+    put(manifest, to_json(said))
+    return manifest
 
 
 def false_metrics(job: StubJob) -> None:
@@ -341,85 +410,82 @@ def false_metrics(job: StubJob) -> None:
         b"not json",
         b'{"step":' + b"1" * 5_000 + b"}",
     ]
-    for run in _runs(job):
-        put(job.out / "metrics" / run / "999999.jsonl", b"\n".join(lines))
+    for curve in _curves(job):
+        put(curve / "999999.jsonl", b"\n".join(lines))
 
 
 def unknown_keys(job: StubJob) -> None:
-    """A run's word with a figure in it that only the lab may find."""
-    for run in _runs(job):
-        path = job.out / "runs" / f"{run}.json"
-        put(path, to_json({**json.loads(path.read_bytes()), "bpb": 0.001}))
+    """Scores with a figure that nobody asked for."""
+    for path in _made(job, "scores.json"):
+        said = {name: {**of, "better": 0.001} for name, of in json.loads(path.read_bytes()).items()}
+        put(path, to_json(said))
+        _again(path)
+
+
+def other_figures(job: StubJob) -> None:
+    """Better scores, in the place of those whose digest the manifest has."""
+    for path in _made(job, "scores.json"):
+        put(path, path.read_bytes().replace(b'"bpb":', b'"bpb":0'))
+
+
+def fewer_tokens(job: StubJob) -> None:
+    """Scores on fewer tokens than were planned."""
+    for path in _made(job, "scores.json"):
+        said = {name: {**of, "targets": 1} for name, of in json.loads(path.read_bytes()).items()}
+        put(path, to_json(said))
+        _again(path)
 
 
 def wrong_nonce(job: StubJob) -> None:
-    """A run's word that another attempt has given."""
-    for run in _runs(job):
-        path = job.out / "runs" / f"{run}.json"
-        put(path, to_json({**json.loads(path.read_bytes()), "nonce": "0" * 16}))
+    """An attempt's word that another attempt has given."""
+    said = {"nonce": "0" * 16, "why": "", "receipt": {}}
+    put(job.out / "finished.json", to_json(said))
 
 
 def boast(job: StubJob) -> None:
-    """A failed run that took a billion steps, whose FLOPs would count."""
-    for run in _runs(job):
-        said = job_reports.RunReport(
-            nonce=job.spec.nonce, state="failed", step=10**9, why="so many"
-        )
-        put_report(job.out / "runs" / f"{run}.json", said)
+    """A curve of more steps than were planned."""
+    for path in _made(job, "curve.jsonl"):
+        line = json.loads(path.read_bytes().splitlines()[-1])
+        more = b"".join(to_json({**line, "step": n}) for n in range(1, 1_000))
+        put(path, more)
+        _again(path)
 
 
 def linked_files(job: StubJob) -> None:
-    """Links in the place of a word and of a checkpoint's files."""
-    for run in _runs(job):
-        path = job.out / "runs" / f"{run}.json"
-        shutil.move(path, job.out / f"elsewhere-{run}.json")
-        path.symlink_to(job.out / f"elsewhere-{run}.json")
-
-
-def linked_checkpoints(job: StubJob) -> None:
-    """A checkpoint whose parameters are a link to files that can change later."""
-    for item in (job.out / "checkpoints").glob("*/*/params"):
-        shutil.move(item, item.with_name("elsewhere"))
-        item.symlink_to(item.with_name("elsewhere"))
+    """Links in the place of scores."""
+    for path in _made(job, "scores.json"):
+        elsewhere = job.out / "elsewhere.json"
+        elsewhere.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, elsewhere)
+        path.symlink_to(elsewhere)
 
 
 def pipes(job: StubJob) -> None:
     """A named pipe, on which a careless reader waits for ever."""
-    for run in _runs(job):
-        (job.out / "runs" / f"{run}.json").unlink()
-        os.mkfifo(job.out / "runs" / f"{run}.json")
-    os.mkfifo(job.out / "metrics" / _runs(job)[0] / "000777.jsonl")
+    for path in _made(job, "scores.json"):
+        path.unlink()
+        os.mkfifo(path)
+    for curve in _curves(job)[:1]:
+        os.mkfifo(curve / "000777.jsonl")
+    job.out.mkdir(parents=True, exist_ok=True)
     os.mkfifo(job.out / "failed.json")
 
 
-def looped_runs(job: StubJob) -> None:
-    """A folder that is a link to itself, which nothing can resolve."""
-    shutil.rmtree(job.out / "runs")
-    (job.out / "runs").symlink_to("runs")
-
-
 def odd_names(job: StubJob) -> None:
-    """Names that are no UTF-8: of a chunk, and of a folder where evaluation is to write."""
-    evaluation = job.spec.attempt.rpartition(".")[0] + ".e1-"
-    Path(os.fsdecode(os.fsencode(job.root / "work" / evaluation) + b"\xff")).mkdir()
-    for chunks in (job.out / "metrics").iterdir():
-        put(Path(os.fsdecode(os.fsencode(chunks) + b"/9\xff.jsonl")), b"no JSON")
-
-
-def vast_checkpoints(job: StubJob) -> None:
-    """Four GiB beside the parameters, which take no room on disk and much time to read."""
-    for item in (job.out / "checkpoints").glob("*/*/params"):
-        with (item / "more").open("wb") as file:
-            file.truncate(4 << 30)
+    """Names that are no UTF-8: of a chunk, and of a folder where an attempt is to write."""
+    attempt = job.spec.attempt.rpartition(".")[0] + ".t2-"
+    Path(os.fsdecode(os.fsencode(job.root / "work" / attempt) + b"\xff")).mkdir()
+    for curve in _curves(job):
+        put(Path(os.fsdecode(os.fsencode(curve) + b"/9\xff.jsonl")), b"no JSON")
 
 
 def flood_of_metrics(job: StubJob) -> None:
     """A megabyte of lines under a thousand names."""
-    for chunks in (job.out / "metrics").iterdir():
-        first = chunks / "100000.jsonl"
+    for curve in _curves(job):
+        first = curve / "100000.jsonl"
         put(first, b"no JSON\n" * 100_000)
         for n in range(1, 1_000):
-            (chunks / f"{100_000 + n}.jsonl").hardlink_to(first)
+            (curve / f"{100_000 + n}.jsonl").hardlink_to(first)
 
 
 def endless_receipt(job: StubJob) -> None:
@@ -431,35 +497,12 @@ def endless_receipt(job: StubJob) -> None:
 
 def another_spec(job: StubJob) -> None:
     """The spec that a worker would have obeyed if it had been changed before it came."""
-    spec = job.spec.model_copy(update={"earlier": ("somebody-elses",)})
+    spec = job.spec.model_copy(update={"limit_seconds": 1e9})
     put(job.folder / "spec.json", spec.canonical())
 
 
-def squat(job: StubJob) -> None:
-    """Figures in the folder of the coming evaluation, under the names it could guess."""
-    spec = job.spec
-    evaluation = spec.attempt.rpartition(".")[0] + ".e1"
-    for name in (evaluation, f"{evaluation}-{spec.nonce}", f"{evaluation}-{'0' * 16}"):
-        for arm, seed in spec.plan.runs():
-            evaluated = record.Evaluated(
-                bpb=0.001, loss=0.001, targets=spec.plan.eval.tokens, params_sha256="0" * 64
-            )
-            put_report(
-                job.root / "work" / name / "out" / "evaluated" / f"{run_name(arm, seed)}.json",
-                job_reports.EvaluationReport(nonce=name.rpartition("-")[2], evaluated=evaluated),
-            )
-        put(job.root / "leases" / name / "start.json", b"{}\n")
-        put(job.root / "leases" / name / "released.json", b"{}\n")
-
-
-def swap_checkpoints(root: Path, attempt: str) -> int:
-    """Change the parameters that the attempt (`t1`) left. For after their digests are recorded."""
-    found = list((root / "work").glob(f"*.{attempt}-*/out/checkpoints/*/*/params/*"))
-    for path in found:
-        if path.is_file():
-            path.write_bytes(b"better ones")
-    return len(found)
-
-
-def _runs(job: StubJob) -> list[str]:
-    return [run_name(arm, seed) for arm, seed in job.spec.plan.runs()]
+def swapped_models(job: StubJob) -> None:
+    """Other parameters than those that were scored, under the same manifest's name."""
+    for path in _made(job, "params.safetensors"):
+        put(path, b"better ones")
+        _again(path)

@@ -1,9 +1,11 @@
 """Records made by hand, for tests that read records: small plans, runs and whole stores."""
 
 import hashlib
+import json
 import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from engine.config import flops
 from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
@@ -49,6 +51,49 @@ def planned_arm(*, steps: int = 16, hidden_dim: int = 128, rate: float = 3e-3) -
     )
 
 
+def steps(
+    arms: Mapping[str, record.PlannedArm], seeds: Sequence[int], eval_tokens: int, text: str
+) -> dict[str, record.PlannedStep]:
+    """The graph of arms and seeds."""
+    sha256 = {split: sha(f"{split} {text}") for split in ("train", "validation")}
+    tokenize = step("tokenize", 0, {"source": text, "tokenizer": "byte", "sha256": sha256}, {})
+    found = {"tokenize": tokenize}
+    tokens = {"tokens": {"tokenize": tokenize.fingerprint}}
+    for arm, planned in arms.items():
+        for seed in seeds:
+            config = {
+                "model": planned.model.model_dump(mode="json"),
+                "train": planned.train.model_dump(mode="json"),
+                "own": {},
+                "seed": seed,
+            }
+            found[f"train/{arm},seed={seed}"] = step("train", len(found), config, tokens)
+    models = {name: one.fingerprint for name, one in found.items() if one.do == "train"}
+    config = {"tokens": eval_tokens}
+    found["evaluate"] = step("evaluate", len(found), config, {"models": models, **tokens})
+    return found
+
+
+def step(
+    do: str, turn: int, config: Mapping[str, Any], inputs: Mapping[str, Mapping[str, str]]
+) -> record.PlannedStep:
+    """A step of the lab's own."""
+    given = {
+        key: {x.partition("/")[2]: of for x, of in these.items()} for key, these in inputs.items()
+    }
+    return record.PlannedStep(
+        do=do,
+        function=f"regatta.{do}",
+        config=dict(config),
+        inputs={key: dict(these) for key, these in inputs.items()},
+        code={"lab:code": sha(do)},
+        resources=record.Resources(kind="cpu"),
+        fingerprint=sha(json.dumps([do, config, given], sort_keys=True)),
+        turn=turn,
+        store=do,
+    )
+
+
 def plan(
     *,
     arms: Mapping[str, record.PlannedArm] | None = None,
@@ -80,6 +125,7 @@ def plan(
         resources=record.Resources(kind="cpu"),
         seeds=tuple(seeds),
         arms=arms,
+        steps=steps(arms, seeds, eval_tokens, text),
         cost=record.Cost(
             runs=len(arms) * len(seeds),
             tokens=tokens,

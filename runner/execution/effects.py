@@ -237,7 +237,7 @@ def _shared(plan: record.Plan, ends: Mapping[str, record.StepEnd]) -> dict[str, 
     """What the receipts of all steps that train have in common."""
     receipts = [ends[name].receipt for name in plan.trained().values() if name in ends]
     common = set.intersection(*(set(one.items()) for one in receipts)) if receipts else set()
-    return dict(sorted(common))
+    return {name: words for name, words in sorted(common) if name != step_runs.READ}
 
 
 def _other_spec(store: Store, attempt: Attempt) -> str:

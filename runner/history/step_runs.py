@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 from runner.history import run_metrics
 from runner.lib import bounds
 from runner.lib.bounds import Count, Figure, Size, Step, Word
+from runner.lib.canonical_json import to_json
 from runner.lib.downsample import thinned
 from runner.schema import step_graph
 from runner.schema.job_reports import Refused, Report, printable, read_regular
@@ -22,6 +23,7 @@ MOST_BYTES = 64 << 20  # of a file that a step has left
 MOST_MODELS = 100_000  # that one step scores
 MOST_LINE = 500  # bytes of a line of its curve
 MOST_POINTS = 10_000_000
+READ = "inputs"  # in a receipt: SHA-256 over the digests of what the step has read
 # But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
 UNBELIEVED = (Refused, StoreFault, artifacts.BadOutput, ValueError, KeyError, TypeError)
 
@@ -76,6 +78,17 @@ def runs(
     return found, refused
 
 
+def read_by(store: Store, step: PlannedStep, steps: Mapping[str, PlannedStep]) -> str:
+    """SHA-256 over the digests of all outputs that a step takes as its inputs."""
+    found = {}
+    for name, fingerprint in sorted(
+        (x, of) for these in step.inputs.values() for x, of in these.items()
+    ):
+        made = artifacts.said(store, steps[name].store, fingerprint)
+        found[name.partition("/")[2] or name] = made.output_sha256 if made else ""
+    return hashlib.sha256(to_json(found)).hexdigest()
+
+
 def scoring(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> PlannedStep:
     """An `evaluate` step as it can be made: of the models whose training has not failed."""
     step = plan.steps[name]
@@ -94,7 +107,11 @@ def _scores(
         if step.do != "evaluate" or step.own:
             continue
         try:
-            scores = scores_of(store, scoring(plan, name, ends))
+            scored = scoring(plan, name, ends)
+            scores = scores_of(store, scored)
+            made = artifacts.said(store, scored.store, scored.fingerprint)
+            if made and made.receipt.get(READ, "") not in ("", read_by(store, scored, plan.steps)):
+                raise Refused("the models that lie there are not those that were scored")
         except UNBELIEVED as error:
             refused.append(f"{name}, scores.json: {said(error)}")
             continue

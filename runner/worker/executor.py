@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.history import progress_left
+from runner.history.step_runs import READ, read_by
 from runner.isolation.bubblewrap import USUAL, Limits
 from runner.planning import planner
 from runner.planning.own_code_folder import laid
@@ -105,11 +106,11 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
         if made and not _is_there(store, made):
             why |= dict.fromkeys(made_here, NOT_HERE)
     told = {name: f"{name}: {words}" for name, words in why.items() if words not in ("", NO_INPUT)}
-    needed = {other for name in _failed(why) for other in plan.steps[name].needs}
+    beside = {other for name in _failed(why) for other in plan.steps[name].needs}
     # A training that failed is done without where all that needs it was made of the other ones.
     used = {other for step in plan.steps.values() for other in step.needs}
     missed = {
-        x for x in _failed(why) if plan.steps[x].do != "train" or x in needed or x not in used
+        x for x in _failed(why) if plan.steps[x].do != "train" or x in beside or x not in used
     }
     if missed and (failed := [words for name, words in told.items() if name not in lost]):
         raise StepsFailed("; ".join(failed))
@@ -340,6 +341,8 @@ def make(
     # Who only watches a step that spreads has its cores, while nobody uses them, but no GPU.
     one = mapper if KINDS[step.resources.kind].ray_gpus else map
     receipt: dict[str, str] = {}
+    if step.inputs:
+        receipt[READ] = read_by(store, step, steps)
     folder = planner.text_folder(step)  # of a text of the experiment's own
     kept: dict[str, str | dict[str, str]] = {KEPT: str(store.fetch(folder))} if folder else {}
 

@@ -1,6 +1,5 @@
 """Whole lives of an execution, on a trainer that is a stub: nothing here needs Ray or JAX."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import pytest
 
 from runner.execution import effects, lifecycle
 from runner.execution.lifecycle import Facts
+from runner.history import provenance
 from runner.schema import record
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
@@ -97,6 +97,9 @@ HONEST = {
 }
 
 
+TRAINED = {f"train/{arm},seed={seed}" for arm in ("slow", "fast") for seed in range(3)}
+
+
 # ── The way of it ────────────────────────────────────────────────────────────────────────────
 
 
@@ -115,8 +118,7 @@ def test_a_life_ends_with_figures_curves_and_verdicts(tmp_path: Path) -> None:
         assert run.tokens_per_second == 50_000
     assert life.ended("t1").receipt == stub_trainer.RECEIPT
     assert life.events() == [
-        *("e1.claimed", "e1.ended", "e1.started", "execution", "result"),
-        *("t1.claimed", "t1.ended", "t1.started"),
+        *("execution", "result", "t1.claimed", "t1.ended", "t1.started"),
     ]
 
 
@@ -132,7 +134,7 @@ def test_a_step_that_was_skipped_counts_and_is_left_out_of_the_curve(tmp_path: P
 
 
 def test_a_run_without_any_loss_has_no_curve(tmp_path: Path) -> None:
-    lost = dict.fromkeys(("t1", "t2", "t3"), 1)
+    lost = dict.fromkeys(("t1", "t2", "t3", "t4"), 1)
     life = Life(tmp_path, StubRay(pace=1, die_after=lost, skip={"slow.s0": 1}, saves_every=4))
     assert life.to_the_end().state == "failed"
     assert life.runs()["slow.s0"].curve == ()
@@ -144,7 +146,7 @@ def test_states_follow_each_other_as_people_expect(tmp_path: Path) -> None:
     while not seen or seen[-1] != "done":
         state = life.turn().state
         seen += [] if seen[-1:] == [state] else [state]
-    assert seen == ["queued", "running", "evaluating", "done"]
+    assert seen == ["queued", "running", "done"]
 
 
 def test_a_process_that_dies_after_any_turn_leaves_nothing_that_the_next_cannot_finish(
@@ -155,7 +157,7 @@ def test_a_process_that_dies_after_any_turn_leaves_nothing_that_the_next_cannot_
         life.restart()
     assert facts.result.state == "done"
     assert life.figures() == HONEST
-    assert len(life.ray.submissions) == 2
+    assert len(life.ray.submissions) == 1
 
 
 def test_two_processes_that_turn_the_same_execution_have_one_effect(tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_two_processes_that_turn_the_same_execution_have_one_effect(tmp_path: Pa
                 effects.act(Store(life.store.root), life.ray, facts, action, life.now)
     assert "result" in life.events()
     assert life.figures() == HONEST
-    assert [name.partition(".")[2][:2] for name in life.ray.submissions] == ["t1", "e1"]
+    assert [name.partition(".")[2][:2] for name in life.ray.submissions] == ["t1"]
 
 
 # ── Losses ───────────────────────────────────────────────────────────────────────────────────
@@ -190,12 +192,12 @@ def test_a_job_that_dies_is_followed_by_one_that_resumes(tmp_path: Path) -> None
 
 
 def test_three_losses_fail_the_execution_and_keep_what_was_seen(tmp_path: Path) -> None:
-    lost = {"t1": 3, "t2": 2, "t3": 1}
+    lost = {"t1": 3, "t2": 2, "t3": 1, "t4": 1}
     life = Life(tmp_path, StubRay(pace=1, die_after=lost, saves_every=4))
     facts = life.to_the_end()
     assert facts.result
     assert facts.result.state == "failed"
-    assert "3 attempts were lost" in facts.result.why
+    assert "4 attempts were lost, the last 3 of them without getting further" in facts.result.why
     assert {name: run.state for name, run in life.runs().items()} == dict.fromkeys(
         HONEST, "unfinished"
     )
@@ -229,8 +231,8 @@ def test_a_head_that_forgets_a_job_in_the_queue_is_given_it_again(tmp_path: Path
     life.ray.busy = False
     life.to_the_end()
     assert life.figures() == HONEST
-    assert len(set(life.ray.submissions)) == 2
-    assert len(life.ray.submissions) == 3
+    assert len(set(life.ray.submissions)) == 1
+    assert len(life.ray.submissions) == 2
 
 
 def test_nothing_is_decided_while_ray_is_silent(tmp_path: Path) -> None:
@@ -252,7 +254,8 @@ def test_a_run_that_diverges_fails_alone_and_says_where(tmp_path: Path) -> None:
     facts = life.to_the_end()
     assert life.figures() == {**HONEST, "fast.s1": None}
     failed = life.runs()["fast.s1"]
-    assert (failed.state, failed.steps) == ("failed", 3)
+    assert (failed.state, failed.steps) == ("failed", 2)
+    assert [step for step, _ in failed.curve] == [1, 2], "a run that failed keeps its curve"
     assert "step 3" in failed.why
     assert facts.result
     assert facts.result.state == "done"
@@ -317,12 +320,14 @@ def test_a_job_cancelled_in_the_queue_ends_at_once_and_never_begins(tmp_path: Pa
     assert not (life.store.root / "work" / life.ray.submissions[0] / "out").exists()
 
 
-def test_what_finished_before_the_cancellation_is_kept_but_not_scored(tmp_path: Path) -> None:
-    life = Life(tmp_path, StubRay())
-    life.until(lambda _: "t1.ended" in life.events())
+def test_what_was_trained_before_the_cancellation_is_kept_but_not_scored(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(pace=1))
+    life.until(
+        lambda facts: len(TRAINED & provenance.step_ends(life.store, facts.execution).keys()) == 5
+    )
     life.cancel()
     assert life.to_the_end().state == "cancelled"
-    assert all(run.state == "finished" for run in life.runs().values())
+    assert [run.state for run in life.runs().values()].count("finished") == 5
     assert not any(life.figures().values())
 
 
@@ -333,9 +338,8 @@ def test_what_finished_before_the_cancellation_is_kept_but_not_scored(tmp_path: 
     ("lie", "named"),
     [
         (stub_trainer.false_metrics, "does not fit the plan"),
-        (stub_trainer.squat, "it lay there before the attempt began"),
         (stub_trainer.odd_names, "9\\xff.jsonl, line 1: "),
-        (stub_trainer.odd_names, ".e1-\\xff: it lay there before the attempt began"),
+        (stub_trainer.another_spec, "spec.json: it is not the one that was claimed"),
     ],
 )
 def test_a_lie_beside_honest_claims_is_named_and_changes_nothing(
@@ -357,90 +361,52 @@ def test_a_lie_beside_honest_claims_is_named_and_changes_nothing(
 @pytest.mark.parametrize(
     ("lie", "named"),
     [
-        (stub_trainer.unknown_keys, "bpb: Extra inputs are not permitted"),
-        (stub_trainer.wrong_nonce, "wrong nonce"),
-        (stub_trainer.linked_files, "Too many levels of symbolic links"),
-        (stub_trainer.linked_checkpoints, "there is no checkpoint"),
+        (stub_trainer.unknown_keys, "better Extra inputs are not permitted"),
+        (stub_trainer.other_figures, "run again: it is made anew"),
+        (stub_trainer.fewer_tokens, "scored 1 tokens instead of"),
+        (stub_trainer.linked_files, "run again: it is made anew"),
         (stub_trainer.pipes, "not a regular file"),
-        (stub_trainer.boast, "step 1000000000"),
-        (stub_trainer.looped_runs, "out/runs/"),
-        (stub_trainer.vast_checkpoints, "params: larger than "),
-        (stub_trainer.endless_receipt, "receipt: Dictionary should have at most 40 items"),
-        (stub_trainer.another_spec, "spec.json: it is not the one that was claimed"),
+        (stub_trainer.swapped_models, "not those that were scored"),
     ],
 )
-def test_a_job_whose_word_is_refused_has_no_figures_at_all(
+def test_scores_that_are_not_believed_are_no_figures(
+    tmp_path: Path, lie: Callable[[StubJob], None], named: str
+) -> None:
+    life = Life(tmp_path, StubRay(tamper=lie))
+    facts = life.to_the_end()
+    assert facts.result
+    said = [*facts.result.refused, *life.ended("t1").refused, life.ended("t1").why]
+    said += [end.why for end in life.ended("t1").steps.values()]
+    assert any(named in line for line in said), said
+    assert not any(life.figures().values())
+    assert all(run.steps <= 4 for run in life.runs().values())
+    assert {verdict.outcome for verdict in facts.result.verdicts} == {"inconclusive"}
+
+
+@pytest.mark.parametrize(
+    ("lie", "named"),
+    [
+        (stub_trainer.wrong_nonce, "wrong nonce"),
+        (stub_trainer.endless_receipt, "receipt: Dictionary should have at most 40 items"),
+    ],
+)
+def test_an_attempt_whose_word_is_refused_has_failed(
     tmp_path: Path, lie: Callable[[StubJob], None], named: str
 ) -> None:
     life = Life(tmp_path, StubRay(tamper=lie))
     facts = life.to_the_end()
     assert facts.result
     assert facts.result.state == "failed"
-    said = [*life.ended("t1").refused, life.ended("t1").why]
-    assert any(named in line for line in said), said
-    assert not any(life.figures().values())
-    assert all(run.steps <= 4 for run in life.runs().values())
+    assert named in life.ended("t1").why
 
 
-def test_a_checkpoint_swapped_after_its_digest_was_recorded_is_not_scored(tmp_path: Path) -> None:
-    life = Life(tmp_path, StubRay())
-    life.until(lambda _: "t1.ended" in life.events())
-    recorded = life.ended("t1")
-    assert stub_trainer.swap_checkpoints(life.store.root, "t1")
+def test_a_curve_of_more_steps_than_were_planned_is_not_shown(tmp_path: Path) -> None:
+    life = Life(tmp_path, StubRay(tamper=stub_trainer.boast))
     facts = life.to_the_end()
     assert facts.result
-    assert facts.result.state == "failed"
-    assert "is not the one recorded" in facts.result.why
-    assert not any(life.figures().values())
-    assert life.ended("t1") == recorded
-
-
-def test_figures_written_into_the_evaluation_by_the_training_job_are_not_its_own(
-    tmp_path: Path,
-) -> None:
-    """Even a job that learns the evaluation's nonce in time writes what evaluation overwrites."""
-    life = Life(tmp_path, StubRay(pace=0))
-    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
-    life.ray.finish()
-    life.until(lambda facts: facts.of("e") and facts.of("e")[0].job == "pending")
-    early = life.ray.of("e1").out / "evaluated" / "fast.s0.json"
-    stub_trainer.put(early, json.dumps({"nonce": "guess", "evaluated": {"bpb": 0.1}}).encode())
-    life.ray.finish()
-    life.ray.pace = None
-    life.to_the_end()
-    assert life.figures() == HONEST
-
-
-def scored(life: Life) -> Path:
-    """Lets both jobs end, and nobody read what evaluation left; its folder."""
-    life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
-    life.ray.finish()
-    life.until(lambda facts: facts.of("e") and facts.of("e")[0].job == "pending")
-    life.ray.finish()
-    return life.ray.of("e1").folder
-
-
-def test_a_figure_over_other_tokens_than_the_planned_ones_is_refused(tmp_path: Path) -> None:
-    life = Life(tmp_path, StubRay(pace=0))
-    report = scored(life) / "out" / "evaluated" / "fast.s0.json"
-    said = json.loads(report.read_bytes())
-    said["evaluated"]["targets"] -= 1
-    stub_trainer.put(report, json.dumps(said).encode())
-    facts = life.to_the_end()
-    assert facts.result
-    assert life.figures() == {**HONEST, "fast.s0": None}
-    assert any("and the plan names" in line for line in facts.result.refused)
-
-
-def test_an_evaluation_whose_spec_was_changed_has_no_figures(tmp_path: Path) -> None:
-    life = Life(tmp_path, StubRay(pace=0))
-    spec = scored(life) / "spec.json"
-    stub_trainer.put(spec, spec.read_bytes().replace(b'"sha256":"', b'"sha256":"0', 1))
-    facts = life.to_the_end()
-    assert facts.result
-    assert (facts.result.state, facts.result.why) == ("failed", "no run could be evaluated")
-    assert not any(life.figures().values())
-    assert any("not the one that was claimed" in line for line in facts.result.refused)
+    assert any("more than 4 lines" in line for line in facts.result.refused)
+    assert all(run.curve == () for run in life.runs().values())
+    assert not any(life.figures().values()), "nor is what was scored what lies there"
 
 
 def test_a_thousand_names_of_one_flood_are_one_refusal(tmp_path: Path) -> None:
@@ -481,7 +447,7 @@ def test_a_spec_that_was_changed_is_not_submitted(tmp_path: Path) -> None:
     # Undo the submission as a crash would: the job is unknown, its spec lies there changed.
     life.ray.forget()
     spec = next(life.store.path("work").glob("*.t1-*/spec.json"))
-    spec.write_bytes(spec.read_bytes().replace(b'"train"', b'"evaluate"', 1))
+    spec.write_bytes(spec.read_bytes().replace(b'"train"', b'"other"', 1))
     life.restart()
     with pytest.raises(effects.StoreError, match="it was changed"):
         life.until(lambda facts: facts.result, turns=3)
