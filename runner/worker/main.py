@@ -383,7 +383,7 @@ def _evaluate(store: Store, spec: AttemptSpec, out: Path | Remote) -> None:
     import numpy as np
 
     from engine.model.decoder import Decoder
-    from engine.training.checkpoint import tree_sha256
+    from engine.training.digest import tree_sha256
     from engine.training.evaluate import bits_per_byte, load_params
 
     assert spec.plan.data
