@@ -40,15 +40,28 @@ class WrongDevice(Exception):
 def settle(devices: str, count: int, *, taken: bool = False) -> None:
     """Fix cores, threads and flags for this process, on so many `devices` (a key of
     `devices.KINDS`); `taken`: whoever started it has taken its cores. Raises WrongDevice."""
-    kind = KINDS[devices]
     if not taken:
         take(devices, count)
+    set_flags(devices)
+    look(devices)
+
+
+def set_flags(devices: str) -> None:
+    """Have JAX compute on such devices, and alike each time, once it is imported."""
+    kind = KINDS[devices]
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
-        return
     if kind.platform == "gpu":
         flags = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_exclude_nondeterministic_ops=true"
         os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
+
+
+def look(devices: str) -> None:
+    """Have JAX take the devices, after which this process can no longer be forked. Raises
+    WrongDevice where it finds none of the kind."""
+    kind = KINDS[devices]
+    if kind.platform == "cpu":  # it finds one when it is used
+        return
     import jax
 
     if jax.default_backend() == "cpu":

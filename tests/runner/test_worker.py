@@ -18,7 +18,7 @@ import pytest
 
 import engine.training.train
 from engine.data.token_store import TokenStore
-from engine.training.checkpoint import tree_sha256
+from engine.training.digest import tree_sha256
 from runner.execution import effects, lifecycle
 from runner.execution.lifecycle import Job
 from runner.planning import planner
