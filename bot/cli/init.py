@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from bot.cli.options import option, stop
+from bot.cli.options import only, option, stop
 from bot.github import Bearer, Forbidden, Later, Line, Refused
 from bot.github.connection import API, Unauthorized
 from bot.setup import init
-from bot.setup.settings import TOKEN, Settings
+from bot.setup.settings import TOKEN
 from bot.telemetry.logs import escaped
 
 console = Console(highlight=False)
@@ -98,7 +98,7 @@ def _write(folder: Path, file: init.File, yes: bool, replace: bool) -> bool:
 
 def _make_labels(repository: str, api: str, yes: bool) -> None:
     """Make the labels that are missing, if a repository and a token are named."""
-    token = Settings(repository=repository, ray_address="").optional(TOKEN)
+    token = only(repository=repository, ray_address="").optional(TOKEN)
     if not repository or not token:
         console.print(
             "\nThe labels are made where --repository and REGATTA_GITHUB_TOKEN say; GitHub else "

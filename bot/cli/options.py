@@ -33,13 +33,11 @@ def reads(*also: str, **defaults: object) -> Callable[[Callable[..., None]], Cal
     """Gives a command the settings as its first argument, and their options besides its own: those
     that all share, and `also` these. What it takes no option for is as if nobody had said it."""
     taken = [name for name in OPTIONS if name in SHARED.union(also)]
-    standing = {name: field.default for name, field in OPTIONS.items() if name not in taken}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**said: Any) -> None:
-            settings = Settings(**standing, **{name: said.pop(name) for name in taken})
-            command(settings, **said)
+            command(only(**{name: said.pop(name) for name in taken}), **said)
 
         _, *own = signature(command).parameters.values()
         options = [_parameter(name, defaults) for name in taken]
@@ -48,6 +46,14 @@ def reads(*also: str, **defaults: object) -> Callable[[Callable[..., None]], Cal
         return run
 
     return made
+
+
+def only(**said: Any) -> Settings:
+    """The settings as if no option but these had been said anywhere; secrets as they are."""
+    unsaid: dict[str, Any] = {
+        name: field.default for name, field in OPTIONS.items() if name not in said
+    }
+    return Settings(**unsaid, **said)
 
 
 def _parameter(name: str, defaults: dict[str, object]) -> Parameter:

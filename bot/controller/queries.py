@@ -66,7 +66,7 @@ class Asked:
                 raise AssertionError(f"nobody has asked {question} yet")
 
     def _refusal(self, id: ThreadId, login: str, person: str, plan: str, left: str = "") -> str:
-        path = f"plans/{id.repository}/{id.number}/{plan}"
+        path = f"plans/{id.place}/{plan}"
         proposed, now = record.require(self._store, path, PlanRecord), self._github.now()
         if proposed.plan is None:
             return ""
@@ -86,7 +86,7 @@ class Asked:
     def _replan(self, id: ThreadId, n: str) -> str:
         """What the lab as it is now would call what a plan is of: the code of this process does not
         change, so that it is asked once of each commit."""
-        path = f"plans/{id.repository}/{id.number}/{n}"
+        path = f"plans/{id.place}/{n}"
         planned = record.require(self._store, path, PlanRecord)
         if planned.plan is None:
             return ""

@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -185,10 +185,7 @@ class Doctor:
         """Whether what has ended is on the branch that witnesses its time."""
         if not self.of.records_branch:
             return "is switched off: nothing is copied to it."
-        try:
-            ends = waiting(Store(self.of.store, make=False)).values()
-        except StoreError:
-            return "can be looked at where there is a store."
+        ends = waiting(Store(self.of.store, make=False)).values()
         late = [f"{end:%Y-%m-%d %H:%M} UTC" for end in ends if datetime.now(UTC) - end > LATE]
         words = f"{BRANCH} lacks {len(late)} of what ended, the first from {min(late, default='')}."
         mend = (
@@ -265,13 +262,11 @@ class Doctor:
 
     def clock(self) -> str:
         """Whether this machine's time is GitHub's."""
-        line, why = Line(self.of.github_api), "it says no time, and is not GitHub"
-        try:
+        line = Line(self.of.github_api)
+        with suppress(Refused, Later):
             line.get("/")
-        except (Refused, Later) as error:
-            why = str(error)
         mend = "Open the way to GitHub (a firewall, a proxy), or mend REGATTA_GITHUB_API."
-        need(line.answered, f"{self.of.github_api} cannot be reached ({why}).", mend)
+        need(line.answered, f"{self.of.github_api} cannot be reached, or is no GitHub.", mend)
         ahead = (datetime.now(UTC) - line.now()).total_seconds()
         words = f"this machine is {ahead:.0f} s ahead of GitHub."
         need(abs(ahead) <= MOST_SKEW, words, "`timedatectl set-ntp true`")
@@ -279,10 +274,7 @@ class Doctor:
 
     def key(self) -> str:
         """Whether GitHub knows the App by its key."""
-        mend = (
-            f"Generate a private key in {SETTINGS}, keep the file with mode 600, let "
-            f"{APP_KEY}_FILE name it, and REGATTA_APP_ID be the id that stands above it."
-        )
+        mend = f"Generate a private key in {SETTINGS}, and let {APP_KEY}_FILE name its file."
         with answering("the App cannot sign in: {}.", mend):
             slug = self._as_app("/app")["slug"]
         words = f"the App speaks as {slug}[bot], and REGATTA_BOT says {self.of.bot}."
@@ -317,14 +309,11 @@ class Doctor:
         found = self._as_app("/app/hook/config")
         url = str(found.get("url") or "")
         to = f"{self.of.url}/webhook" if self.of.url else url or "https://…/webhook"
+        secure = str(found.get("insecure_ssl", "0")) == "0"
         for fine, words, mend in (
             (url == to, f"go to {url or 'nowhere'}", f"set the URL to {to}"),
             (found.get("secret"), "are not signed", f"set the secret to what {SECRET} says"),
-            (
-                str(found.get("insecure_ssl", "0")) == "0",
-                "go to any server of that name",
-                "enable SSL verification",
-            ),
+            (secure, "go to whoever has that name", "enable SSL verification"),
             (found.get("content_type") == "json", "are forms", "set the content type to json"),
         ):
             need(fine, f"deliveries {words}.", f"{HOOK} {mend}.")
@@ -357,10 +346,7 @@ class Doctor:
     def token(self) -> str:
         """Whether the token opens the repository."""
         name = self.of.repository
-        mend = (
-            f"Set {TOKEN} to a token that reads {name} and writes its issues, pull requests and "
-            "contents; or name an App by REGATTA_APP_ID."
-        )
+        mend = f"Set {TOKEN} to one that may read and write issues, pull requests and contents."
         with answering(f"{name} is closed to it: {{}}.", mend):
             self._line.get(f"/repos/{name}")
         no = ", but makes no check runs, and so no buttons: GitHub leaves these to Apps"

@@ -105,3 +105,9 @@ def test_what_a_command_has_no_option_for_is_not_read_for_it(
     assert [(said.app_id, said.logs, said.bot) for said in seen] == [
         ("", None, "github-actions[bot]")
     ]
+
+
+def test_init_reads_of_the_settings_the_token_alone(tmp_path: Path) -> None:
+    environment = {"REGATTA_LOGS": "xml", "REGATTA_METRICS_PORT": "none"}
+    told = CliRunner().invoke(app, ["init", str(tmp_path), "--yes"], env=environment)
+    assert told.exit_code == 0, told.exception
