@@ -97,7 +97,7 @@ def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
     It is expected to take what it takes at poor utilisation.
     """
     most = limits.largest(plan)
-    longest = max((arm.model_flops for arm in plan.arms.values()), default=0)
+    longest = max((arm.model_flops or 0 for arm in plan.arms.values()), default=0)
     share = longest / plan.cost.model_flops if plan.cost.model_flops else 0.0
     slow = plan.cost.seconds[1]
     return Request(
