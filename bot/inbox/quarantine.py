@@ -93,9 +93,9 @@ class Tries:
 
     def _grown(self, id: ThreadId) -> int:
         """How many records the thread has; what is done about it shows here."""
-        folders = [f"{kind}/{_place(id)}" for kind in ("said", "plans", "approvals", "answers")]
-        for name in record.names(self._store, f"approvals/{_place(id)}"):
-            approval = record.require(self._store, f"approvals/{_place(id)}/{name}", Approval)
+        folders = [f"{kind}/{id}" for kind in ("said", "plans", "approvals", "answers")]
+        for name in record.names(self._store, f"approvals/{id}"):
+            approval = record.require(self._store, f"approvals/{id}/{name}", Approval)
             folders.append(f"executions/{approval.execution}")
         return sum(len(record.names(self._store, folder)) for folder in folders)
 
@@ -109,21 +109,17 @@ class Tries:
 def put(store: Store, id: ThreadId, one: Unheard, at: Instant, why: str) -> None:
     """Set a delivery aside."""
     log.error("delivery %s of thread %s is set aside: %s", one.name, id.number, why)
-    record.write(store, f"aside/{_place(id)}/{one.name}", Aside(at=at, why=why, said=one.said))
+    record.write(store, f"aside/{id}/{one.name}", Aside(at=at, why=why, said=one.said))
     inbox_deliveries.handle(store, id, one)
 
 
 def names(store: Store, id: ThreadId) -> tuple[str, ...]:
     """The deliveries of a thread that were set aside."""
-    return tuple(record.names(store, f"aside/{_place(id)}"))
+    return tuple(record.names(store, f"aside/{id}"))
 
 
 def _folder(id: ThreadId) -> str:
-    return f"tries/{_place(id)}"
-
-
-def _place(id: ThreadId) -> str:
-    return f"{id.repository}/{id.number}"
+    return f"tries/{id}"
 
 
 def _names(data: bytes | None) -> list[str]:

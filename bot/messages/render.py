@@ -20,6 +20,7 @@ from bot.messages import loss_curves
 from bot.model.commands import MOST as MOST_COMMANDS
 from bot.model.commands import MOST_READ, Reading
 from bot.model.escape import code, fenced, one_line, prose, text
+from bot.model.keys import CommandKey
 from bot.model.thread import Isolated, Message, Ran, Thread
 from runner.analysis import (
     power,
@@ -38,7 +39,16 @@ from runner.publish import step_summary
 from runner.schema import prediction_forms
 from runner.schema import record as schema_record
 from runner.schema.devices import KINDS
-from runner.schema.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
+from runner.schema.record import (
+    Approval,
+    Edit,
+    Plan,
+    PlanRecord,
+    Preregistration,
+    Run,
+    Verdict,
+    command_of,
+)
 
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
@@ -371,12 +381,12 @@ _HEADLINES = {
 }
 
 
-_VIA = {"r": " in a review", "b": " by a button"}  # how an approval came, by its key
+_VIA = {"comment": "", "review": " in a review", "button": " by a button"}  # how an approval came
 
 
 def _via(ran: Ran) -> str:
     origin = ran.execution.origin
-    return _VIA.get(origin.approval.rpartition("/")[2][0], "") if origin else ""
+    return _VIA[CommandKey.parse(command_of(origin.approval)).via] if origin else ""
 
 
 def page(ran: Ran, site: str) -> str:

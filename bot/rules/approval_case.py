@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from bot.model.escape import code
+from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import PATH, Command, Policy
 from bot.model.thread import Message, Pull, Thread
 from runner.planning import subset
@@ -68,7 +69,7 @@ def meant(thread: Thread, wanted: Wanted, asked_at: datetime) -> PlanRecord | No
 def posted(thread: Thread, plan: PlanRecord) -> datetime | None:
     """When the plan's comment was created, by GitHub's clock. None where it is older than the plan:
     then it is some other comment, which somebody has edited to look like it."""
-    said = thread.said.get(f"plan.{plan.n}")
+    said = thread.said.get(Key("plan", str(plan.n)))
     if said is None or said.at is None or said.at < plan.at.replace(microsecond=0):
         return None
     return said.at
@@ -154,8 +155,7 @@ def failing(conditions: Iterable[Condition], case: Case) -> tuple[str, str] | No
 
 def act_of(approval: Approval) -> Act:
     """The word that an approval records."""
-    about = re.fullmatch(r"r(\d+)-\d+", approval.command)
-    at, review = approval.asked_at or approval.at, int(about[1]) if about else None
+    at, review = approval.asked_at or approval.at, CommandKey.parse(approval.command).review
     return Act(approval.by, at, review, approval.what)
 
 
