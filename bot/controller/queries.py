@@ -65,11 +65,11 @@ class Asked:
             case _:
                 raise AssertionError(f"nobody has asked {question} yet")
 
-    def _refusal(self, id: ThreadId, by: Person, plan: int, left: Narrowing | None) -> str:
+    def _refusal(self, id: ThreadId, by: Person, plan: int, left: Narrowing | None) -> str | None:
         proposed = record.require(self._store, f"plans/{id}/{plan}", PlanRecord)
         now = self._github.now()
         if proposed.plan is None:
-            return ""
+            return None
         found, limit = subset.remaining(proposed, left)
         if meant := drifted(self._store, found):
             return meant[0]
@@ -78,19 +78,19 @@ class Asked:
         wanted = limits.set_aside(by.id, found, limit or limits.LEAST)
         budgets = self._policy().device_hours_per_person_and_month
         if not budgets:
-            return ""
-        return limits.over_budget(wanted, self._ledger.spendings(), budgets, now)
+            return None
+        return limits.over_budget(wanted, self._ledger.spendings(), budgets, now) or None
 
     def _policy(self) -> Policy:
         sha, content = self._github.policy_file()
         return policy_file.parse(content, sha)
 
-    def _replan(self, id: ThreadId, n: int) -> str:
+    def _replan(self, id: ThreadId, n: int) -> str | None:
         """What the lab as it is now would call what a plan is of: the code of this process does not
         change, so that it is asked once of each commit."""
         planned = record.require(self._store, f"plans/{id}/{n}", PlanRecord)
         if planned.plan is None:
-            return ""
+            return None
         rung = planned.plan.rung.n if planned.plan.rung else 1
         key = (id.repository, planned.plan.experiment, planned.commit, rung)
         if known := self._fingerprints.get(key):

@@ -152,7 +152,7 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
             cost=planning_cost.left(record.plan, record.standings),
             drawing=_drawing(record.plan),
             told=power.told(record.plan, record.plan.predictions, record.spread),
-            own_code="" if record.isolation else own_code(record.plan),
+            own_code=None if record.isolation else own_code(record.plan),
             runs_in=runs_in(record.plan, record.isolation),
             sentence=sentence,
             **_foretold(record),
@@ -228,8 +228,8 @@ def runs_in(plan: Plan, isolation: Isolated) -> str:
     )
 
 
-def own_code(plan: Plan) -> str:
-    """Why a lab that cannot isolate code does not run this plan; empty if it does."""
+def own_code(plan: Plan) -> str | None:
+    """Why a lab that cannot isolate code does not run this plan; None if it does."""
     isolated = (
         "the lab runs such code only where it is isolated, which it cannot be here. "
         f"`regatta run {code(plan.experiment)}` runs it on your own machine."
@@ -240,7 +240,7 @@ def own_code(plan: Plan) -> str:
         return f"It has code of its own ({listed}{more}), and {isolated}"
     if plan.compiled:
         return f"It is declared by code of its own (`experiment.py`), and {isolated}"
-    return ""
+    return None
 
 
 def _steps(record: PlanRecord) -> list[dict[str, Any]]:

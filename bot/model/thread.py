@@ -255,9 +255,9 @@ class Thread:
         """What the commit `head` declares that `base` does not; of a ladder this rung."""
         return self._ask(questions.Finding(base, head, rung))
 
-    def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str:
+    def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str | None:
         """Why somebody may not approve the plan of this number, or what is `left` of it, as things
-        stand, or nothing: it breaks a budget, or no device of the lab's can take it."""
+        stand: it breaks a budget, or no device of the lab's can take it. None: they may."""
         return self._ask(questions.Refusal(by, plan, left))
 
     def policy(self) -> Policy:
@@ -285,8 +285,9 @@ class Thread:
         """All that is on record under a preregistration of this repository."""
         return self._ask(questions.Registration(issue))
 
-    def replan(self, plan: int) -> str:
-        """The fingerprint that the lab as it is now would give the plan of this number."""
+    def replan(self, plan: int) -> str | None:
+        """The fingerprint that the lab as it is now would give the plan of this number; None where
+        it makes no plan of it."""
         return self._ask(questions.Replan(plan))
 
     def _ask(self, question: Question) -> Any:

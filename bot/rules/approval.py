@@ -62,9 +62,9 @@ def run(
     case = replace(case, left=left_of(thread, before) if before else approval_case.narrowing(case))
     waiting = _waiting(case)
     case = replace(case, acts=(*map(approval_case.act_of, waiting), *case.acts))
-    name, why = approval_case.failing(approval_checks.AT_APPROVAL, case) or ("", "")
-    waits = name == "enough_approvers"
-    chosen = plan if not why or waits else None
+    name, why = approval_case.failing(approval_checks.AT_APPROVAL, case) or (None, None)
+    waits, words = name == "enough_approvers", approval_case.sentence(why) if why else ""
+    chosen = plan if why is None or waits else None
     approval = Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
@@ -73,9 +73,9 @@ def run(
         role=role,
         at=thread.now,
         what=what,
-        approved=not why,
-        why="" if waits else approval_case.sentence(why),
-        reproduces=before.id if before and not why and what == "reproduce" else "",
+        approved=why is None,
+        why="" if waits else words,
+        reproduces=before.id if before and why is None and what == "reproduce" else "",
         plan=chosen.n if chosen else None,
         commit=chosen.commit if chosen else None,
         fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
@@ -83,8 +83,8 @@ def run(
         heard=message.heard,
         policy=thread.policy().sha if chosen else "",
         narrowing=case.left if chosen else None,
-        waits=approval_case.sentence(why) if waits else "",
-        besides=tuple(one.id for one in waiting) if not why else (),
+        waits=words if waits else "",
+        besides=tuple(one.id for one in waiting) if why is None else (),
         posts=len(thread.plans) + 1 if name == "narrow_only" else None,
     )
     yield Write(f"approvals/{thread.id}/{key}", approval)

@@ -178,7 +178,7 @@ def _cancel(thread: Thread, message: Message, key: CommandKey, argument: str) ->
     ]
     chosen = tuple(id for id in live if argument in ("", id))
     why = approval_case.forbidden(thread, "cancel", message.author.login)
-    if why or chosen:
+    if why is not None or chosen:
         pass
     elif not argument:
         why = "Nothing is running here."
@@ -191,9 +191,9 @@ def _cancel(thread: Thread, message: Message, key: CommandKey, argument: str) ->
         what="cancel",
         by=message.author,
         at=thread.now,
-        yes=not why,
-        why=why,
-        executions=() if why else chosen,
+        yes=why is None,
+        why=why or "",
+        executions=chosen if why is None else (),
     )
 
 
@@ -216,8 +216,8 @@ def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
 
 def _plan(thread: Thread, message: Message, key: CommandKey, argument: str) -> Answered:
     pull = thread.pull() if thread.is_pull else None
-    why = approval_case.forbidden(thread, "plan", message.author.login) if thread.is_pull else ""
-    if why:
+    why = approval_case.forbidden(thread, "plan", message.author.login) if thread.is_pull else None
+    if why is not None:
         pass
     elif not thread.is_pull:
         why = "`/plan` belongs on the pull request that declares the experiment."
@@ -234,9 +234,9 @@ def _plan(thread: Thread, message: Message, key: CommandKey, argument: str) -> A
         what="plan",
         by=message.author,
         at=thread.now,
-        yes=not why,
-        why=why,
-        plan=None if why else len(thread.plans) + 1,
+        yes=why is None,
+        why=why or "",
+        plan=len(thread.plans) + 1 if why is None else None,
     )
 
 

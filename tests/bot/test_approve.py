@@ -77,7 +77,7 @@ KNOWN: Mapping[Question, Any] = {
     questions.Forced(): (),
     questions.Replan(1): PLANNED.fingerprint,
     questions.Replan(2): PLANNED.fingerprint,
-    **{questions.Refusal(p, n): "" for p in (ADA, GRACE, HUGO, ROBO, GHOST) for n in (1, 2)},
+    **{questions.Refusal(p, n): None for p in (ADA, GRACE, HUGO, ROBO, GHOST) for n in (1, 2)},
 }
 
 
@@ -279,7 +279,7 @@ def waiting(who: Person, at: float = 60, **changes: Any) -> dict[CommandKey, App
 
 def within(part: record.Narrowing) -> dict[Question, Any]:
     """The lab has room for this part of the plan."""
-    return {questions.Refusal(p, 1, part): "" for p in (ADA, GRACE, HUGO)}
+    return {questions.Refusal(p, 1, part): None for p in (ADA, GRACE, HUGO)}
 
 
 LARGE = lab(two_approvers_from=2.0)  # what the plan sets aside: two hours of one device
@@ -656,7 +656,7 @@ def test_a_base_branch_that_moves_forward_voids_nothing() -> None:
 
 
 def test_same_fingerprint() -> None:
-    for other in ("0" * 64, ""):
+    for other in ("0" * 64, None):
         upgraded = thread({questions.Replan(1): other})
         assert "The lab's own code has changed since plan 1" in refused(upgraded)
         assert void(upgraded) == "same_fingerprint"

@@ -58,7 +58,7 @@ KNOWN = {
     questions.Role("grace"): "maintain",
     questions.Role("sam"): "none",
     questions.Policy(): Policy(sha="f" * 40),
-    questions.Refusal(synthetic.GRACE, 1): "",
+    questions.Refusal(synthetic.GRACE, 1): None,
     questions.Forced(): (),
     questions.Replan(1): PLANNED.plan.fingerprint if PLANNED.plan else "",
     questions.Registration(1): None,

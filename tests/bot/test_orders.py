@@ -252,7 +252,7 @@ def test_a_check_run_has_the_buttons_that_mean_something_now() -> None:
     assert buttons(pull(said={}), "check.plan.1") == (slash_commands.REPLAN,)
     cancelled = record.Cancelled(at=NOW, by="grace")
     assert buttons(pull(executions=(ran(started=True, cancelled=cancelled),)), check) == ()
-    shown = of_kind(Show, replace(over("failed"), said={**pull().said, check: SAID}))
+    shown = of_kind(Show, replace(over("failed"), said={**pull().said, Key.parse(check): SAID}))
     assert [show.buttons for show in shown if str(show.of) == check] == [
         (slash_commands.RETRY, slash_commands.REPLAN)
     ]

@@ -246,7 +246,7 @@ class Day:
     # … of who answers questions …
 
     def answer(self, _: ThreadId, question: Question) -> Any:
-        return "maintain" if isinstance(question, questions.Role) else KNOWN.get(question, "")
+        return "maintain" if isinstance(question, questions.Role) else KNOWN.get(question)
 
     # … and of its actor.
 

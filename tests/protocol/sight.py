@@ -62,7 +62,7 @@ class Answers(Mapping[Question, Any]):
             case questions.Role():
                 return "write"
             case questions.Refusal():
-                return ""
+                return None
             case questions.Finding():
                 return Finding("experiments/warm", plan=PLANS[world.lab])
             case questions.Policy():
