@@ -22,13 +22,14 @@ from bot.github import Forbidden, GitHub, Later, Refused
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox.deliveries import Unheard
 from bot.inbox.quarantine import Quarantine, SetAside
+from bot.model.keys import Key
+from bot.model.questions import Question
 from bot.model.thread import (
     Action,
     Check,
     Drive,
     Isolated,
     Picture,
-    Question,
     Say,
     Thread,
     ThreadId,
@@ -39,7 +40,7 @@ from bot.rules import notices
 from bot.rules.decide import POLL_EVERY, Due, decide
 from bot.telemetry import logs, metrics
 from runner.execution import effects, lifecycle
-from runner.publish.signing import Key
+from runner.publish import signing
 from runner.scheduler.cluster import Described
 from runner.scheduler.live_queue import Turns
 from runner.store.leases import Leadership, LeaseWatch
@@ -73,7 +74,7 @@ class Reconciler:
         on_records: Callable[[], None] = lambda: None,
         sweep_every: timedelta | None = None,
         records_branch: bool = False,
-        key: Key | None = None,
+        key: signing.Key | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `cluster`, executions begin in their turn, as `runner.scheduler.schedule` has it;
@@ -288,32 +289,32 @@ class Reconciler:
         later = [timedelta(seconds=wait) for wait in postponed.values()]
         return _soonest(again, self._actor.weed(id), *later)
 
-    def _act(self, thread: Thread, action: Action, postponed: dict[str, float]) -> bool:
+    def _act(self, thread: Thread, action: Action, postponed: dict[Key, float]) -> bool:
         """Do an action. False: it has to wait for its turn to be written, see `postponed`."""
-        level = importance(thread, action)
-        if level is not None and not isinstance(action, Write | Drive):
+        level, key = importance(thread, action), getattr(action, "key", None)
+        if level is not None and key is not None:
             writes = PICTURE_WRITES if isinstance(action, Picture) else 1
-            what = (thread.id, action.key)
-            if wait := self._pace.wait(what, level, self._monotonic(), writes):
-                postponed[action.key] = wait
+            if wait := self._pace.wait((thread.id, key), level, self._monotonic(), writes):
+                postponed[key] = wait
                 return False
-        key = getattr(action, "key", "")
         try:
             self._actor.act(thread, action)
         except Later as error:
-            if not isinstance(action, Say | Check):  # a claim that is open is the actor's to finish
+            # A claim that is open is the actor's to finish.
+            if key and not isinstance(action, Say | Check):
                 postponed[key] = self._put_off.put(thread.id, key, error.wait, self._monotonic())
             if isinstance(error, Forbidden) or isinstance(action, Picture):
                 log.warning("%s has to wait, and nothing else for it: %s", key, error)
                 return False
             raise
-        self._put_off.forget(thread.id, key)
+        if key:
+            self._put_off.forget(thread.id, key)
         _tell(action)
         self._added = self._added or isinstance(action, Write | Drive)
         return True
 
     def _decide(
-        self, id: ThreadId, only: set[str] | None, postponed: dict[str, float]
+        self, id: ThreadId, only: set[str] | None, postponed: dict[Key, float]
     ) -> tuple[Thread, list[Unheard], Due]:
         """Decide on facts that were all looked up for this one decision."""
         answers: dict[Question, Any] = {}

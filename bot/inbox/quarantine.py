@@ -144,9 +144,9 @@ class Quarantine:
 
     def _grown(self, id: ThreadId) -> int:
         """How many records the thread has; what is done about it shows here."""
-        folders = [f"{kind}/{id.place}" for kind in ("said", "plans", "approvals", "answers")]
-        for name in record.names(self._store, f"approvals/{id.place}"):
-            approval = record.require(self._store, f"approvals/{id.place}/{name}", Approval)
+        folders = [f"{kind}/{id}" for kind in ("said", "plans", "approvals", "answers")]
+        for name in record.names(self._store, f"approvals/{id}"):
+            approval = record.require(self._store, f"approvals/{id}/{name}", Approval)
             folders.append(f"executions/{approval.execution}")
         return sum(len(record.names(self._store, folder)) for folder in folders)
 
@@ -160,17 +160,17 @@ class Quarantine:
 def put(store: Store, id: ThreadId, one: Unheard, at: Instant, why: str) -> None:
     """Set a delivery aside."""
     log.error("delivery %s of thread %s is set aside: %s", one.name, id.number, why)
-    record.write(store, f"aside/{id.place}/{one.name}", Aside(at=at, why=why, said=one.said))
+    record.write(store, f"aside/{id}/{one.name}", Aside(at=at, why=why, said=one.said))
     inbox_deliveries.handle(store, id, one)
 
 
 def names(store: Store, id: ThreadId) -> tuple[str, ...]:
     """The deliveries of a thread that were set aside."""
-    return tuple(record.names(store, f"aside/{id.place}"))
+    return tuple(record.names(store, f"aside/{id}"))
 
 
 def _folder(id: ThreadId) -> str:
-    return f"tries/{id.place}"
+    return f"tries/{id}"
 
 
 def _names(data: bytes | None) -> list[str]:

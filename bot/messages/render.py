@@ -20,6 +20,7 @@ from bot.messages import loss_curves
 from bot.model.commands import MOST as MOST_COMMANDS
 from bot.model.commands import MOST_READ, Reading
 from bot.model.escape import code, fenced, one_line, prose, text
+from bot.model.keys import CommandKey
 from bot.model.thread import Isolated, Message, Ran, Thread
 from runner.analysis import (
     power,
@@ -38,7 +39,16 @@ from runner.publish import step_summary
 from runner.schema import prediction_forms
 from runner.schema import record as schema_record
 from runner.schema.devices import KINDS
-from runner.schema.record import Approval, Edit, Plan, PlanRecord, Preregistration, Run, Verdict
+from runner.schema.record import (
+    Approval,
+    Edit,
+    Plan,
+    PlanRecord,
+    Preregistration,
+    Run,
+    Verdict,
+    command_of,
+)
 
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
@@ -142,7 +152,7 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
             cost=planning_cost.left(record.plan, record.standings),
             drawing=_drawing(record.plan),
             told=power.told(record.plan, record.plan.predictions, record.spread),
-            own_code="" if record.isolation else own_code(record.plan),
+            own_code=None if record.isolation else own_code(record.plan),
             runs_in=runs_in(record.plan, record.isolation),
             sentence=sentence,
             **_foretold(record),
@@ -218,8 +228,8 @@ def runs_in(plan: Plan, isolation: Isolated) -> str:
     )
 
 
-def own_code(plan: Plan) -> str:
-    """Why a lab that cannot isolate code does not run this plan; empty if it does."""
+def own_code(plan: Plan) -> str | None:
+    """Why a lab that cannot isolate code does not run this plan; None if it does."""
     isolated = (
         "the lab runs such code only where it is isolated, which it cannot be here. "
         f"`regatta run {code(plan.experiment)}` runs it on your own machine."
@@ -230,7 +240,7 @@ def own_code(plan: Plan) -> str:
         return f"It has code of its own ({listed}{more}), and {isolated}"
     if plan.compiled:
         return f"It is declared by code of its own (`experiment.py`), and {isolated}"
-    return ""
+    return None
 
 
 def _steps(record: PlanRecord) -> list[dict[str, Any]]:
@@ -370,12 +380,12 @@ _HEADLINES = {
 }
 
 
-_VIA = {"r": " in a review", "b": " by a button"}  # how an approval came, by its key
+_VIA = {"comment": "", "review": " in a review", "button": " by a button"}  # how an approval came
 
 
 def _via(ran: Ran) -> str:
     origin = ran.execution.origin
-    return _VIA.get(origin.approval.rpartition("/")[2][0], "") if origin else ""
+    return _VIA[CommandKey.parse(command_of(origin.approval)).via] if origin else ""
 
 
 def page(ran: Ran, site: str) -> str:

@@ -115,8 +115,8 @@ class Turns:
         self._last = lives, at, places
         return places
 
-    def refusal(self, plan: Plan, person: str, now: datetime) -> str:
-        """Why `person` may not approve `plan` now: a sentence, or nothing."""
+    def refusal(self, plan: Plan, person: str, now: datetime) -> str | None:
+        """Why `person` may not approve `plan` now, in a sentence; None: they may."""
         at = _seconds(now)
         lives = [*self._lives(), *self.ledger.about_to_be()]
         queue = queue_of(lives, self._cluster, self._policy, at)
@@ -128,7 +128,7 @@ class Turns:
             words = str(error)
             month = " Budgets are for a calendar month (UTC)." if "may use" in words else ""
             return f"{words[:1].upper()}{words[1:]}.{month}"
-        return ""
+        return None
 
     def _lives(self) -> list[Life]:
         return [

@@ -261,10 +261,10 @@ class Lab:
         seal = entry.seal
         return self.reviews.get((seal.repository, seal.issue)) if seal else None
 
-    def why_not(self, entry: Entry) -> str:
-        """Why this execution's verdicts are not its preregistration's; empty where they are."""
+    def why_not(self, entry: Entry) -> str | None:
+        """Why this execution's verdicts are not its preregistration's; None where they are."""
         review = self.review(entry)
-        return review.of(entry.execution.id).why_not if review else ""
+        return review.of(entry.execution.id).why_not or None if review else None
 
     @cached_property
     def told(self) -> str:

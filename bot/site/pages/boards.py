@@ -51,7 +51,7 @@ class Line:
     place: int  # best first, from 1
     fronts: Mapping[str, Front]  # by cost
     tied: int  # how many rows share its rank
-    why_not: str = ""  # why its verdicts are not its preregistration's
+    why_not: str | None = None  # why its verdicts are not its preregistration's
 
     @property
     def tier(self) -> str:

@@ -80,7 +80,7 @@ class Found:
     """What lies in the store of an output."""
 
     manifest: artifacts.Manifest | None
-    wrong: str = ""  # why nothing of it is decoded
+    wrong: str | None = None  # why nothing of it is decoded
     shown: tuple[tuple[Part, Preview], ...] = ()
     left_out: int = 0  # parts that could be decoded too
 
@@ -100,7 +100,7 @@ def find(one: Output, store: Store) -> Found:
         return Found(manifest, _words(error, one, store))
     parts = preview.parts({path: of.bytes for path, of in manifest.files.items()})
     shown = tuple(_decoded(parts[:MOST_PARTS], one, manifest, store))
-    return Found(manifest, "", shown, len(parts) - len(shown))
+    return Found(manifest, None, shown, len(parts) - len(shown))
 
 
 def _decoded(
