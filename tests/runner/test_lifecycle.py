@@ -30,6 +30,7 @@ LINGERING = LeaseState(started=True, released=True, still_for=11)
 WITHDRAWN = LeaseState(withdrawn=True)
 BY_GRACE = record.Cancelled(at=NOW, by="grace")
 
+
 def attempt(
     name: str = "t1",
     job: Job = "running",
