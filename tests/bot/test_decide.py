@@ -278,8 +278,8 @@ def test_two_runs_are_answered_one_after_the_other() -> None:
 def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not() -> None:
     due = pull(executions=(ran(),), answers={})
     looked_up: dict[Question, Any] = {}
-    while questions := decide(replace(due, answers=looked_up)).questions:
-        looked_up |= {question: KNOWN[question] for question in questions}
+    while asked := decide(replace(due, answers=looked_up)).questions:
+        looked_up |= {question: KNOWN[question] for question in asked}
     assert set(looked_up) == {
         questions.Pull(), questions.Policy(), questions.Role("grace"), questions.Replan(1),
     }  # fmt: skip
@@ -359,7 +359,7 @@ def test_a_final_look_is_shown_once_for_all_lives_of_the_bot() -> None:
     said = {**pull().said, status: SAID, check: SAID}
     thread = pull(executions=(one,), said=said)
     assert {(s.of, s.final) for s in of_kind(Show, thread)} == {(status, True), (check, True)}
-    done = {**said, f"{status}.final": SAID, f"{check}.final": SAID}
+    done = {**said, status._replace(final=True): SAID, check._replace(final=True): SAID}
     assert shown(replace(thread, said=done)) == set()
 
 
