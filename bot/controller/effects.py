@@ -20,6 +20,7 @@ from typing import Any
 
 from bot.controller.write_budget import LONGEST_RETRY
 from bot.github import Forbidden, GitHub, Later, Made, Refused
+from bot.model.keys import CheckId, Key
 from bot.model.thread import (
     LABELS,
     Action,
@@ -68,16 +69,16 @@ class Actor:
         self._launcher = launcher
         self._watched: dict[str, datetime] = {}
         self._open: dict[str, _Try] = {}
-        self.shown: dict[ThreadId, dict[str, Shown]] = {}
+        self.shown: dict[ThreadId, dict[Key, Shown]] = {}
 
     def act(self, thread: Thread, action: Action) -> None:
         """Do one action. Raises `Later` where its outcome is unknown."""
         action = _cleaned(action)
-        where = f"said/{thread.id.repository}/{thread.id.number}"
+        where = f"said/{thread.id}"
         match action:
             case Say(key=key, body=body, state=state, lacks=lacks):
                 claim = {"kind": "comment", "body": _marked(body, key)}
-                claim |= {"lacks": lacks} if lacks else {}
+                claim |= {"lacks": str(lacks)} if lacks else {}
                 self._once(thread.id, key, claim)
                 if state:
                     self._note_shown(thread, key, body, state)
@@ -106,9 +107,9 @@ class Actor:
     def finish(self, id: ThreadId) -> bool:
         """Finish what an earlier life or an earlier try left open on a thread. False: something may
         be on its way to where it is not seen yet, and no rule may run before that is known."""
-        folder = f"said/{id.repository}/{id.number}"
+        folder = f"said/{id}"
         known = True
-        for key in record.names(self._store, folder):
+        for key in map(Key.parse, record.names(self._store, folder)):
             path, now = f"{folder}/{key}", self._github.now()
             claim = self._read(f"{path}/claim")
             if claim is None or self._read(f"{path}/done") is not None:
@@ -127,13 +128,13 @@ class Actor:
 
     def again(self, id: ThreadId) -> timedelta | None:
         """When to `finish` again, if need be."""
-        place, now = f"said/{id.repository}/{id.number}/", self._github.now()
+        place, now = f"said/{id}/", self._github.now()
         mine = [tried.next for path, tried in self._open.items() if path.startswith(place)]
         return max(min(mine) - now, timedelta(0)) if mine else None
 
-    def _finished(self, id: ThreadId, key: str, claim: dict[str, Any], tried: _Try) -> bool:
+    def _finished(self, id: ThreadId, key: Key, claim: dict[str, Any], tried: _Try) -> bool:
         """Whether a claim has its `done` now."""
-        path, now = f"said/{id.repository}/{id.number}/{key}", self._github.now()
+        path, now = f"said/{id}/{key}", self._github.now()
         try:
             found = self._found(id, key, claim)
         except Refused as error:  # there is no telling any more, and nothing to be said
@@ -158,9 +159,9 @@ class Actor:
 
     def weed(self, id: ThreadId) -> timedelta | None:
         """Remove what a claim of unknown outcome left twice; when to look again, if need be."""
-        folder = f"said/{id.repository}/{id.number}"
+        folder = f"said/{id}"
         waiting = False
-        for key in record.names(self._store, folder):
+        for key in map(Key.parse, record.names(self._store, folder)):
             done = self._read(f"{folder}/{key}/done")
             weeded = self._read(f"{folder}/{key}/weeded") is not None
             if weeded or not (done and done.get("unsure")):
@@ -192,15 +193,15 @@ class Actor:
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
-    def _once(self, id: ThreadId, key: str, claim: dict[str, Any]) -> None:
-        path = f"said/{id.repository}/{id.number}/{key}"
+    def _once(self, id: ThreadId, key: Key, claim: dict[str, Any]) -> None:
+        path = f"said/{id}/{key}"
         # Whoever loses the claim must not do it: somebody else has, or is about to.
         claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
         if self._create(f"{path}/claim", claim):
             self._say(id, key, claim, unsure=False)
 
-    def _say(self, id: ThreadId, key: str, claim: dict[str, Any], unsure: bool) -> None:
-        path = f"said/{id.repository}/{id.number}/{key}"
+    def _say(self, id: ThreadId, key: Key, claim: dict[str, Any], unsure: bool) -> None:
+        path = f"said/{id}/{key}"
         try:
             if claim["kind"] == "comment":
                 made = self._github.create_comment(id.number, claim["body"])
@@ -208,7 +209,7 @@ class Actor:
                 made = self._github.create_check(
                     claim["name"],
                     claim["commit"],
-                    _external_id(id, key),
+                    str(CheckId(id.number, key)),
                     claim["conclusion"],
                     claim["output"],
                     [Button(**button) for button in claim.get("buttons", ())],
@@ -235,7 +236,7 @@ class Actor:
         except Refused as error:
             log.info("%s was removed by somebody else: %s", path, error)
 
-    def _found(self, id: ThreadId, key: str, claim: dict[str, Any]) -> list[Made]:
+    def _found(self, id: ThreadId, key: Key, claim: dict[str, Any]) -> list[Made]:
         if claim["kind"] == "comment":
             # Who may edit our older comments must not make one of them into this one.
             since = datetime.fromisoformat(claim["at"]) if "at" in claim else None
@@ -244,11 +245,11 @@ class Actor:
                 for made in self._github.my_comments(id.number, _marker(key), claim.get("by"))
                 if since is None or made.at >= since.replace(microsecond=0) - CLOCKS
             ]
-        return self._github.my_checks(claim["commit"], claim["name"], _external_id(id, key))
+        return self._github.my_checks(claim["commit"], claim["name"], str(CheckId(id.number, key)))
 
     # ── Idempotent and converging ────────────────────────────────────────────────────────────
 
-    def _idempotent(self, folder: str, key: str, do: Callable[[], str | None]) -> None:
+    def _idempotent(self, folder: str, key: Key, do: Callable[[], str | None]) -> None:
         try:
             note = do() or "done"
         except Refused as error:
@@ -261,9 +262,9 @@ class Actor:
         try:
             png = action.draw()
         except Exception as error:  # the result must not wait for its picture
-            log.exception("%s could not be drawn", action.name)
+            log.exception("%s could not be drawn", action.key)
             raise Refused(0, f"it could not be drawn ({type(error).__name__})") from error
-        return self._github.keep_picture(action.name, png, action.at)
+        return self._github.keep_picture(action.execution, png, action.at)
 
     def _label(self, number: int, name: str) -> None:
         current = self._github.labels(number)
@@ -289,7 +290,7 @@ class Actor:
             self._github.update_check(said.id, action.conclusion, output, action.buttons)
         self._note_shown(thread, action.of, action.body, action.state)
 
-    def _note_shown(self, thread: Thread, key: str, body: str, state: str) -> None:
+    def _note_shown(self, thread: Thread, key: Key, body: str, state: str) -> None:
         self.shown.setdefault(thread.id, {})[key] = Shown(body, state, thread.now)
 
     # ── Records ──────────────────────────────────────────────────────────────────────────────
@@ -316,20 +317,15 @@ def _check_claim(check: Check) -> dict[str, Any]:
     }
 
 
-def _external_id(id: ThreadId, key: str) -> str:
-    """Names a check run; two pull requests may share a commit."""
-    return f"{id.number}.{key}"
-
-
-def _marker(key: str) -> str:
+def _marker(key: Key) -> str:
     return f"<!-- regatta: {key} -->"
 
 
-def _marked(body: str, key: str) -> str:
+def _marked(body: str, key: Key) -> str:
     return f"{body}\n\n{_marker(key)}"
 
 
-def unfinished(claim: dict[str, Any], key: str) -> str:
+def unfinished(claim: dict[str, Any], key: Key) -> str:
     """The words of a claim that something was missing from; empty for any other one."""
     return str(claim["body"]).removesuffix(_marked("", key)) if claim.get("lacks") else ""
 

@@ -11,7 +11,9 @@ from bot.github import GitHub
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox import quarantine
 from bot.inbox.deliveries import Unheard
-from bot.model.thread import Isolated, Question, Ran, Said, Shown, Thread, ThreadId
+from bot.model.keys import CommandKey, Key
+from bot.model.questions import Question
+from bot.model.thread import Isolated, Ran, Said, Shown, Thread, ThreadId
 from runner.execution import effects, lifecycle
 from runner.execution.progress import progress
 from runner.history import provenance
@@ -57,7 +59,7 @@ class Observer:
     def thread(
         self,
         id: ThreadId,
-        shown: Mapping[str, Shown],
+        shown: Mapping[Key, Shown],
         answers: Mapping[Question, Any],
         only: Collection[str] | None = None,
     ) -> tuple[Thread, list[Unheard]]:
@@ -66,16 +68,17 @@ class Observer:
         may be what no rule can take; who has to know of every push asks GitHub."""
         store, repository, number = self._store, id.repository, id.number
         deliveries = inbox_deliveries.unhandled(store, id)
-        seals = record.names(store, f"preregistrations/{repository}/{number}")
-        plans = record.numbered(store, f"plans/{repository}/{number}", PlanRecord)
-        entries = record.numbered(store, f"entries/{repository}/{number}", EntryRecord)
+        seals = record.names(store, f"preregistrations/{id}")
+        plans = record.numbered(store, f"plans/{id}", PlanRecord)
+        entries = record.numbered(store, f"entries/{id}", EntryRecord)
         is_pull = bool(plans or entries) or any(it.said and it.said.pull for it in deliveries)
         if not is_pull:
             plans = self._plans_under(repository, number)
         approvals = {
-            name: record.require(store, f"approvals/{repository}/{pull}/{name}", Approval)
+            CommandKey.parse(name): record.require(store, f"{folder}/{name}", Approval)
             for pull in sorted({number} | {plan.pull for plan in plans})
-            for name in record.names(store, f"approvals/{repository}/{pull}")
+            for folder in (f"approvals/{repository}/{pull}",)
+            for name in record.names(store, folder)
         }
         executions = self._executions(approvals, None if is_pull else plans)
         said, restored = self._said(id), store_recovery.moment(store, id)
@@ -95,17 +98,17 @@ class Observer:
             aside=quarantine.names(store, id),
             said=said,
             shown=shown,
-            seal=record.read(store, f"preregistrations/{repository}/{number}/1", Preregistration),
+            seal=record.read(store, f"preregistrations/{id}/1", Preregistration),
             edits=tuple(
-                record.require(store, f"preregistrations/{repository}/{number}/{n}", Edit)
+                record.require(store, f"preregistrations/{id}/{n}", Edit)
                 for n in range(2, len(seals) + 1)
             ),
             plans=tuple(plans),
             entries=tuple(entries),
             approvals=approvals if is_pull else self._refusals(approvals, number),
             answered={
-                name: record.require(store, f"answers/{repository}/{number}/{name}", Answered)
-                for name in record.names(store, f"answers/{repository}/{number}")
+                CommandKey.parse(name): record.require(store, f"answers/{id}/{name}", Answered)
+                for name in record.names(store, f"answers/{id}")
             },
             executions=executions,
             answers=answers,
@@ -124,15 +127,13 @@ class Observer:
 
     # ── Records ──────────────────────────────────────────────────────────────────────────────
 
-    def _said(self, id: ThreadId) -> dict[str, Said]:
-        folder = f"said/{id.repository}/{id.number}"
-        found = {
-            key: self._one_said(f"{folder}/{key}") for key in record.names(self._store, folder)
-        }
-        return {key: said for key, said in found.items() if said}
+    def _said(self, id: ThreadId) -> dict[Key, Said]:
+        keys = map(Key.parse, record.names(self._store, f"said/{id}"))
+        return {key: said for key in keys if (said := self._one_said(id, key))}
 
-    def _one_said(self, path: str) -> Said | None:
+    def _one_said(self, id: ThreadId, key: Key) -> Said | None:
         """What became of one key; None for a folder in which a death left no claim."""
+        path = f"said/{id}/{key}"
         claim = self._store.read(f"records/{path}/claim.json")
         done = self._store.read(f"records/{path}/done.json")
         if claim is None and done is None:
@@ -146,7 +147,7 @@ class Observer:
             id=found.get("id"),
             at=datetime.fromisoformat(found["at"]) if found.get("at") else None,
             note=found.get("note", ""),
-            unfinished=unfinished(claimed, path.rpartition("/")[2]),
+            unfinished=unfinished(claimed, key),
         )
 
     def _plans_under(self, repository: int, issue: int) -> list[PlanRecord]:
@@ -159,7 +160,7 @@ class Observer:
         ]
 
     def _executions(
-        self, approvals: Mapping[str, Approval], under: list[PlanRecord] | None
+        self, approvals: Mapping[CommandKey, Approval], under: list[PlanRecord] | None
     ) -> tuple[Ran, ...]:
         named = {(plan.pull, plan.n) for plan in under} if under is not None else None
         ids = [
@@ -204,6 +205,8 @@ class Observer:
         return self._turns.waiting(self._github.now()).get(life.execution.id)
 
     @staticmethod
-    def _refusals(approvals: Mapping[str, Approval], issue: int) -> dict[str, Approval]:
+    def _refusals(
+        approvals: Mapping[CommandKey, Approval], issue: int
+    ) -> dict[CommandKey, Approval]:
         """Of an issue's thread: only what was commanded on the issue itself."""
         return {key: approval for key, approval in approvals.items() if approval.pull == issue}

@@ -123,16 +123,16 @@ class Declared:
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
 
-    def fingerprint(self, repository: int, folder: str, head: str, rung: int = 1) -> str:
+    def fingerprint(self, repository: int, folder: str, head: str, rung: int = 1) -> str | None:
         """Of the plan that the lab as it is now makes of `folder` at `head`, of a ladder of this
-        rung; empty where it makes none. Raises `Later` where GitHub cannot say."""
+        rung; None where it makes none. Raises `Later` where GitHub cannot say."""
         try:
             return self._plan(repository, folder, self._files(folder, head), rung).fingerprint
         except (BadExperiment, Refused):
-            return ""
+            return None
         except (ValueError, TypeError, KeyError, RecursionError, MemoryError):
             log.exception("%s could not be read", head)
-            return ""
+            return None
 
     def _files(self, folder: str, head: str) -> Tree:
         return Tree(self._github, head, folder)

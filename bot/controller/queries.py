@@ -8,15 +8,16 @@ import yaml
 
 from bot.controller.pull_request_source import Declared, drifted
 from bot.github import GitHub
-from bot.model import policy_file
+from bot.model import policy_file, questions
 from bot.model.policy_file import FORM_PATH, Policy
-from bot.model.thread import Form, Question, ThreadId
+from bot.model.questions import Question
+from bot.model.thread import Form, ThreadId
 from runner.history.execution_index import Past
-from runner.planning import limits, subset
+from runner.planning import subset
 from runner.scheduler.budget_ledger import Ledger
 from runner.scheduler.live_queue import Turns
 from runner.schema import record
-from runner.schema.record import Narrowing, PlanRecord
+from runner.schema.record import Narrowing, Person, PlanRecord
 from runner.store.store import Store
 
 
@@ -29,70 +30,64 @@ class Asked:
         self._turns = turns
         self._past = Past(store)
         self._declared = Declared(store, github, self._past)
-        self._ledger = Ledger(store)
+        self._ledger = turns.ledger if turns else Ledger(store)
         self._fingerprints: dict[tuple[int, str, str, int], str] = {}
 
     def answer(self, id: ThreadId, question: Question) -> Any:
         """Look one thing up. Raises `Later` where it cannot be known now."""
-        match question.what:
-            case "issue":
+        match question:
+            case questions.Issue():
                 return self._github.issue(id.number)
-            case "pull":
+            case questions.Pull():
                 return self._github.pull(id.number)
-            case "role":
-                return self._github.role(*question.about)
-            case "form":
+            case questions.Role(login):
+                return self._github.role(login)
+            case questions.Form():
                 return self._form()
-            case "finding":
-                base, head, *rung = question.about
-                return self._declared.finding(id.repository, base, head, *map(int, rung))
-            case "refusal":
-                return self._refusal(id, *question.about)
-            case "policy":
+            case questions.Finding(base, head, rung):
+                return self._declared.finding(id.repository, base, head, rung)
+            case questions.Refusal(by, plan, left):
+                return self._refusal(id, by, plan, left)
+            case questions.Policy():
                 return self._policy()
-            case "review":
-                return self._github.review(id.number, int(question.about[0]))
-            case "forced":
+            case questions.Review(review):
+                return self._github.review(id.number, review)
+            case questions.Forced():
                 return tuple(self._github.pushes(id.number))
-            case "committers":
+            case questions.Committers():
                 return self._github.committers(id.number)
-            case "registration":
-                return self._past.registration(id.repository, int(question.about[0]))
-            case "replan":
-                return self._replan(id, question.about[0])
-            case "code":
+            case questions.Registration(issue):
+                return self._past.registration(id.repository, issue)
+            case questions.Replan(plan):
+                return self._replan(id, plan)
+            case questions.Code():
                 return _code()
             case _:
                 raise AssertionError(f"nobody has asked {question} yet")
 
-    def _refusal(self, id: ThreadId, login: str, person: str, plan: str, left: str = "") -> str:
-        path = f"plans/{id.repository}/{id.number}/{plan}"
-        proposed, now = record.require(self._store, path, PlanRecord), self._github.now()
+    def _refusal(self, id: ThreadId, by: Person, plan: int, left: Narrowing | None) -> str | None:
+        proposed = record.require(self._store, f"plans/{id}/{plan}", PlanRecord)
+        now = self._github.now()
         if proposed.plan is None:
-            return ""
-        narrowing = Narrowing.model_validate_json(left) if left else None
-        found, limit = subset.remaining(proposed, narrowing)
+            return None
+        found, limit = subset.remaining(proposed, left)
         if meant := drifted(self._store, found):
             return meant[0]
-        if self._turns and (full := self._turns.refusal(found, login, now)):
+        if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
-        wanted = limits.set_aside(int(person), found, limit or limits.LEAST)
         budgets = self._policy().device_hours_per_person_and_month
-        if not budgets:
-            return ""
-        return limits.over_budget(wanted, self._ledger.spendings(), budgets, now)
+        return self._ledger.over_budget(by.id, found, limit, budgets, now) or None
 
     def _policy(self) -> Policy:
         sha, content = self._github.policy_file()
         return policy_file.parse(content, sha)
 
-    def _replan(self, id: ThreadId, n: str) -> str:
+    def _replan(self, id: ThreadId, n: int) -> str | None:
         """What the lab as it is now would call what a plan is of: the code of this process does not
         change, so that it is asked once of each commit."""
-        path = f"plans/{id.repository}/{id.number}/{n}"
-        planned = record.require(self._store, path, PlanRecord)
+        planned = record.require(self._store, f"plans/{id}/{n}", PlanRecord)
         if planned.plan is None:
-            return ""
+            return None
         rung = planned.plan.rung.n if planned.plan.rung else 1
         key = (id.repository, planned.plan.experiment, planned.commit, rung)
         if known := self._fingerprints.get(key):

@@ -139,7 +139,7 @@ def _names(store: Store, execution: record.Execution) -> Iterator[str]:
         place = f"{origin.repository}/{origin.pull}"
         yield f"records/plans/{place}/{origin.plan}.json"
         for approval in dict.fromkeys((origin.approval, *execution.approvals)):
-            yield f"records/approvals/{place}/{approval.rpartition('/')[2]}.json"
+            yield f"records/approvals/{place}/{record.command_of(approval)}.json"
         cancelled = record.read(store, f"executions/{id}/cancelled", record.Cancelled)
         if cancelled and cancelled.command:
             yield f"records/answers/{place}/{cancelled.command}.json"

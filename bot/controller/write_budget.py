@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from bot.model.keys import Key
 from bot.model.thread import Action, Check, Drive, Label, Picture, React, Say, Show, Thread, Write
 
 LIMITS = ((60.0, 80), (3600.0, 500))  # (seconds, writes in any such span)
@@ -57,16 +58,16 @@ class PutOff:
     this."""
 
     def __init__(self) -> None:
-        self._until: dict[tuple[Hashable, str], tuple[float, float]] = {}  # (when, seconds)
+        self._until: dict[tuple[Hashable, Key], tuple[float, float]] = {}  # (when, seconds)
 
-    def put(self, of: Hashable, key: str, wait: timedelta, now: float) -> float:
+    def put(self, of: Hashable, key: Key, wait: timedelta, now: float) -> float:
         """Put off `key` of a thread for at least so long; seconds."""
         _, before = self._until.get((of, key), (0.0, 0.0))
         seconds = max(wait.total_seconds(), min(2 * before, LONGEST_RETRY.total_seconds()))
         self._until[of, key] = (now + seconds, seconds)
         return seconds
 
-    def left(self, of: Hashable, now: float) -> dict[str, float]:
+    def left(self, of: Hashable, now: float) -> dict[Key, float]:
         """What of a thread is put off: seconds that are left."""
         return {
             key: until - now
@@ -74,7 +75,7 @@ class PutOff:
             if thread == of and until > now
         }
 
-    def forget(self, of: Hashable, key: str) -> None:
+    def forget(self, of: Hashable, key: Key) -> None:
         """It was done."""
         self._until.pop((of, key), None)
 

@@ -278,7 +278,7 @@ class GitHub(Branches):
         words = {"title": "Posted twice", "summary": "The other check run of this name counts."}
         self.update_check(check, "neutral", words)
 
-    def keep_picture(self, name: str, png: bytes, at: datetime) -> str:
+    def keep_picture(self, execution: str, png: bytes, at: datetime) -> str:
         """Keep a PNG in a commit of its own, outside every branch; returns the commit's SHA.
 
         The commit has no parent and a fixed date, so the same picture is the same commit, and
@@ -287,7 +287,7 @@ class GitHub(Branches):
         with self._writing("create_blob"):
             blob = self._there.create_git_blob(base64.b64encode(png).decode(), "base64").sha
         with self._writing("create_tree"):
-            entry = InputGitTreeElement(name, "100644", "blob", sha=blob)
+            entry = InputGitTreeElement(name := f"{execution}.png", "100644", "blob", sha=blob)
             tree = self._there.create_git_tree([entry])
         date = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         who = InputGitAuthor("Regatta", "regatta@users.noreply.github.com", date)
@@ -295,7 +295,7 @@ class GitHub(Branches):
             commit = self._there.create_git_commit(name, tree, [], who, who).sha
         try:
             with self._writing("create_ref"):
-                self._there.create_git_ref(f"refs/regatta/{name.partition('.')[0]}", commit)
+                self._there.create_git_ref(f"refs/regatta/{execution}", commit)
         except Refused as error:
             if error.status != 422:  # 422: the reference exists
                 raise

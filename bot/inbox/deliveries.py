@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bot.inbox.payloads import Delivery
+from bot.model.keys import Key
 from bot.model.thread import Message, Push, Said, ThreadId
 from runner.lib.base_record import Record
 from runner.schema import record
@@ -39,15 +40,15 @@ class Unheard:
 
 def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
     """Put a delivery in the inbox. False if it was there, or was dealt with, before."""
-    if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
+    if store.peek(f"records/handled/{id}/{name}.json", 1) is not None:
         return False
     try:
-        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+        return record.write(store, f"inbox/{id}/{name}", delivery)
     except StoreFault as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         # Who leads has removed the thread's empty folder just now.
-        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+        return record.write(store, f"inbox/{id}/{name}", delivery)
 
 
 def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
@@ -60,11 +61,11 @@ def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
 
 def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
     """The deliveries of a thread that are not dealt with: messages in their order, then others."""
-    names = record.names(store, f"inbox/{_place(id)}")
+    names = record.names(store, f"inbox/{id}")
     found = [
-        Unheard(name, _read(store, f"records/inbox/{_place(id)}/{name}.json"))
+        Unheard(name, _read(store, f"records/inbox/{id}/{name}.json"))
         for name in names
-        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is None
+        if store.peek(f"records/handled/{id}/{name}.json", 1) is None
     ]
     return sorted(found, key=_order)
 
@@ -73,18 +74,18 @@ def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
     """Record that a delivery is dealt with."""
     if unheard.said and unheard.said.push:
         note_pushes(store, id, [unheard.said.push])
-    path = f"records/inbox/{_place(id)}/{unheard.name}.json"
+    path = f"records/inbox/{id}/{unheard.name}.json"
     data = store.peek(path)
-    store.create(f"records/handled/{_place(id)}/{unheard.name}.json", data or b"{}\n")
+    store.create(f"records/handled/{id}/{unheard.name}.json", data or b"{}\n")
     store.remove(path)
-    store.prune(f"records/inbox/{_place(id)}")
+    store.prune(f"records/inbox/{id}")
 
 
 def tidy(store: Store, repository: int) -> None:
     """Take out of the inbox what is dealt with and what a death left there nevertheless."""
     for id, name in list(waiting(store, repository)):
-        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
-            store.remove(f"records/inbox/{_place(id)}/{name}.json")
+        if store.peek(f"records/handled/{id}/{name}.json", 1) is not None:
+            store.remove(f"records/inbox/{id}/{name}.json")
     store.prune(f"records/inbox/{repository}")
 
 
@@ -94,8 +95,8 @@ def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
     return any(
         said.message is not None and (said.message.via, said.message.id) == (via, message)
         for folder in ("inbox", "handled")
-        for name in record.names(store, f"{folder}/{_place(id)}")
-        if (said := _read(store, f"records/{folder}/{_place(id)}/{name}.json")) is not None
+        for name in record.names(store, f"{folder}/{id}")
+        if (said := _read(store, f"records/{folder}/{id}/{name}.json")) is not None
     )
 
 
@@ -103,14 +104,14 @@ def note_pushes(store: Store, id: ThreadId, found: Iterable[Push]) -> None:
     """Keep what is known of a pull request's pushes for good."""
     for push in found:
         name = f"{push.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{push.after[:16] or 'unknown'}"
-        record.write(store, f"pushes/{_place(id)}/{name}", Pushed(push=push))
+        record.write(store, f"pushes/{id}/{name}", Pushed(push=push))
 
 
 def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[Push, ...]:
     """All pushes to a pull request that are known, oldest first."""
     known = [
-        record.require(store, f"pushes/{_place(id)}/{name}", Pushed).push
-        for name in record.names(store, f"pushes/{_place(id)}")
+        record.require(store, f"pushes/{id}/{name}", Pushed).push
+        for name in record.names(store, f"pushes/{id}")
     ]
     new = [heard.said.push for heard in deliveries if heard.said and heard.said.push]
     return tuple(sorted(dict.fromkeys(known + new), key=lambda push: (push.at, push.after)))
@@ -123,7 +124,7 @@ def news(deliveries: Sequence[Unheard], restored: datetime | None) -> bool:
 
 
 def messages(
-    deliveries: Sequence[Unheard], said: Mapping[str, Said], restored: datetime | None = None
+    deliveries: Sequence[Unheard], said: Mapping[Key, Said], restored: datetime | None = None
 ) -> tuple[Message, ...]:
     """What may hold commands. A pressed button counts only on a check run that is on record, and
     of what was written before the records were restored nobody can say what became of it."""
@@ -136,7 +137,7 @@ def messages(
         stops = message.via == "button" and message.identifier == "cancel"
         if restored is not None and message.at <= restored and not stops:
             continue
-        check = said.get(delivery.check)
+        check = said.get(Key.parse(delivery.check))
         if message.via == "button" and (check is None or check.id != message.id):
             continue
         # What was heard in two ways is one message, and its first text counts.
@@ -159,7 +160,3 @@ def _read(store: Store, path: str) -> Delivery | None:
         return Delivery.model_validate_json(data or b"")
     except (ValueError, RecursionError):
         return None
-
-
-def _place(id: ThreadId) -> str:
-    return f"{id.repository}/{id.number}"

@@ -9,6 +9,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from bot.model.keys import CheckId
 from bot.model.thread import Message, Push, ThreadId
 from runner.lib.base_record import Record
 from runner.schema.record import Person
@@ -173,7 +174,7 @@ def _message(event: str, words: dict[str, Any], at_key: str, heard: Heard) -> Me
 def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
     """A pressed button. The check run's external id, which is ours, names thread and execution."""
     check = _map(payload, "check_run")
-    number, _, key = _text(check, "external_id", 200).partition(".")
+    ours = CheckId.parse(_text(check, "external_id", 200))
     who, id = person(_map(payload, "sender")), _int(check, "id")
     identifier = _text(_map(payload, "requested_action"), "identifier", 100)
     words = BUTTONS.get(identifier)
@@ -181,19 +182,20 @@ def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
     at = _moment(check, "completed_at") or _moment(check, "started_at")
     if who is None or id is None or at is None or words is None:
         return None
-    if not re.fullmatch(r"[1-9][0-9]{0,17}", number) or not re.fullmatch(r"[0-9a-z.-]+", key):
+    if ours is None or not ours.key.of:
         return None
     message = Message(
         id=id,
         author=who,
         at=at,
-        body=words.format(execution=key.removeprefix("check.")),
+        body=words.format(execution=ours.key.of),
         via="button",
         heard=heard,
         commit=_sha(check, "head_sha"),
         identifier=identifier,
     )
-    found = {"number": int(number), "pull": True, "at": at, "message": message, "check": key}
+    found = {"number": ours.thread, "pull": True, "at": at, "message": message}
+    found["check"] = str(ours.key)
     return about.model_copy(update=found)
 
 

@@ -3,6 +3,7 @@ kept at once the comment says that it follows, and an edit puts it there, once. 
 
 from collections.abc import Iterator
 
+from bot.model.keys import Key
 from bot.model.thread import Action, Picture, Ran, Say, Show, Thread
 from runner.publish import charts
 from runner.schema.record import Run
@@ -10,9 +11,9 @@ from runner.schema.record import Run
 FOLLOWS = "The loss curves follow."  # a line of its own, for which the edit looks
 
 
-def key(ran: Ran) -> str:
+def key(ran: Ran) -> Key:
     """The key of an execution's picture."""
-    return f"picture.{ran.execution.id}"
+    return Key("picture", ran.execution.id)
 
 
 def line(thread: Thread, ran: Ran) -> str:
@@ -29,18 +30,18 @@ def line(thread: Thread, ran: Ran) -> str:
 
 def rules(thread: Thread, ran: Ran, words: str | None) -> Iterator[Action]:
     """The picture, and the result with these `words`, if it has not been said; or its edit."""
-    result, execution = f"result.{ran.execution.id}", ran.execution
+    result, execution = Key("result", ran.execution.id), ran.execution
     drawn = _drawn(ran)
     if drawn and ran.result:
         yield Picture(
             key=key(ran),
-            name=f"{execution.id}.png",
+            execution=execution.id,
             draw=lambda: charts.png(charts.loss_curves(execution.plan, drawn)),
             at=ran.result.at,
         )
     now = line(thread, ran)
     if words is not None:
-        yield Say(result, words, lacks=key(ran) if now == FOLLOWS else "")
+        yield Say(result, words, lacks=key(ran) if now == FOLLOWS else None)
     elif (said := thread.said[result]).unfinished and now != FOLLOWS:
         yield Show(of=result, body=_with(said.unfinished, now), state=ran.life.state, final=True)
 

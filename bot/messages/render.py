@@ -20,6 +20,7 @@ from bot.messages import loss_curves
 from bot.model.commands import MOST as MOST_COMMANDS
 from bot.model.commands import MOST_READ, Reading
 from bot.model.escape import code, fenced, one_line, prose, text
+from bot.model.keys import CommandKey
 from bot.model.thread import Isolated, Message, Ran, Thread
 from runner.analysis import (
     power,
@@ -47,12 +48,13 @@ from runner.schema.record import (
     Run,
     StepEnd,
     Verdict,
+    command_of,
 )
 
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
 MOST_LINE = 600  # characters of one line of a step's configuration
-MOST_OF_ARM = 2_000  # likewise of an arm's, of which all that decides is said
+MOST_OWN = 2_000  # likewise of what an arm says to code of its own
 OWN = "own code"  # in the place of what is not known of a model of the experiment's own
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
 FOLD_END = "</details>"
@@ -153,12 +155,12 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
         cost=planning_cost.left(record.plan, record.standings),
         drawing=_drawing(record.plan),
         told=power.told(record.plan, record.plan.predictions, record.spread),
-        own_code="" if record.isolation else own_code(record.plan),
+        own_code=None if record.isolation else own_code(record.plan),
         runs_in=runs_in(record.plan, record.isolation),
         differing=_differing(arms),
         value=lambda arm, key: _value(arms[arm], key),
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
-        lines=lambda arm: _flow_lines(arms[arm], MOST_OF_ARM),
+        lines=lambda arm: _arm_lines(arms[arm]),
         sentence=sentence,
         **_foretold(record),
     )
@@ -218,8 +220,8 @@ def runs_in(plan: Plan, isolation: Isolated) -> str:
     )
 
 
-def own_code(plan: Plan) -> str:
-    """Why a lab that cannot isolate code does not run this plan; empty if it does."""
+def own_code(plan: Plan) -> str | None:
+    """Why a lab that cannot isolate code does not run this plan; None if it does."""
     isolated = (
         "the lab runs such code only where it is isolated, which it cannot be here. "
         f"`regatta run {code(plan.experiment)}` runs it on your own machine."
@@ -228,7 +230,7 @@ def own_code(plan: Plan) -> str:
         return f"It has code of its own ({listed}), and {isolated}"
     if plan.compiled:
         return f"It is declared by code of its own (`experiment.py`), and {isolated}"
-    return ""
+    return None
 
 
 def _own_names(plan: Plan) -> str:
@@ -291,14 +293,24 @@ def _settings(plan: Plan) -> dict[str, dict[str, dict[str, Any]]]:
     steps = {arm: plan.steps[name].config for (arm, _), name in plan.trained().items()}
     return {
         name: {
-            "model": arm.model.model_dump(mode="json"),
-            "train": arm.train.model_dump(mode="json"),
+            "model": arm.model.model_dump(mode="json", exclude_none=True),
+            "train": arm.train.model_dump(mode="json", exclude_none=True),
             "own": arm.own,
             "options": steps.get(name, {}).get("options", {}),
             "compute": steps.get(name, {}).get("compute", {}),
         }
         for name, arm in plan.arms.items()
     }
+
+
+def _arm_lines(arm: Mapping[str, Any]) -> list[str]:
+    """An arm's settings, whole but for what code of its own is told: there is no end to that."""
+    labs = ("train",) if "model" in arm["own"] else ("model", "train")
+    return [
+        line
+        for section, values in arm.items()
+        for line in _flow_lines({section: values}, MOST_BODY if section in labs else MOST_OWN)
+    ]
 
 
 def _differing(arms: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
@@ -397,12 +409,12 @@ _HEADLINES = {
 }
 
 
-_VIA = {"r": " in a review", "b": " by a button"}  # how an approval came, by its key
+_VIA = {"comment": "", "review": " in a review", "button": " by a button"}  # how an approval came
 
 
 def _via(ran: Ran) -> str:
     origin = ran.execution.origin
-    return _VIA.get(origin.approval.rpartition("/")[2][0], "") if origin else ""
+    return _VIA[CommandKey.parse(command_of(origin.approval)).via] if origin else ""
 
 
 def page(ran: Ran, site: str) -> str:

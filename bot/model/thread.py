@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from bot.model import questions
+from bot.model.keys import CommandKey, Key, Via
 from bot.model.policy_file import Policy
+from bot.model.questions import Question, Unknown
 from runner.analysis import verdicts
 from runner.analysis.registration_review import Outcome, Registration
 from runner.execution import lifecycle
@@ -41,10 +44,13 @@ from runner.schema.record import (
 
 @dataclass(frozen=True, order=True)
 class ThreadId:
-    """An issue or a pull request."""
+    """An issue or a pull request; `str` names the folders of its records."""
 
     repository: int
     number: int
+
+    def __str__(self) -> str:
+        return f"{self.repository}/{self.number}"
 
 
 # ── What GitHub can be asked ─────────────────────────────────────────────────────────────────
@@ -113,22 +119,6 @@ class Finding:
     entered: tuple[EnteredFile, ...] = ()  # results files that it brings
 
 
-@dataclass(frozen=True)
-class Question:
-    """Something to look up: a method of the observer and its arguments."""
-
-    what: str  # a case of `bot.controller.queries`
-    about: tuple[str, ...] = ()
-
-
-class Unknown(Exception):
-    """A rule needs to know `question` before it can say anything."""
-
-    def __init__(self, question: Question) -> None:
-        super().__init__(question)
-        self.question = question
-
-
 # ── A thread ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -143,18 +133,17 @@ class Message:
     author: Person
     at: datetime  # GitHub's `created_at`
     body: str  # of a button: the command that it stands for
-    via: Literal["comment", "review", "button"] = "comment"
+    via: Via = "comment"
     heard: Literal["delivery", "app-list", "event-file", "sweep"] = "delivery"
     edited: bool = False
     commit: str | None = None  # that a review is of
     identifier: str = ""  # of a button
 
-    def key(self, index: int) -> str:
-        """The key of its command with this index, which is answered once. Who may not press a
-        button does not use it up for others."""
+    def key(self, index: int) -> CommandKey:
+        """The key of its command with this index."""
         if self.via == "button":
-            return f"b{self.id}-{self.identifier}-{self.author.id}"
-        return f"{'r' if self.via == 'review' else ''}{self.id}-{index}"
+            return CommandKey("button", self.id, button=self.identifier, by=self.author.id)
+        return CommandKey(self.via, self.id, index)
 
 
 @dataclass(frozen=True)
@@ -233,74 +222,73 @@ class Thread:
     restored: datetime | None = None  # found without its records then; what is older is not done
     aside: tuple[str, ...] = ()  # deliveries that ended the process each time
     isolation: Isolated = ""  # of own code; "": it cannot run here
-    said: Mapping[str, Said] = field(default_factory=dict)
-    shown: Mapping[str, Shown] = field(default_factory=dict)  # since this process began
+    said: Mapping[Key, Said] = field(default_factory=dict)
+    shown: Mapping[Key, Shown] = field(default_factory=dict)  # since this process began
     # of an issue
     seal: Preregistration | None = None
     edits: tuple[Edit, ...] = ()
     # of a pull request; of an issue, those that name it
     plans: tuple[PlanRecord, ...] = ()
     entries: tuple[EntryRecord, ...] = ()  # results files, of each head that brought some
-    approvals: Mapping[str, Approval] = field(default_factory=dict)
-    answered: Mapping[str, Answered] = field(default_factory=dict)  # commands, by their keys
+    approvals: Mapping[CommandKey, Approval] = field(default_factory=dict)
+    answered: Mapping[CommandKey, Answered] = field(default_factory=dict)
     executions: tuple[Ran, ...] = ()
     answers: Mapping[Question, Any] = field(default_factory=dict)
 
     def issue(self) -> Issue | None:
         """The issue now; None if it is gone."""
-        return self._ask(Question("issue"))
+        return self._ask(questions.Issue())
 
     def pull(self) -> Pull | None:
         """The pull request now; None if it is gone."""
-        return self._ask(Question("pull"))
+        return self._ask(questions.Pull())
 
     def role(self, login: str) -> str:
         """`role_name` of a person in this repository now; "none" for a stranger."""
-        return self._ask(Question("role", (login,)))
+        return self._ask(questions.Role(login))
 
     def form(self) -> Form:
         """The issue form of the default branch."""
-        return self._ask(Question("form"))
+        return self._ask(questions.Form())
 
     def finding(self, base: str, head: str, rung: int = 1) -> Finding:
         """What the commit `head` declares that `base` does not; of a ladder this rung."""
-        about = (base, head) if rung == 1 else (base, head, str(rung))
-        return self._ask(Question("finding", about))
+        return self._ask(questions.Finding(base, head, rung))
 
-    def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str:
+    def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str | None:
         """Why somebody may not approve the plan of this number, or what is `left` of it, as things
-        stand, or nothing: it breaks a budget, or no device of the lab's can take it."""
-        narrowed = (left.model_dump_json(),) if left else ()
-        return self._ask(Question("refusal", (by.login, str(by.id), str(plan), *narrowed)))
+        stand: it breaks a budget, or no device of the lab's can take it. None: they may."""
+        return self._ask(questions.Refusal(by, plan, left))
 
     def policy(self) -> Policy:
         """Who may do what here, as the default branch says."""
-        return self._ask(Question("policy"))
+        return self._ask(questions.Policy())
 
     def review(self, id: int) -> Review | None:
         """A review now; None if it is gone."""
-        return self._ask(Question("review", (str(id),)))
+        return self._ask(questions.Review(id))
 
     def forced(self) -> tuple[Push, ...]:
         """The forced pushes to the pull request's branch, heard of or not: a head that left a
         commit comes back to it by one of these only."""
-        return self._ask(Question("forced"))
+        return self._ask(questions.Forced())
 
     def committers(self) -> frozenset[int]:
         """Ids of those who opened the pull request and who wrote or committed its commits."""
-        return self._ask(Question("committers"))
+        return self._ask(questions.Committers())
 
     def code(self, plan: int) -> str:
         """A new unguessable code for the plan of this number."""
-        return self._ask(Question("code", (str(plan),)))
+        return self._ask(questions.Code(plan))
 
     def registration(self, issue: int) -> Registration | None:
         """All that is on record under a preregistration of this repository."""
-        return self._ask(Question("registration", (str(issue),)))
+        return self._ask(questions.Registration(issue))
 
-    def replan(self, plan: int) -> str:
-        """The fingerprint that the lab as it is now would give the plan of this number."""
-        return self._ask(Question("replan", (str(plan),)))
+    def replan(self, plan: int) -> str | None:
+        """The fingerprint that the lab as it is now would give the plan of this number; None where
+        it makes no plan of it."""
+        return self._ask(questions.Replan(plan))
 
     def _ask(self, question: Question) -> Any:
         if question not in self.answers:
@@ -315,10 +303,10 @@ class Thread:
 class Say:
     """A comment on this thread, once."""
 
-    key: str
+    key: Key
     body: str
     state: str = ""  # of the execution, where the comment follows one
-    lacks: str = ""  # the key of what is not in it yet: if that can be done first, this waits
+    lacks: Key | None = None  # what is not in it yet: if that can be done first, this waits
 
 
 @dataclass(frozen=True)
@@ -334,7 +322,7 @@ class Button:
 class Check:
     """A check run on a commit, once."""
 
-    key: str
+    key: Key
     name: str
     commit: str
     conclusion: str | None  # None: in progress
@@ -352,9 +340,9 @@ class React:
     content: Literal["eyes", "rocket", "confused"]
 
     @property
-    def key(self) -> str:
+    def key(self) -> Key:
         """One reaction of a kind on a comment."""
-        return f"react.{self.comment}.{self.content}"
+        return Key("react", f"{self.comment}.{self.content}")
 
 
 # What a preregistration is; its issue carries exactly one of these.
@@ -371,17 +359,17 @@ class Label:
     cause: str
 
     @property
-    def key(self) -> str:
+    def key(self) -> Key:
         """A label is set once for each thing that causes it."""
-        return f"label.{self.cause}"
+        return Key("label", self.cause)
 
 
 @dataclass(frozen=True)
 class Picture:
     """A PNG kept in the repository, outside every branch, and linked by its commit."""
 
-    key: str
-    name: str
+    key: Key
+    execution: str  # that it shows
     draw: Callable[[], bytes] = field(compare=False)
     at: datetime  # of the commit, so that the same picture is the same commit
 
@@ -393,7 +381,7 @@ class Show:
     A `final` look is recorded, so that it is not shown again after a restart.
     """
 
-    of: str
+    of: Key
     body: str
     state: str
     final: bool
@@ -402,9 +390,9 @@ class Show:
     buttons: tuple[Button, ...] = ()  # of a check run
 
     @property
-    def key(self) -> str:
+    def key(self) -> Key:
         """Recorded for the final look only."""
-        return f"{self.of}.final"
+        return self.of._replace(final=True)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from bot.messages import render
+from bot.model.keys import CommandKey, Key
 from bot.model.thread import Action, Message, React, Say, Thread, Write
 from bot.rules import approval_case, approval_checks
 from bot.rules.approval_case import Act, Case
@@ -18,20 +19,19 @@ from runner.schema.record import Approval, Execution, Narrowing, Origin
 
 def follow(thread: Thread) -> Iterator[Action]:
     """What follows from the answers to `/run`: executions, and the word to who asked."""
-    for approval in thread.approvals.values():
-        about = comment_of(approval.command)
+    for key, approval in thread.approvals.items():
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
         elif approval.waits:
-            yield Say(f"waits.{approval.command}", render.waits(approval))
+            yield Say(Key("waits", str(key)), render.waits(approval))
         else:
-            yield Say(f"refused.{approval.command}", render.refused(approval))
-        if about:
+            yield Say(Key("refused", str(key)), render.refused(approval))
+        if key.comment:
             yes = approval.approved or approval.waits
-            yield React(about, "rocket" if yes else "confused")
+            yield React(key.comment, "rocket" if yes else "confused")
 
 
-def is_answered(thread: Thread, key: str) -> bool:
+def is_answered(thread: Thread, key: CommandKey) -> bool:
     """Whether a `/run` has its answer and, if that was yes, its execution."""
     approval = thread.approvals.get(key)
     if approval is None or not approval.approved:
@@ -39,23 +39,10 @@ def is_answered(thread: Thread, key: str) -> bool:
     return any(ran.execution.id == approval.execution for ran in thread.executions)
 
 
-def comment_of(command: str) -> int | None:
-    """The comment that holds a command; None for a review's and a button's."""
-    comment = command.partition("-")[0]
-    return int(comment) if comment.isdigit() else None
-
-
-def place(command: str) -> tuple[int, int]:
-    """Where a command stands, in the order of all commands of its kind: what it stands in, and
-    which one there."""
-    about, _, index = command.rpartition("/")[2].partition("-")
-    return int(about.lstrip("rb")), int(index) if index.isdigit() else 0
-
-
 def run(
     thread: Thread,
     message: Message,
-    key: str,
+    key: CommandKey,
     argument: str,
     *,
     what: Literal["run", "retry", "reproduce"] = "run",
@@ -75,20 +62,20 @@ def run(
     case = replace(case, left=left_of(thread, before) if before else approval_case.narrowing(case))
     waiting = _waiting(case)
     case = replace(case, acts=(*map(approval_case.act_of, waiting), *case.acts))
-    name, why = approval_case.failing(approval_checks.AT_APPROVAL, case) or ("", "")
-    waits = name == "enough_approvers"
-    chosen = plan if not why or waits else None
+    name, why = approval_case.failing(approval_checks.AT_APPROVAL, case) or (None, None)
+    waits, words = name == "enough_approvers", approval_case.sentence(why) if why else ""
+    chosen = plan if why is None or waits else None
     approval = Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
-        command=key,
+        command=str(key),
         by=message.author,
         role=role,
         at=thread.now,
         what=what,
-        approved=not why,
-        why="" if waits else approval_case.sentence(why),
-        reproduces=before.id if before and not why and what == "reproduce" else "",
+        approved=why is None,
+        why="" if waits else words,
+        reproduces=before.id if before and why is None and what == "reproduce" else "",
         plan=chosen.n if chosen else None,
         commit=chosen.commit if chosen else None,
         fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
@@ -96,11 +83,11 @@ def run(
         heard=message.heard,
         policy=thread.policy().sha if chosen else "",
         narrowing=case.left if chosen else None,
-        waits=approval_case.sentence(why) if waits else "",
-        besides=tuple(one.id for one in waiting) if not why else (),
+        waits=words if waits else "",
+        besides=tuple(one.id for one in waiting) if why is None else (),
         posts=len(thread.plans) + 1 if name == "narrow_only" else None,
     )
-    yield Write(f"approvals/{approval.repository}/{approval.pull}/{key}", approval)
+    yield Write(f"approvals/{thread.id}/{key}", approval)
 
 
 def acts(thread: Thread, execution: Execution) -> tuple[Act, ...]:

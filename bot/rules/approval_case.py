@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from bot.model.escape import code
+from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import PATH, Command, Policy
 from bot.model.thread import Message, Pull, Thread
 from runner.planning import subset
@@ -68,7 +69,7 @@ def meant(thread: Thread, wanted: Wanted, asked_at: datetime) -> PlanRecord | No
 def posted(thread: Thread, plan: PlanRecord) -> datetime | None:
     """When the plan's comment was created, by GitHub's clock. None where it is older than the plan:
     then it is some other comment, which somebody has edited to look like it."""
-    said = thread.said.get(f"plan.{plan.n}")
+    said = thread.said.get(Key("plan", str(plan.n)))
     if said is None or said.at is None or said.at < plan.at.replace(microsecond=0):
         return None
     return said.at
@@ -138,24 +139,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that must hold; `why` says in a clause why it does not, or nothing."""
+    """Something that must hold; `why` says in a clause why it does not; None: it does."""
 
     name: str
-    why: Callable[[Case], str]
+    why: Callable[[Case], str | None]
 
 
 def failing(conditions: Iterable[Condition], case: Case) -> tuple[str, str] | None:
     """Name and clause of the first condition that does not hold; None if all do."""
     for condition in conditions:
-        if why := condition.why(case):
+        if (why := condition.why(case)) is not None:
             return condition.name, why
     return None
 
 
 def act_of(approval: Approval) -> Act:
     """The word that an approval records."""
-    about = re.fullmatch(r"r(\d+)-\d+", approval.command)
-    at, review = approval.asked_at or approval.at, int(about[1]) if about else None
+    at, review = approval.asked_at or approval.at, CommandKey.parse(approval.command).review
     return Act(approval.by, at, review, approval.what)
 
 
@@ -169,10 +169,10 @@ def act_in(message: Message, now: datetime, command: Command = "run") -> Act:
 # ── Who ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def may(policy: Policy, command: Command, login: str, role: str) -> str:
-    """Why somebody with this role may not give the command, as a clause; or nothing."""
+def may(policy: Policy, command: Command, login: str, role: str) -> str | None:
+    """Why somebody with this role may not give the command, as a clause; None: they may."""
     if policy.permits(command, login, role):
-        return ""
+        return None
     permitted = policy.permitted(command)
     roles = [f"`{code(name)}`" for name in permitted.roles]
     people = [code(name) for name in permitted.people]
@@ -184,22 +184,23 @@ def may(policy: Policy, command: Command, login: str, role: str) -> str:
     )
 
 
-def forbidden(thread: Thread, command: Command, login: str) -> str:
-    """Why somebody may not give a command here now, as a sentence; or nothing."""
+def forbidden(thread: Thread, command: Command, login: str) -> str | None:
+    """Why somebody may not give a command here now, as a sentence; None: they may."""
     policy = thread.policy()
-    broken = "" if command == "cancel" else unreadable(policy)
-    return sentence(broken or may(policy, command, login, thread.role(login)))
+    broken = None if command == "cancel" else unreadable(policy)
+    why = broken or may(policy, command, login, thread.role(login))
+    return why and sentence(why)
 
 
 def sentence(clause: str) -> str:
     """A clause as it can stand alone."""
-    return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+    return f"{clause[:1].upper()}{clause[1:]}."
 
 
-def unreadable(policy: Policy) -> str:
-    """Why nobody may do anything, as a clause; or nothing."""
+def unreadable(policy: Policy) -> str | None:
+    """Why nobody may do anything, as a clause; None: the policy can be read."""
     if not policy.problems:
-        return ""
+        return None
     more = f" (and {len(policy.problems) - 1} more)" if len(policy.problems) > 1 else ""
     return f"nobody may command runs until {PATH} is mended: {policy.problems[0]}{more}"
 

@@ -10,17 +10,17 @@ from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
 
+from bot.model.keys import Key
+from bot.model.questions import Question, Unknown
 from bot.model.thread import (
     Action,
     Check,
     Drive,
     Picture,
-    Question,
     React,
     Say,
     Show,
     Thread,
-    Unknown,
     Write,
 )
 from bot.rules import execution, notices, plan, preregistration, results_entry, slash_commands
@@ -39,7 +39,7 @@ class Due:
     look_again: timedelta | None = None
 
 
-def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[str] = ()) -> Due:
+def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[Key] = ()) -> Due:
     """What is due on `thread`; `recorded` are the paths of records that exist already, `postponed`
     the keys of what has to wait before it may be written to GitHub: nothing else waits for it."""
     features = (

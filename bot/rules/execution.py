@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from bot.messages import loss_curves, render
+from bot.model.keys import Key
 from bot.model.thread import Action, Button, Check, Drive, Ran, Say, Show, Thread, Write
 from bot.rules import approval, approval_case, approval_checks, slash_commands
 from runner.analysis import registration_review
@@ -33,7 +34,7 @@ def rules(thread: Thread) -> Iterator[Action]:
 
 def _verdict(thread: Thread, ran: Ran) -> Iterator[Say]:
     """The answer, for the issue that asked."""
-    key = f"verdict.{ran.execution.id}"
+    key = Key("verdict", ran.execution.id)
     if key not in thread.said:
         asked = thread.registration(thread.id.number)
         yield Say(key, render.verdict(thread, ran, asked.earlier if asked else {}))
@@ -87,8 +88,8 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
     if origin is None:
         return
     state, final = ran.life.state, ran.result is not None
-    status, check = f"status.{execution.id}", f"check.{execution.id}"
-    if f"{status}.final" in thread.said and f"{check}.final" in thread.said:
+    status, check = Key("status", execution.id), Key("check", execution.id)
+    if {status._replace(final=True), check._replace(final=True)} <= thread.said.keys():
         return
     head = _moved_to(thread, ran)
     body, title = render.status(ran, thread.now, head, thread.site), render.status_title(ran)
@@ -137,7 +138,7 @@ def _moved_to(thread: Thread, ran: Ran) -> str | None:
 def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
     """One new comment with the answer, and the loss curves as a picture in it."""
     said: str | None = None
-    if f"result.{ran.execution.id}" not in thread.said:
+    if Key("result", ran.execution.id) not in thread.said:
         issue = ran.execution.plan.preregistration
         asked = None if issue is None else thread.registration(issue)
         said = render.result(thread, ran, registration_review.review(asked) if asked else None)

@@ -6,6 +6,7 @@ Records were lost (`bot.controller.store_recovery`), or something said here ende
 
 from collections.abc import Iterator
 
+from bot.model.keys import Key
 from bot.model.thread import Action, Say, Thread, Write
 from runner.execution import lifecycle
 from runner.schema.record import Voided
@@ -15,7 +16,7 @@ def rules(thread: Thread) -> Iterator[Action]:
     """A comment for each trouble, since somebody may be waiting for an answer."""
     if thread.restored is not None:
         yield Say(
-            f"restored.{thread.restored:%Y%m%dT%H%M%SZ}",
+            Key("restored", f"{thread.restored:%Y%m%dT%H%M%SZ}"),
             "### 🗄️ Restored\n\nThe lab's records were restored from an older copy, and of some of "
             "what it said here they know nothing any more. Nothing that was asked for before "
             f"{thread.restored:%Y-%m-%d %H:%M} UTC is started. **A maintainer is asked to repeat "
@@ -25,7 +26,7 @@ def rules(thread: Thread) -> Iterator[Action]:
     yield from voids(thread)
     for name in thread.aside:
         yield Say(
-            f"aside.{name}",
+            Key("aside", name),
             "### ⚠️ Set aside\n\nSomething that was said or done here stopped the lab's bot each "
             f"time it was looked at, and was set aside (delivery `{name}`). The lab's operator "
             "finds it in the log. If it was a command, it was not carried out to its end: "

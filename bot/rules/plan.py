@@ -11,6 +11,7 @@ the next one's once its gate is passed.
 from collections.abc import Iterator
 
 from bot.messages import render
+from bot.model.keys import Key
 from bot.model.thread import Action, Check, Finding, Isolated, Pull, Ran, Say, Show, Thread, Write
 from bot.rules import slash_commands
 from runner.analysis import promotion
@@ -24,15 +25,15 @@ def rules(thread: Thread) -> Iterator[Action]:
     """What should exist on a pull request before anybody approves anything."""
     yield from [*(_plan(thread) if thread.news else ())] or _next_rung(thread)
     for plan in thread.plans:
-        said = f"plan.{plan.n}"
+        said = Key("plan", str(plan.n))
         if said not in thread.said:
             yield Say(said, render.plan(plan, thread.url))
-        if plan is not thread.plans[-1] and f"{said}.final" not in thread.said:
+        if plan is not thread.plans[-1] and said._replace(final=True) not in thread.said:
             by = thread.plans[-1].n
             yield Show(said, render.folded(plan, by, thread.url), state="folded", final=True)
-        if f"check.{said}" not in thread.said:
+        if (check := said._replace(check=True)) not in thread.said:
             yield Check(
-                key=f"check.{said}",
+                key=check,
                 name=CHECK_NAME,
                 commit=plan.commit,
                 conclusion="success" if plan.plan else "failure",
@@ -78,7 +79,7 @@ def _next_rung(thread: Thread) -> Iterator[Action]:
     origins = [(ran, ran.execution.origin) for ran in thread.executions]
     of_it = [ran for ran, origin in origins if origin and origin.plan == newest.n]
     done = next((ran for ran in of_it if ran.result and ran.result.state == "done"), None)
-    if done is None or f"result.{done.execution.id}" not in thread.said:
+    if done is None or Key("result", done.execution.id) not in thread.said:
         return
     gate = promotion.gate(done.execution.plan, done.runs)
     if gate is None or gate.outcome != "passed":
@@ -134,12 +135,12 @@ def _proposed(
         begun=found.begun,
         climbed=climbed,
     )
-    return Write(f"plans/{record.repository}/{record.pull}/{record.n}", record)
+    return Write(f"plans/{thread.id}/{n}", record)
 
 
 def _next(thread: Thread) -> int:
     """The next plan's ordinal. One that was shown is never used again, its record lost or not."""
-    shown = [int(key[5:]) for key in thread.said if key[:5] == "plan." and key[5:].isdigit()]
+    shown = [int(key.of) for key in thread.said if key.kind == "plan" and key.of.isdigit()]
     return max([plan.n for plan in thread.plans] + shown, default=0) + 1
 
 

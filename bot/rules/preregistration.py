@@ -12,6 +12,7 @@ from typing import Any
 import pydantic
 
 from bot.messages import render
+from bot.model.keys import Key
 from bot.model.thread import LABELS, Action, Form, Issue, Label, Say, Thread, Write
 from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.lib import yaml_lines
@@ -37,12 +38,12 @@ def rules(thread: Thread) -> Iterator[Action]:
         if thread.news:
             yield from _seal(thread)
         return
-    yield Say("sealed", render.sealed(thread.seal))
+    yield Say(Key("sealed"), render.sealed(thread.seal))
     if thread.news:
         yield from _edits(thread, thread.seal)
     before = thread.seal.text
     for edit_number, edit in enumerate(thread.edits, 2):
-        yield Say(f"edited.{edit_number}", render.edited(thread.seal, edit, before))
+        yield Say(Key("edited", str(edit_number)), render.edited(thread.seal, edit, before))
         before = edit.text
     yield _label(thread)
 
@@ -51,12 +52,12 @@ def _seal(thread: Thread) -> Iterator[Action]:
     issue = thread.issue()
     if issue is None or not issue.open:
         return
-    if thread.restored is not None and "sealed" in thread.said:
+    if thread.restored is not None and Key("sealed") in thread.said:
         return  # what was sealed is lost, and the text may be another one now
     try:
         sealed = read(issue, thread.form(), thread)
     except NotReadable as error:
-        yield Say(f"unread.{_digest(issue)[:12]}", render.not_sealed(error.problems))
+        yield Say(Key("unread", _digest(issue)[:12]), render.not_sealed(error.problems))
     else:
         if sealed:
             yield Write(f"{_folder(thread)}/1", sealed)
@@ -252,7 +253,7 @@ def _complaint(detail: Any) -> str:
 
 
 def _folder(thread: Thread) -> str:
-    return f"preregistrations/{thread.id.repository}/{thread.id.number}"
+    return f"preregistrations/{thread.id}"
 
 
 def _digest(issue: Issue) -> str:

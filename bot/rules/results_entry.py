@@ -9,6 +9,7 @@ rows, as self-reported ones.
 from collections.abc import Iterator
 
 from bot.model.escape import code, prose
+from bot.model.keys import Key
 from bot.model.thread import Action, Check, Say, Show, Thread, Write
 from runner.analysis import speedrun_file
 from runner.history.results_entries import EnteredFile, EntryRecord, Found, Merged
@@ -23,14 +24,14 @@ def rules(thread: Thread) -> Iterator[Action]:
         yield from _entry(thread)
         yield from _merged(thread)
     for entry in thread.entries:
-        key = f"entry.{entry.n}"
+        key = Key("entry", str(entry.n))
         if key not in thread.said:
             yield Say(key, body(entry))
-        if entry is not thread.entries[-1] and f"{key}.final" not in thread.said:
+        if entry is not thread.entries[-1] and key._replace(final=True) not in thread.said:
             yield Show(key, folded(entry, thread.entries[-1]), state="folded", final=True)
-        if f"check.{key}" not in thread.said:
+        if (check := key._replace(check=True)) not in thread.said:
             yield Check(
-                key=f"check.{key}",
+                key=check,
                 name=CHECK_NAME,
                 commit=entry.commit,
                 conclusion=_conclusion(entry),
@@ -59,7 +60,7 @@ def _entry(thread: Thread) -> Iterator[Action]:
             at=thread.now,
             files=found.entered,
         )
-        yield Write(f"entries/{entry.repository}/{entry.pull}/{n}", entry)
+        yield Write(f"entries/{thread.id}/{n}", entry)
 
 
 def _merged(thread: Thread) -> Iterator[Action]:
@@ -68,7 +69,7 @@ def _merged(thread: Thread) -> Iterator[Action]:
         return
     pull = thread.pull()
     if pull and pull.merged and pull.to_default and pull.head == newest.commit:
-        path = f"entries/{newest.repository}/{newest.pull}/merged"
+        path = f"entries/{thread.id}/merged"
         yield Write(path, Merged(at=thread.now, n=newest.n))
 
 

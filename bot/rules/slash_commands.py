@@ -14,10 +14,11 @@ from bot.messages import render
 from bot.model import commands
 from bot.model.commands import Command, Reading
 from bot.model.escape import code
+from bot.model.keys import CommandKey, Key
 from bot.model.thread import Action, Button, Message, Ran, React, Say, Thread, Write
 from bot.rules import approval as rules_approval
 from bot.rules import approval_case
-from runner.schema.record import Answered, Approval, Cancelled
+from runner.schema.record import Answered, Approval, Cancelled, command_of
 
 TYPE_AGAIN_AFTER = timedelta(hours=24)  # a command that was not heard when it was written
 # Buttons of check runs. A pressed one is heard as the command that `payloads.BUTTONS` says.
@@ -52,10 +53,10 @@ def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Ac
     never approve the same plan and a `/cancel` finds what it was meant for.
     """
     for message, reading in read:
-        about = message.key(0).rpartition("-")[0]
+        about = message.key(0).message
         if reading.commands and _is_doubtful(thread, message):
             if not any(_is_known(thread, message.key(c.index)) for c in reading.commands):
-                yield Say(f"again.{about}", render.type_again(message))
+                yield Say(Key("again", about), render.type_again(message))
                 yield from _react(message.key(0), "confused")
             continue
         for command in reading.commands:
@@ -68,38 +69,37 @@ def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Ac
                 case "cancel" | "plan" if key not in thread.answered:
                     answered = _cancel if command.name == "cancel" else _plan
                     record = answered(thread, message, key, command.argument)
-                    yield Write(f"answers/{thread.id.repository}/{thread.id.number}/{key}", record)
+                    yield Write(f"answers/{thread.id}/{key}", record)
                     return
                 case "status":
-                    if f"status-of.{key}" not in thread.said:
-                        yield Say(f"status-of.{key}", render.status_of(thread))
+                    if (said := Key("status-of", str(key))) not in thread.said:
+                        yield Say(said, render.status_of(thread))
                     yield from _react(key, "rocket")
                 case "help":
-                    yield Say(f"help.{key}", render.help_text(thread.is_pull))
+                    yield Say(Key("help", str(key)), render.help_text(thread.is_pull))
                     yield from _react(key, "rocket")
         unheard = not reading.commands and (reading.near_misses or reading.swallowed)
         if unheard or reading.too_many or reading.too_long:
-            yield Say(f"hint.{about}", render.hint(reading))
+            yield Say(Key("hint", about), render.hint(reading))
 
 
-def _is_known(thread: Thread, key: str) -> bool:
+def _is_known(thread: Thread, key: CommandKey) -> bool:
     """Whether a command was answered."""
-    said = (f"status-of.{key}", f"help.{key}")
+    said = (Key("status-of", str(key)), Key("help", str(key)))
     return key in thread.approvals or key in thread.answered or any(x in thread.said for x in said)
 
 
-def _react(key: str, content: Literal["eyes", "rocket", "confused"]) -> Iterator[React]:
+def _react(key: CommandKey, content: Literal["eyes", "rocket", "confused"]) -> Iterator[React]:
     """A reaction to the comment that holds a command; a review and a button cannot take one, and
     are answered by what follows."""
-    comment = rules_approval.comment_of(key)
-    if comment is not None:
-        yield React(comment, content)
+    if key.comment is not None:
+        yield React(key.comment, content)
 
 
 # ── What starts something ────────────────────────────────────────────────────────────────────
 
 
-def _start(thread: Thread, message: Message, key: str, command: Command) -> Iterator[Action]:
+def _start(thread: Thread, message: Message, key: CommandKey, command: Command) -> Iterator[Action]:
     """A `/run`; or one of a plan that ran before, under all conditions of a `/run`."""
     if key in thread.approvals:
         return
@@ -116,7 +116,7 @@ def _start(thread: Thread, message: Message, key: str, command: Command) -> Iter
     refused = Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
-        command=key,
+        command=str(key),
         by=message.author,
         role=role,
         at=thread.now,
@@ -126,7 +126,7 @@ def _start(thread: Thread, message: Message, key: str, command: Command) -> Iter
         asked_at=message.at,
         heard=message.heard,
     )
-    yield Write(f"approvals/{thread.id.repository}/{thread.id.number}/{key}", refused)
+    yield Write(f"approvals/{thread.id}/{key}", refused)
 
 
 def _of_entry(thread: Thread, command: Command) -> bool:
@@ -163,7 +163,7 @@ def _before(thread: Thread, what: str, argument: str) -> Ran | str:
 # ── What does not ────────────────────────────────────────────────────────────────────────────
 
 
-def _cancel(thread: Thread, message: Message, key: str, argument: str) -> Answered:
+def _cancel(thread: Thread, message: Message, key: CommandKey, argument: str) -> Answered:
     mine = [ran for ran in thread.executions if thread.is_pull]
     live = [
         ran.execution.id
@@ -172,7 +172,7 @@ def _cancel(thread: Thread, message: Message, key: str, argument: str) -> Answer
     ]
     chosen = tuple(id for id in live if argument in ("", id))
     why = approval_case.forbidden(thread, "cancel", message.author.login)
-    if why or chosen:
+    if why is not None or chosen:
         pass
     elif not argument:
         why = "Nothing is running here."
@@ -181,13 +181,13 @@ def _cancel(thread: Thread, message: Message, key: str, argument: str) -> Answer
     else:
         why = f"There is no execution `{code(argument)}` on this thread."
     return Answered(
-        command=key,
+        command=str(key),
         what="cancel",
         by=message.author,
         at=thread.now,
-        yes=not why,
-        why=why,
-        executions=() if why else chosen,
+        yes=why is None,
+        why=why or "",
+        executions=chosen if why is None else (),
     )
 
 
@@ -200,19 +200,18 @@ def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
     origin = ran.execution.origin
     if origin is None:
         return False
-    command = origin.approval.rpartition("/")[2]
+    command = CommandKey.parse(command_of(origin.approval))
     approval = thread.approvals.get(command)
     asked_at = approval.asked_at if approval else None
     if asked_at is not None and asked_at != message.at:
         return asked_at < message.at
-    comment = rules_approval.comment_of(command)
-    return comment is None or message.via != "comment" or comment <= message.id
+    return command.comment is None or message.via != "comment" or command.comment <= message.id
 
 
-def _plan(thread: Thread, message: Message, key: str, argument: str) -> Answered:
+def _plan(thread: Thread, message: Message, key: CommandKey, argument: str) -> Answered:
     pull = thread.pull() if thread.is_pull else None
-    why = approval_case.forbidden(thread, "plan", message.author.login) if thread.is_pull else ""
-    if why:
+    why = approval_case.forbidden(thread, "plan", message.author.login) if thread.is_pull else None
+    if why is not None:
         pass
     elif not thread.is_pull:
         why = "`/plan` belongs on the pull request that declares the experiment."
@@ -225,13 +224,13 @@ def _plan(thread: Thread, message: Message, key: str, argument: str) -> Answered
         if found.experiment is None and not found.problems:
             why = f"There is nothing to plan: `{pull.head[:12]}` changes no experiment."
     return Answered(
-        command=key,
+        command=str(key),
         what="plan",
         by=message.author,
         at=thread.now,
-        yes=not why,
-        why=why,
-        plan=None if why else len(thread.plans) + 1,
+        yes=why is None,
+        why=why or "",
+        plan=len(thread.plans) + 1 if why is None else None,
     )
 
 
@@ -240,10 +239,10 @@ def _follow(thread: Thread) -> Iterator[Action]:
     for key, answered in thread.answered.items():
         if not answered.yes:
             refused = render.cannot(answered.by.login, f"/{answered.what}", answered.why)
-            yield Say(f"{answered.what}.{key}", refused)
+            yield Say(Key(answered.what, str(key)), refused)
             yield from _react(key, "confused")
             continue
-        cancelled = Cancelled(at=answered.at, by=answered.by.login, command=key)
+        cancelled = Cancelled(at=answered.at, by=answered.by.login, command=str(key))
         for ran in thread.executions:
             if ran.execution.id in answered.executions and not ran.result:
                 yield Write(f"executions/{ran.execution.id}/cancelled", cancelled)

@@ -59,13 +59,13 @@ def routes(store: Store, loop: Loop) -> APIRouter:
     return router
 
 
-def unwell(loop: Loop) -> str:
-    """Why the process is to be restarted; nothing if it is well."""
+def unwell(loop: Loop) -> str | None:
+    """Why the process is to be restarted; None if it is well."""
     if not loop.alive():
         return "The loop has ended."
     if (seconds := loop.stood_still()) > STANDS_STILL:
         return f"The loop has stood still for {seconds:.0f} s."
-    return ""
+    return None
 
 
 class Ready:
@@ -76,17 +76,17 @@ class Ready:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._tried = float("-inf")
-        self._why = ""
+        self._why: str | None = None
 
-    def why_not(self) -> str:
-        """Why a delivery could not be kept; nothing if it could."""
+    def why_not(self) -> str | None:
+        """Why a delivery could not be kept; None if it could."""
         with self._lock:
             if self._monotonic() - self._tried >= TRY_EVERY:
                 self._why = self._look()
                 self._tried = self._monotonic()
             return self._why
 
-    def _look(self) -> str:
+    def _look(self) -> str | None:
         name = f"ready/{secrets.token_hex(8)}.json"
         try:
             if self._store.peek("store.json") is None:
@@ -98,7 +98,7 @@ class Ready:
         except (OSError, StoreError) as error:
             log.warning("the store cannot be used: %s", error)
             return "The store keeps nothing."
-        return ""
+        return None
 
 
 def serve_metrics(host: str, port: int) -> Callable[[], None]:
@@ -112,5 +112,5 @@ def serve_metrics(host: str, port: int) -> Callable[[], None]:
     return end
 
 
-def _answer(why: str, well: str) -> Response:
+def _answer(why: str | None, well: str) -> Response:
     return Response(f"{why or well}\n", 503 if why else 200, media_type="text/plain")

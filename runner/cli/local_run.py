@@ -72,8 +72,8 @@ def begin(
     return name
 
 
-def missing_devices(plan: record.Plan) -> str:
-    """What this machine lacks for a plan, in a sentence; empty if nothing: a local Ray would let a
+def missing_devices(plan: record.Plan) -> str | None:
+    """What this machine lacks for a plan, in a sentence; None: nothing. A local Ray would let a
     job wait for ever for what is not there."""
     gpus, cpus = local_ray.local_gpus(), local_ray.local_cpus()
     for resources in (plan.resources, *(step.resources for step in plan.steps.values())):
@@ -87,7 +87,7 @@ def missing_devices(plan: record.Plan) -> str:
                 f"{kind.description}, and {lacks}; write `{{kind: cpu, count: 1}}`, or name a "
                 "cluster with --ray-address and --ray-token-file."
             )
-    return ""
+    return None
 
 
 @contextmanager

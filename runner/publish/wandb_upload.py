@@ -113,11 +113,11 @@ def _has_figures(store: Store, execution: str, run: str) -> bool:
     return bool(said and said.curve)
 
 
-def _write(store: Store, execution: str, runs: Sequence[str], scratch: Path) -> str:
-    """Have a child write `runs` below `scratch/wandb`. Returns what went wrong, or nothing."""
+def _write(store: Store, execution: str, runs: Sequence[str], scratch: Path) -> str | None:
+    """Have a child write `runs` below `scratch/wandb`. Returns what went wrong, None: nothing."""
     told = {"WANDB_DIR": str(scratch), "WANDB_MODE": "offline"}
     code, words = _call([*WRITING, str(store.root), execution, *runs], scratch, told)
-    return "" if code == 0 else words[-300:] or f"exit code {code}"
+    return None if code == 0 else words[-300:] or f"exit code {code}"
 
 
 def _sync(scratch: Path, environment: Mapping[str, str], command: Sequence[str]) -> str:

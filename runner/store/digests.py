@@ -111,15 +111,15 @@ def _fix(path: Path, mode: int) -> None:
         os.utime(path, (TIME, TIME))
 
 
-def _given(path: Path) -> str:
-    """An attribute that somebody has given a file or folder; empty if nobody has."""
+def _given(path: Path) -> str | None:
+    """An attribute that somebody has given a file or folder; None if nobody has."""
     try:
         found = os.listxattr(path, follow_symlinks=False)
     except OSError as error:
         if error.errno == errno.ENOTSUP:
-            return ""
+            return None
         raise
-    return next((ascii(name)[1:-1] for name in sorted(found) if name.startswith(GIVEN)), "")
+    return next((ascii(name)[1:-1] for name in sorted(found) if name.startswith(GIVEN)), None)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -232,14 +232,14 @@ def _maker(made: Mapping[str, Any]) -> str:
     return f"{made.get('generation')}-{made.get('maker')}"
 
 
-def _named(facts: Facts, parts: list[str]) -> str:
-    """What a record names and this file is, or lies in; "" if nothing. Records name a checkpoint
+def _named(facts: Facts, parts: list[str]) -> str | None:
+    """What a record names and this file is, or lies in; None: nothing. Records name a checkpoint
     from `work/` on, all else from the root on."""
     for length in range(2, len(parts) + 1):
         name = "/".join(parts[:length])
         if name in facts.strings or name.removeprefix("work/") in facts.strings:
             return name
-    return ""
+    return None
 
 
 def _names_a_part(facts: Facts, folder: str) -> bool:

@@ -10,12 +10,14 @@ from typing import Any, Literal
 
 import pytest
 
+from bot.model import questions
+from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import Permitted, Policy
+from bot.model.questions import Question
 from bot.model.thread import (
     Message,
     Pull,
     Push,
-    Question,
     Ran,
     Review,
     Said,
@@ -37,6 +39,7 @@ CODE = "k3f2-abcd-efgh-ijkl-mnop"
 SECOND = "z7z2-abcd-efgh-ijkl-mnop"
 ADA, GRACE = synthetic.ADA, synthetic.GRACE
 HUGO = Person(login="hugo", id=13)
+ROBO, GHOST = Person(login="robo[bot]", id=99), Person(login="ghost", id=0)
 PLANNED = synthetic.plan()
 PULL = Pull(
     "Warm", ADA, HEAD, BASE, open=True, draft=False, base_ref="main", head_repository=7
@@ -61,26 +64,20 @@ def after(seconds: float) -> Any:
     return START + timedelta(seconds=seconds)
 
 
-def ask(what: str, *about: str) -> Question:
-    return Question(what, about)
-
-
 KNOWN: Mapping[Question, Any] = {
-    ask("pull"): PULL,
-    ask("policy"): POLICY,
-    ask("role", "grace"): "maintain",
-    ask("role", "hugo"): "maintain",
-    ask("role", "ada"): "maintain",
-    ask("role", "sam"): "none",
-    ask("role", "robo[bot]"): "maintain",
-    ask("role", "ghost"): "maintain",
-    ask("committers"): frozenset({ADA.id}),
-    ask("forced"): (),
-    ask("replan", "1"): PLANNED.fingerprint,
-    ask("replan", "2"): PLANNED.fingerprint,
-    **{ask("refusal", p.login, str(p.id), n): "" for p in (ADA, GRACE, HUGO) for n in "12"},
-    ask("refusal", "robo[bot]", "99", "1"): "",
-    ask("refusal", "ghost", "0", "1"): "",
+    questions.Pull(): PULL,
+    questions.Policy(): POLICY,
+    questions.Role("grace"): "maintain",
+    questions.Role("hugo"): "maintain",
+    questions.Role("ada"): "maintain",
+    questions.Role("sam"): "none",
+    questions.Role("robo[bot]"): "maintain",
+    questions.Role("ghost"): "maintain",
+    questions.Committers(): frozenset({ADA.id}),
+    questions.Forced(): (),
+    questions.Replan(1): PLANNED.fingerprint,
+    questions.Replan(2): PLANNED.fingerprint,
+    **{questions.Refusal(p, n): None for p in (ADA, GRACE, HUGO, ROBO, GHOST) for n in (1, 2)},
 }
 
 
@@ -93,7 +90,7 @@ def thread(known: Mapping[Question, Any] | None = None, **changes: Any) -> Threa
         after(3600),
         is_pull=True,
         plans=(PLAN,),
-        said={"plan.1": Said("comment", 100, after(1))},
+        said={Key.parse("plan.1"): Said("comment", 100, after(1))},
         answers={**KNOWN, **(known or {})},
     )
     return replace(made, **changes)
@@ -139,12 +136,12 @@ def void(of: Thread, *acts: Act, of_plan: PlanRecord | None = PLAN) -> str:
 
 def now(**changes: Any) -> dict[Question, Any]:
     """The pull request as it is now, with these changes."""
-    return {ask("pull"): replace(PULL, **changes)}
+    return {questions.Pull(): replace(PULL, **changes)}
 
 
 def lab(**changes: Any) -> dict[Question, Any]:
     """The lab's policy, with these changes."""
-    return {ask("policy"): POLICY.model_copy(update=changes)}
+    return {questions.Policy(): POLICY.model_copy(update=changes)}
 
 
 # ── What is approved ─────────────────────────────────────────────────────────────────────────
@@ -184,7 +181,7 @@ def test_a_code_names_its_own_plan_also_where_a_newer_one_stands() -> None:
 
 def test_an_approving_review_approves_the_commit_that_it_is_of() -> None:
     message = said_by(via="review", commit=HEAD)
-    known = {ask("review", "50"): Review(50, GRACE, "APPROVED", HEAD, after(60), "/run")}
+    known = {questions.Review(50): Review(50, GRACE, "APPROVED", HEAD, after(60), "/run")}
     found = asked(thread(known), "", message)
     assert found.approved
     assert found.command == "r50-0"
@@ -196,12 +193,12 @@ def test_an_approving_review_approves_the_commit_that_it_is_of() -> None:
 
 
 def test_known_person() -> None:
-    ghost = said_by(Person(login="ghost", id=0))
+    ghost = said_by(GHOST)
     assert "nobody knows who wrote this" in refused(thread(), CODE, ghost).lower()
 
 
 def test_not_bot() -> None:
-    robo = said_by(Person(login="robo[bot]", id=99))
+    robo = said_by(ROBO)
     assert "Robo[bot] is an app, and no person" in refused(thread(), CODE, robo)
 
 
@@ -230,25 +227,25 @@ def test_policy_readable() -> None:
     ],
 )
 def test_by_default_only_maintain_and_admin_may_approve(role: str, may: bool) -> None:
-    why = refused(thread({ask("role", "grace"): role}))
+    why = refused(thread({questions.Role("grace"): role}))
     assert (why == "") is may
     assert ("`maintain` or `admin` may say `/run` here, and grace has" in why) is not may
 
 
 def test_role_allowed() -> None:
-    assert "grace has the role `write`" in refused(thread({ask("role", "grace"): "write"}))
+    assert "grace has the role `write`" in refused(thread({questions.Role("grace"): "write"}))
     by_name = lab(commands={"run": Permitted(roles=(), people=("Grace",))})
-    assert refused(thread({ask("role", "grace"): "write"} | by_name)) == ""
+    assert refused(thread({questions.Role("grace"): "write"} | by_name)) == ""
     assert "Only people with the role" not in refused(thread(by_name), CODE, said_by(HUGO))
     assert "Only Grace may say `/run`" in refused(thread(by_name), CODE, said_by(HUGO))
 
 
 def test_still_permitted() -> None:
-    assert launched(thread({ask("role", "grace"): "write"})) == (
+    assert launched(thread({questions.Role("grace"): "write"})) == (
         "still_permitted", "grace may no longer approve (role `write`)",
     )  # fmt: skip
     both = Act(HUGO, after(60)), Act(GRACE, after(70))
-    assert void(thread({ask("role", "hugo"): "none"}), *both) == "still_permitted"
+    assert void(thread({questions.Role("hugo"): "none"}), *both) == "still_permitted"
 
 
 def test_own_allowed() -> None:
@@ -256,12 +253,12 @@ def test_own_allowed() -> None:
     assert refused(thread(), CODE, said_by(ADA)) == ""
     assert "Nobody may approve their own here" in refused(thread(alone), CODE, said_by(ADA))
     assert refused(thread(alone)) == ""
-    wrote = alone | {ask("committers"): frozenset({ADA.id, GRACE.id})}
+    wrote = alone | {questions.Committers(): frozenset({ADA.id, GRACE.id})}
     assert "grace has a part in this" in refused(thread(wrote))
     assert void(thread(alone), Act(ADA, after(60))) == "own_allowed"
 
 
-def waiting(who: Person, at: float = 60, **changes: Any) -> dict[str, Approval]:
+def waiting(who: Person, at: float = 60, **changes: Any) -> dict[CommandKey, Approval]:
     """Somebody's approval that waits for another one."""
     made = Approval(
         repository=7,
@@ -276,13 +273,13 @@ def waiting(who: Person, at: float = 60, **changes: Any) -> dict[str, Approval]:
         commit=HEAD,
         waits="One more.",
     )
-    return {"40-0": made.model_copy(update=changes)}
+    made = made.model_copy(update=changes)
+    return {CommandKey.parse(made.command): made}
 
 
 def within(part: record.Narrowing) -> dict[Question, Any]:
     """The lab has room for this part of the plan."""
-    left = part.model_dump_json()
-    return {ask("refusal", p.login, str(p.id), "1", left): "" for p in (ADA, GRACE, HUGO)}
+    return {questions.Refusal(p, 1, part): None for p in (ADA, GRACE, HUGO)}
 
 
 LARGE = lab(two_approvers_from=2.0)  # what the plan sets aside: two hours of one device
@@ -308,21 +305,21 @@ def test_enough_approvers() -> None:
 @pytest.mark.parametrize(
     ("known", "approvals"),
     [
-        ({ask("role", "hugo"): "write"}, waiting(HUGO)),  # who may not any more
+        ({questions.Role("hugo"): "write"}, waiting(HUGO)),  # who may not any more
         ({}, waiting(HUGO, -24 * 3600)),
         ({}, waiting(HUGO, plan=3)),
         ({}, waiting(HUGO, waits="", why="No.")),
         *(
-            ({ask("review", "40"): review}, waiting(HUGO, command="r40-0"))
+            ({questions.Review(40): review}, waiting(HUGO, command="r40-0"))
             for review in (None, Review(40, HUGO, "DISMISSED", HEAD, START, "/run"))
         ),
-        (lab(own=False) | {ask("committers"): frozenset({ADA.id, HUGO.id})}, waiting(HUGO)),
+        (lab(own=False) | {questions.Committers(): frozenset({ADA.id, HUGO.id})}, waiting(HUGO)),
     ],
 )
 def test_an_approval_that_no_longer_counts_is_not_the_second(
-    known: dict[Question, Any], approvals: dict[str, Approval]
+    known: dict[Question, Any], approvals: dict[CommandKey, Approval]
 ) -> None:
-    policy_too = {ask("policy"): known.get(ask("policy"), POLICY).model_copy(
+    policy_too = {questions.Policy(): known.get(questions.Policy(), POLICY).model_copy(
         update={"two_approvers_from": 2.0}
     )}  # fmt: skip
     assert asked(thread({**known, **policy_too}, approvals=approvals)).waits
@@ -338,7 +335,7 @@ def test_the_second_person_is_told_the_line_that_says_the_same() -> None:
     waits = asked(thread(small), words).waits
     assert waits.endswith(f"has to comment `/run {CODE} arms=fast,slow seeds=0`.")
     line = waits.rpartition("`/run ")[2].rstrip("`.")
-    first = {"40-0": asked(thread(small), words, replace(said_by(HUGO), id=40))}
+    first = {CommandKey.parse("40-0"): asked(thread(small), words, replace(said_by(HUGO), id=40))}
     assert asked(thread(small, approvals=first), line).approved
 
 
@@ -347,7 +344,9 @@ def test_of_what_runs_once_more_the_second_person_is_told_to_say_that() -> None:
     before = execution_of(thread(), approval)
     failed = record.Result(at=after(65), state="failed")
     ran = Ran(lifecycle.Facts(before, (), None, None, failed), None)
-    ended = thread(LARGE, approvals={approval.command: approval}, executions=(ran,))
+    ended = thread(
+        LARGE, approvals={CommandKey.parse(approval.command): approval}, executions=(ran,)
+    )
     message = replace(said_by(seconds=70), id=51)
     again = asked(ended, "", message, what="retry", before=before)
     assert again.waits.endswith(f"has to comment `/retry {before.id}`.")
@@ -359,7 +358,9 @@ def test_a_button_is_as_old_as_its_press_and_not_as_its_check_run() -> None:
     failed = record.Result(at=after(65), state="failed")
     ran = Ran(lifecycle.Facts(before, (), None, None, failed), None)
     late = after(9 * 86_400)
-    ended = thread(approvals={approval.command: approval}, executions=(ran,), now=late)
+    ended = thread(
+        approvals={CommandKey.parse(approval.command): approval}, executions=(ran,), now=late
+    )
     pressed = replace(said_by(via="button"), identifier="retry")
     again = asked(ended, "", pressed, what="retry", before=before)
     assert again.approved
@@ -371,7 +372,7 @@ def test_a_button_is_as_old_as_its_press_and_not_as_its_check_run() -> None:
 def test_an_execution_rests_on_both_approvals() -> None:
     first = waiting(HUGO)
     second = asked(thread(LARGE, approvals=first))
-    done = thread(LARGE, approvals=first | {second.command: second})
+    done = thread(LARGE, approvals=first | {CommandKey.parse(second.command): second})
     (written,) = [action for action in rules_approval.follow(done) if isinstance(action, Write)]
     assert isinstance(written.record, record.Execution)
     assert written.record.approvals == ("7/40-0", "7/50-0")
@@ -381,7 +382,7 @@ def test_an_execution_rests_on_both_approvals() -> None:
 
 def test_not_author_or_committer() -> None:
     assert "is none of them, as ada" in refused(thread(LARGE), CODE, said_by(ADA))
-    wrote = LARGE | {ask("committers"): frozenset({ADA.id, GRACE.id})}
+    wrote = LARGE | {questions.Committers(): frozenset({ADA.id, GRACE.id})}
     assert "is none of them, as grace" in refused(thread(wrote))
     both = Act(HUGO, after(50)), Act(GRACE, after(60))
     assert void(thread(wrote), *both) == "not_author_or_committer"
@@ -432,7 +433,7 @@ def test_narrow_only() -> None:
 
 
 def execution_of(of: Thread, approval: Approval) -> record.Execution:
-    done = replace(of, approvals={**of.approvals, approval.command: approval})
+    done = replace(of, approvals={**of.approvals, CommandKey.parse(approval.command): approval})
     (written,) = [action for action in rules_approval.follow(done) if isinstance(action, Write)]
     assert isinstance(written.record, record.Execution)
     return written.record
@@ -442,7 +443,7 @@ def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
     slow = PLANNED.cost.model_copy(update={"seconds": (400.0, 1000.0)})
     plan = PLAN.model_copy(update={"plan": PLANNED.model_copy(update={"cost": slow})})
     part = record.Narrowing(arms=("fast",), seeds=(0, 1))
-    known = {ask("replan", "1"): PLANNED.fingerprint} | within(part)
+    known = {questions.Replan(1): PLANNED.fingerprint} | within(part)
     of = thread(known, plans=(plan.model_copy(update={"limit_seconds": 9000.0}),))
     approval = asked(of, f"{CODE} arms=fast seeds=0, 1")
     assert approval.narrowing == part
@@ -459,7 +460,7 @@ def test_what_is_left_out_is_recorded_as_a_deviation() -> None:
     # What runs once more is the same part of the plan.
     failed = record.Result(at=after(65), state="failed")
     ran = Ran(lifecycle.Facts(execution, (), None, None, failed), None)
-    ended = replace(of, approvals={approval.command: approval}, executions=(ran,))
+    ended = replace(of, approvals={CommandKey.parse(approval.command): approval}, executions=(ran,))
     message = replace(said_by(seconds=70), id=51)
     again = asked(ended, "", message, what="retry", before=execution)
     assert again.approved
@@ -485,13 +486,13 @@ def test_two_people_are_needed_for_the_size_of_what_remains() -> None:
     assert approval_case.failing(approval_checks.AT_LAUNCH, replace(case, left=None)) is not None
     execution = execution_of(of, approval)
     ran = Ran(lifecycle.Facts(execution, (), None, None, None), None)
-    held = replace(of, approvals={approval.command: approval}, executions=(ran,))
+    held = replace(of, approvals={CommandKey.parse(approval.command): approval}, executions=(ran,))
     assert rules_approval.left_of(held, execution) == part
 
 
 def test_what_remains_is_held_against_the_budget() -> None:
     part = record.Narrowing(seeds=(0,))
-    whole = {ask("refusal", "grace", str(GRACE.id), "1"): "The budget is spent."}
+    whole = {questions.Refusal(GRACE, 1): "The budget is spent."}
     assert refused(thread(whole | within(part))) == "The budget is spent."
     assert refused(thread(whole | within(part)), f"{CODE} seeds=0") == ""
 
@@ -507,7 +508,7 @@ def test_what_remains_is_held_against_the_budget() -> None:
         (thread(), "z" * 4 + CODE[4:], 60),
         (thread(), OTHER, 60),
         # A comment from before the plan, which somebody has edited to bear its mark.
-        (thread(said={"plan.1": Said("comment", 9, after(-60))}), "", 60),
+        (thread(said={Key.parse("plan.1"): Said("comment", 9, after(-60))}), "", 60),
     ],
 )
 def test_plan_there(of: Thread, argument: str, seconds: float) -> None:
@@ -525,7 +526,7 @@ def test_plan_whole() -> None:
 @pytest.mark.parametrize("via", ["comment", "review"])
 def test_one_plan(via: Any) -> None:
     """A commit was planned twice, and who names it can have read either."""
-    stands = {ask("review", "50"): Review(50, GRACE, "APPROVED", HEAD, after(700), "/run")}
+    stands = {questions.Review(50): Review(50, GRACE, "APPROVED", HEAD, after(700), "/run")}
     message = said_by(seconds=700, via=via, commit=HEAD if via == "review" else None)
     argument = "" if via == "review" else HEAD
     bigger = PLANNED.model_copy(update={"fingerprint": "9" * 64})
@@ -533,8 +534,8 @@ def test_one_plan(via: Any) -> None:
         older = PLAN.model_copy(update=changes)
         newer = PLAN.model_copy(update={"n": 2, "code": SECOND, "at": after(600)})
         there = {
-            "plan.1": Said("comment", 100, after(1)),
-            "plan.2": Said("comment", 101, after(601)),
+            Key.parse("plan.1"): Said("comment", 100, after(1)),
+            Key.parse("plan.2"): Said("comment", 101, after(601)),
         }
         both = thread(stands, plans=(older, newer), said=there)
         why = refused(both, argument, message)
@@ -568,7 +569,7 @@ def test_younger_than_24h() -> None:
     ],
 )
 def test_review_stands(now: Review | None, words: str) -> None:
-    known = {ask("review", "50"): now}
+    known = {questions.Review(50): now}
     message = said_by(via="review", commit=HEAD)
     assert words in refused(thread(known), "", message)
     assert void(thread(known), Act(GRACE, after(60), review=50)) == "review_stands"
@@ -606,7 +607,7 @@ def test_no_push_between(pushes: tuple[Push, ...]) -> None:
     assert "even if it is back where it was" in why
     assert f"comment `/run {CODE}`" in why
     assert refused(thread(pushes=pushes), CODE) == ""
-    assert refused(thread({ask("forced"): pushes}), "") == why  # no delivery told of it
+    assert refused(thread({questions.Forced(): pushes}), "") == why  # no delivery told of it
 
 
 def test_a_newer_plan_of_the_same_commit_is_a_change_in_between() -> None:
@@ -624,7 +625,7 @@ def test_what_the_plan_was_made_of_is_no_push_in_between() -> None:
 
 
 def test_open() -> None:
-    for gone in (now(open=False), {ask("pull"): None}):
+    for gone in (now(open=False), {questions.Pull(): None}):
         assert "The pull request is closed" in refused(thread(gone))
         assert void(thread(gone)) == "open"
 
@@ -655,8 +656,8 @@ def test_a_base_branch_that_moves_forward_voids_nothing() -> None:
 
 
 def test_same_fingerprint() -> None:
-    for other in ("0" * 64, ""):
-        upgraded = thread({ask("replan", "1"): other})
+    for other in ("0" * 64, None):
+        upgraded = thread({questions.Replan(1): other})
         assert "The lab's own code has changed since plan 1" in refused(upgraded)
         assert void(upgraded) == "same_fingerprint"
 
@@ -694,5 +695,5 @@ def test_not_running() -> None:
 
 
 def test_budget() -> None:
-    full = {ask("refusal", "grace", str(GRACE.id), "1"): "There is nothing left."}
+    full = {questions.Refusal(GRACE, 1): "There is nothing left."}
     assert refused(thread(full)) == "There is nothing left."

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from bot.model import questions
+from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import Policy
+from bot.model.questions import Question
 from bot.model.thread import (
     Action,
     Check,
@@ -19,7 +22,6 @@ from bot.model.thread import (
     Label,
     Message,
     Pull,
-    Question,
     Ran,
     React,
     Said,
@@ -51,22 +53,18 @@ PLANNED = record.PlanRecord(
 SAID = Said("comment", 100, NOW)
 
 
-def asked(what: Any, *about: str) -> Question:
-    return Question(what, about)
-
-
 KNOWN = {
-    asked("pull"): PULL,
-    asked("role", "grace"): "maintain",
-    asked("role", "sam"): "none",
-    asked("policy"): Policy(sha="f" * 40),
-    asked("refusal", "grace", "12", "1"): "",
-    asked("forced"): (),
-    asked("replan", "1"): PLANNED.plan.fingerprint if PLANNED.plan else "",
-    asked("registration", "1"): None,
-    asked("code", "1"): "abcd-efgh-ijkl-mnop-qrst",
-    asked("code", "2"): "bbcd-efgh-ijkl-mnop-qrst",
-    asked("finding", BASE, HEAD): Finding("experiments/warm", plan=PLANNED.plan),
+    questions.Pull(): PULL,
+    questions.Role("grace"): "maintain",
+    questions.Role("sam"): "none",
+    questions.Policy(): Policy(sha="f" * 40),
+    questions.Refusal(synthetic.GRACE, 1): None,
+    questions.Forced(): (),
+    questions.Replan(1): PLANNED.plan.fingerprint if PLANNED.plan else "",
+    questions.Registration(1): None,
+    questions.Code(1): "abcd-efgh-ijkl-mnop-qrst",
+    questions.Code(2): "bbcd-efgh-ijkl-mnop-qrst",
+    questions.Finding(BASE, HEAD): Finding("experiments/warm", plan=PLANNED.plan),
 }
 
 
@@ -88,7 +86,7 @@ def pull(**changes: Any) -> Thread:
         NOW + timedelta(seconds=90),
         is_pull=True,
         plans=(PLANNED,),
-        said={"plan.1": SAID, "check.plan.1": SAID},
+        said={Key.parse("plan.1"): SAID, Key.parse("check.plan.1"): SAID},
         answers=KNOWN,
     )
     return replace(thread, **changes)
@@ -172,14 +170,14 @@ THREADS = {
     "a new pull request": pull(plans=(), said={}, news=True),
     "a command": pull(messages=(comment("/run"),), news=True),
     "a stranger's": pull(messages=(comment("/run", record.Person(login="sam", id=9)),)),
-    "an approval": pull(approvals={"50-0": approval()}),
-    "a launch": pull(executions=(ran(),), approvals={"50-0": approval()}),
+    "an approval": pull(approvals={CommandKey.parse("50-0"): approval()}),
+    "a launch": pull(executions=(ran(),), approvals={CommandKey.parse("50-0"): approval()}),
     "a result": pull(executions=(ran(started=True, result=ended("cancelled")),)),
     "an issue": issue(
         news=True,
         answers={
-            asked("issue"): Issue("Warm", form_body(), synthetic.ADA, open=True),
-            asked("form"): Form({"hypothesis": "Hypothesis", "predictions": "Predictions",
+            questions.Issue(): Issue("Warm", form_body(), synthetic.ADA, open=True),
+            questions.Form(): Form({"hypothesis": "Hypothesis", "predictions": "Predictions",
                                  "notes": "Notes"}),
         },
     ),
@@ -208,12 +206,12 @@ def test_the_same_thread_gives_the_same_decision(
 
 def test_nothing_is_done_before_everything_is_known() -> None:
     thread = pull(messages=(comment("/run\n\n/help"),), news=True, answers={})
-    assert set(decide(thread).questions) == {asked("pull"), asked("role", "grace")}
+    assert set(decide(thread).questions) == {questions.Pull(), questions.Role("grace")}
     assert decide(thread).actions == (React(50, "eyes"),)  # which says no more than: heard
-    thread = replace(thread, said={**thread.said, "react.50.eyes": SAID})
+    thread = replace(thread, said={**thread.said, Key.parse("react.50.eyes"): SAID})
     assert decide(thread).actions == ()
-    thread = replace(thread, answers={asked("pull"): PULL})
-    assert set(decide(thread).questions) == {asked("replan", "1"), asked("role", "grace")}
+    thread = replace(thread, answers={questions.Pull(): PULL})
+    assert set(decide(thread).questions) == {questions.Replan(1), questions.Role("grace")}
 
 
 def test_a_thread_at_rest_asks_nothing() -> None:
@@ -225,7 +223,9 @@ def test_a_thread_at_rest_asks_nothing() -> None:
 
 def test_a_command_that_has_its_answer_asks_for_nobodys_role() -> None:
     refused = approval(approved=False, why="no", plan=None, commit=None)
-    thread = pull(messages=(comment("/run"),), approvals={"50-0": refused}, answers={})
+    thread = pull(
+        messages=(comment("/run"),), approvals={CommandKey.parse("50-0"): refused}, answers={}
+    )
     assert decide(thread).questions == ()
 
 
@@ -236,22 +236,24 @@ def test_a_new_head_has_a_plan_and_a_known_one_has_not() -> None:
     (written,) = of_kind(Write, pull(plans=(), said={}, news=True))
     assert written.path == "plans/7/2/1"
     assert of_kind(Write, pull(news=True)) == []
-    moved = {**KNOWN, asked("pull"): replace(PULL, head="c" * 40)}
-    moved[asked("finding", BASE, "c" * 40)] = Finding(None)
+    moved = {**KNOWN, questions.Pull(): replace(PULL, head="c" * 40)}
+    moved[questions.Finding(BASE, "c" * 40)] = Finding(None)
     assert of_kind(Write, pull(news=True, answers=moved)) == []
-    moved[asked("finding", BASE, "c" * 40)] = Finding("experiments/warm", problems=("words",))
+    moved[questions.Finding(BASE, "c" * 40)] = Finding("experiments/warm", problems=("words",))
     (written,) = of_kind(Write, pull(news=True, answers=moved))
     assert written.path == "plans/7/2/2"
 
 
 def test_what_was_said_is_not_said_again() -> None:
     fresh = pull(said={})
-    assert {a.key for a in actions(fresh) if isinstance(a, Say | Check)} == {
+    assert {str(a.key) for a in actions(fresh) if isinstance(a, Say | Check)} == {
         "plan.1",
         "check.plan.1",
     }
     assert actions(pull()) == ()
-    claimed = pull(said={"plan.1": Said("comment", None, None), "check.plan.1": SAID})
+    claimed = pull(
+        said={Key.parse("plan.1"): Said("comment", None, None), Key.parse("check.plan.1"): SAID}
+    )
     assert actions(claimed) == ()
 
 
@@ -264,7 +266,7 @@ def test_what_is_recorded_is_not_recorded_again() -> None:
 def test_two_runs_are_answered_one_after_the_other() -> None:
     thread = pull(messages=(comment("/run\n\n/run"), comment("/run", id=60)))
     assert [w.path for w in of_kind(Write, thread)] == ["approvals/7/2/50-0"]
-    thread = replace(thread, approvals={"50-0": approval()})
+    thread = replace(thread, approvals={CommandKey.parse("50-0"): approval()})
     (begun,) = of_kind(Write, thread)
     assert begun.path.startswith("executions/x")
     thread = replace(thread, executions=(ran(started=True),))
@@ -276,15 +278,15 @@ def test_two_runs_are_answered_one_after_the_other() -> None:
 def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not() -> None:
     due = pull(executions=(ran(),), answers={})
     looked_up: dict[Question, Any] = {}
-    while questions := decide(replace(due, answers=looked_up)).questions:
-        looked_up |= {question: KNOWN[question] for question in questions}
+    while asked := decide(replace(due, answers=looked_up)).questions:
+        looked_up |= {question: KNOWN[question] for question in asked}
     assert set(looked_up) == {
-        asked("pull"), asked("policy"), asked("role", "grace"), asked("replan", "1"),
+        questions.Pull(), questions.Policy(), questions.Role("grace"), questions.Replan(1),
     }  # fmt: skip
     due = replace(due, answers=KNOWN)
     assert of_kind(Drive, due) == []  # its status comment comes first, and then a look of its own
     name = ran().execution.id
-    status, check = f"status.{name}", f"check.{name}"
+    status, check = Key("status", name), Key("check", name)
     bodies = {
         action.key: action.body if isinstance(action, Say) else action.summary
         for action in decide(due).actions
@@ -301,13 +303,13 @@ def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not
 @pytest.mark.parametrize(
     "answers",
     [
-        {asked("pull"): replace(PULL, head="c" * 40)},
-        {asked("pull"): replace(PULL, open=False)},
-        {asked("pull"): None},
-        {asked("role", "grace"): "write"},
-        {asked("role", "grace"): "none"},
-        {asked("policy"): Policy(problems=("it is wrong",))},
-        {asked("replan", "1"): "0" * 64},
+        {questions.Pull(): replace(PULL, head="c" * 40)},
+        {questions.Pull(): replace(PULL, open=False)},
+        {questions.Pull(): None},
+        {questions.Role("grace"): "write"},
+        {questions.Role("grace"): "none"},
+        {questions.Policy(): Policy(problems=("it is wrong",))},
+        {questions.Replan(1): "0" * 64},
     ],
 )
 def test_an_approval_that_no_longer_holds_is_voided_and_not_launched(
@@ -327,7 +329,7 @@ def shown(thread: Thread) -> set[str]:
 
 def test_a_status_is_edited_at_once_when_the_state_changes_and_else_every_half_minute() -> None:
     one = ran(started=True)
-    status, check = f"status.{one.execution.id}", f"check.{one.execution.id}"
+    status, check = Key("status", one.execution.id), Key("check", one.execution.id)
     thread = pull(
         executions=(one,),
         said={**pull().said, status: SAID, check: SAID},
@@ -353,11 +355,11 @@ def test_what_was_never_said_is_not_edited() -> None:
 
 def test_a_final_look_is_shown_once_for_all_lives_of_the_bot() -> None:
     one = ran(started=True, result=ended("cancelled"))
-    status, check = f"status.{one.execution.id}", f"check.{one.execution.id}"
+    status, check = Key("status", one.execution.id), Key("check", one.execution.id)
     said = {**pull().said, status: SAID, check: SAID}
     thread = pull(executions=(one,), said=said)
     assert {(s.of, s.final) for s in of_kind(Show, thread)} == {(status, True), (check, True)}
-    done = {**said, f"{status}.final": SAID, f"{check}.final": SAID}
+    done = {**said, status._replace(final=True): SAID, check._replace(final=True): SAID}
     assert shown(replace(thread, said=done)) == set()
 
 
@@ -424,7 +426,7 @@ def test_a_label_comes_back_after_each_execution_that_came_to_nothing() -> None:
             (done, ran(of=SECOND, result=ended("cancelled"))),
         )
     ]
-    keys = [of_kind(Label, thread)[0].key for thread in stories]
+    keys = [str(of_kind(Label, thread)[0].key) for thread in stories]
     assert len(set(keys)) == len(keys)
 
 
@@ -435,6 +437,8 @@ def test_a_pull_request_has_no_label() -> None:
 def test_reactions_say_that_a_command_was_seen_and_what_became_of_it() -> None:
     (seen,) = of_kind(React, pull(messages=(comment("/run"),)))
     assert seen.content == "eyes"
-    approved = of_kind(React, pull(approvals={"50-0": approval()}))
-    refused = of_kind(React, pull(approvals={"50-0": approval(approved=False, why="no")}))
+    approved = of_kind(React, pull(approvals={CommandKey.parse("50-0"): approval()}))
+    refused = of_kind(
+        React, pull(approvals={CommandKey.parse("50-0"): approval(approved=False, why="no")})
+    )
     assert [r.content for r in approved + refused] == ["rocket", "confused"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bot.inbox import deliveries, payloads
 from bot.inbox.payloads import Delivery
+from bot.model.keys import Key
 from bot.model.thread import Push, Said, ThreadId
 from runner.schema.record import Person
 from runner.store.store import Store
@@ -85,14 +86,18 @@ def test_a_comment_is_read_with_its_author_and_githubs_time() -> None:
     assert said.message.author == Person(login="grace", id=3)
     assert said.message.at.isoformat() == "2026-01-02T03:04:05+00:00"
     assert (said.message.body, said.message.heard) == ("/run", "delivery")
-    assert said.message.key(0) == "11-0"
+    assert str(said.message.key(0)) == "11-0"
 
 
 def test_a_review_is_bound_to_the_commit_that_it_is_of() -> None:
     said = payloads.read("pull_request_review", review())
     assert said
     assert said.message
-    assert (said.message.via, said.message.commit, said.message.key(0)) == ("review", A, "r12-0")
+    assert (said.message.via, said.message.commit, str(said.message.key(0))) == (
+        "review",
+        A,
+        "r12-0",
+    )
 
 
 def test_a_dismissed_review_wakes_the_thread_and_commands_nothing() -> None:
@@ -107,14 +112,14 @@ def test_a_button_is_a_command_about_the_execution_that_its_check_run_names() ->
     assert said
     assert said.message
     assert (said.message.body, said.message.via) == ("/cancel x1", "button")
-    assert (said.thread, said.message.key(0)) == (
+    assert (said.thread, str(said.message.key(0))) == (
         ThreadId(REPOSITORY, 5),
         f"b13-cancel-{GRACE['id']}",
     )
 
 
 def test_of_what_was_pressed_before_records_were_lost_only_cancel_counts() -> None:
-    ours = {"check.x1": Said(kind="check", id=13, at=None)}
+    ours = {Key("check", "x1"): Said(kind="check", id=13, at=None)}
     for identifier in ("cancel", "retry", "replan"):
         said = payloads.read("check_run", button(identifier))
         assert said
@@ -127,7 +132,7 @@ def test_of_what_was_pressed_before_records_were_lost_only_cancel_counts() -> No
 
 
 def test_two_people_who_press_one_button_are_both_heard() -> None:
-    ours = {"check.x1": Said(kind="check", id=13, at=None)}
+    ours = {Key("check", "x1"): Said(kind="check", id=13, at=None)}
     both = [
         deliveries.Unheard(f"d-{who['id']}", payloads.read("check_run", button() | {"sender": who}))
         for who in (GRACE, GRACE | {"login": "hugo", "id": 13}, GRACE)
@@ -149,8 +154,10 @@ def test_a_button_counts_only_on_a_check_run_that_is_on_record() -> None:
     said = payloads.read("check_run", button())
     pressed = [deliveries.Unheard("d-1", said)]
     ours = Said(kind="check", id=13, at=None)
-    assert deliveries.messages(pressed, {"check.x1": ours})
-    assert not deliveries.messages(pressed, {"check.x1": Said(kind="check", id=14, at=None)})
+    assert deliveries.messages(pressed, {Key("check", "x1"): ours})
+    assert not deliveries.messages(
+        pressed, {Key("check", "x1"): Said(kind="check", id=14, at=None)}
+    )
     assert not deliveries.messages(pressed, {})
 
 

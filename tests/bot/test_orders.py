@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bot.inbox import payloads
-from bot.model import commands
+from bot.model import commands, questions
+from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import Permitted, Policy
 from bot.model.thread import (
     Button,
@@ -36,7 +37,6 @@ from tests.bot.test_decide import (
     SAID,
     actions,
     approval,
-    asked,
     comment,
     ended,
     issue,
@@ -58,8 +58,12 @@ def answered(key: str, what: str, **changes: Any) -> record.Answered:
 
 def running(**changes: Any) -> Thread:
     """A pull request with an execution that trains."""
-    known = {**pull().said, "react.50.rocket": SAID}
-    thread = pull(executions=(ran(started=True),), approvals={"50-0": approval()}, said=known)
+    known = {**pull().said, Key.parse("react.50.rocket"): SAID}
+    thread = pull(
+        executions=(ran(started=True),),
+        approvals={CommandKey.parse("50-0"): approval()},
+        said=known,
+    )
     return replace(thread, **changes)
 
 
@@ -67,7 +71,7 @@ def over(state: str) -> Thread:
     """One whose execution has ended so."""
     of = approval(50, asked_at=NOW + timedelta(seconds=50))
     done = ran(of=of, started=True, result=ended(state))
-    return running(executions=(done,), approvals={"50-0": of})
+    return running(executions=(done,), approvals={CommandKey.parse("50-0"): of})
 
 
 def writes(thread: Thread) -> list[Any]:
@@ -87,7 +91,7 @@ def reactions(thread: Thread) -> set[tuple[int, str]]:
 
 
 def said(thread: Thread) -> dict[str, str]:
-    return {action.key: action.body for action in of_kind(Say, thread)}
+    return {str(action.key): action.body for action in of_kind(Say, thread)}
 
 
 EXECUTION = ran().execution.id
@@ -99,7 +103,7 @@ def test_a_cancel_is_answered_by_a_record_and_stops_what_that_names() -> None:
     thread = running(messages=(comment("/cancel", id=60),))
     (answer,) = answers_of(thread)
     assert (answer.yes, answer.executions) == (True, (EXECUTION,))
-    thread = replace(thread, answered={"60-0": answer})
+    thread = replace(thread, answered={CommandKey.parse("60-0"): answer})
     (stopped,) = writes(thread)
     assert stopped.path == f"executions/{EXECUTION}/cancelled"
     assert stopped.record.command == "60-0"
@@ -111,9 +115,10 @@ def test_a_cancel_means_what_was_begun_before_it() -> None:
     (answer,) = answers_of(thread)
     assert not answer.yes
     assert (
-        "Nothing is running here" in said(replace(thread, answered={"40-0": answer}))["cancel.40-0"]
+        "Nothing is running here"
+        in said(replace(thread, answered={CommandKey.parse("40-0"): answer}))["cancel.40-0"]
     )
-    asked_at = {"50-0": approval(asked_at=NOW + timedelta(seconds=50))}
+    asked_at = {CommandKey.parse("50-0"): approval(asked_at=NOW + timedelta(seconds=50))}
     cases: tuple[tuple[Any, int, int, bool], ...] = (
         ("review", 3, 49, False),
         ("review", 3, 50, True),  # to stop is the safe side of a tie
@@ -131,7 +136,11 @@ def test_a_refused_cancel_stays_refused_when_it_comes_again_and_its_author_was_p
     thread = running(messages=(comment("/cancel", SAM, id=60),))
     (answer,) = answers_of(thread)
     assert not answer.yes
-    thread = replace(thread, answered={"60-0": answer}, answers={asked("role", "sam"): "admin"})
+    thread = replace(
+        thread,
+        answered={CommandKey.parse("60-0"): answer},
+        answers={questions.Role("sam"): "admin"},
+    )
     assert [w.path for w in writes(thread)] == []
     assert (60, "confused") in reactions(thread)
     assert "no role" in said(thread)["cancel.60-0"]
@@ -140,7 +149,7 @@ def test_a_refused_cancel_stays_refused_when_it_comes_again_and_its_author_was_p
 def test_a_cancel_that_was_granted_stops_nothing_that_began_after_it() -> None:
     granted = answered("60-0", "cancel", executions=(EXECUTION,))
     again = ran(of=approval(70), started=True)
-    thread = running(answered={"60-0": granted})
+    thread = running(answered={CommandKey.parse("60-0"): granted})
     thread = replace(thread, executions=(*thread.executions, again))
     assert [w.path for w in writes(thread)] == [f"executions/{EXECUTION}/cancelled"]
     ended_meanwhile = ran(started=True, result=ended("done"))
@@ -152,7 +161,7 @@ def test_what_is_answered_asks_for_nobodys_role() -> None:
     for what in ("cancel", "plan"):
         thread = pull(
             messages=(comment(f"/{what}"),),
-            answered={"50-0": answered("50-0", what, yes=False, why="no")},
+            answered={CommandKey.parse("50-0"): answered("50-0", what, yes=False, why="no")},
             answers={},
         )
         assert decide(thread).questions == ()
@@ -185,7 +194,7 @@ def test_what_cannot_take_a_reaction_gets_none(via: Any) -> None:
     assert reactions(thread) == set()
     (answer,) = answers_of(thread)
     assert answer.command == {"review": "r60-0", "button": "b60-cancel-12"}[via]
-    thread = replace(thread, messages=(), answered={answer.command: answer})
+    thread = replace(thread, messages=(), answered={CommandKey.parse(answer.command): answer})
     assert reactions(thread) == set()
     assert [w.path for w in writes(thread)] == [f"executions/{EXECUTION}/cancelled"]
 
@@ -198,7 +207,7 @@ def test_a_refusal_of_a_review_or_a_button_is_a_comment() -> None:
         thread = running(messages=(message,))
         (answer,) = answers_of(thread)
         assert not answer.yes
-        refused = replace(thread, answered={answer.command: answer})
+        refused = replace(thread, answered={CommandKey.parse(answer.command): answer})
         assert "by sam" in said(refused)[f"cancel.{answer.command}"]
         assert reactions(refused) == set()
 
@@ -231,7 +240,7 @@ def test_a_button_does_what_its_command_does() -> None:
 
 
 def buttons(thread: Thread, key: str) -> tuple[Button, ...]:
-    (check,) = (x for x in actions(thread) if isinstance(x, Check) and x.key == key)
+    (check,) = (x for x in actions(thread) if isinstance(x, Check) and str(x.key) == key)
     return check.buttons
 
 
@@ -243,8 +252,8 @@ def test_a_check_run_has_the_buttons_that_mean_something_now() -> None:
     assert buttons(pull(said={}), "check.plan.1") == (slash_commands.REPLAN,)
     cancelled = record.Cancelled(at=NOW, by="grace")
     assert buttons(pull(executions=(ran(started=True, cancelled=cancelled),)), check) == ()
-    shown = of_kind(Show, replace(over("failed"), said={**pull().said, check: SAID}))
-    assert [show.buttons for show in shown if show.of == check] == [
+    shown = of_kind(Show, replace(over("failed"), said={**pull().said, Key.parse(check): SAID}))
+    assert [show.buttons for show in shown if str(show.of) == check] == [
         (slash_commands.RETRY, slash_commands.REPLAN)
     ]
 
@@ -259,7 +268,7 @@ def test_a_retry_approves_the_plan_of_what_came_to_nothing_anew(state: str, argu
     (new,) = approvals_of(thread)
     assert (new.approved, new.what, new.plan, new.commit) == (True, "retry", 1, HEAD)
     assert new.execution != EXECUTION
-    thread = replace(thread, approvals={**thread.approvals, "80-0": new})
+    thread = replace(thread, approvals={**thread.approvals, CommandKey.parse("80-0"): new})
     (begun,) = writes(thread)
     assert begun.record.plan == PLANNED.plan
     assert begun.record.reproduces == ""
@@ -281,17 +290,17 @@ def test_what_cannot_run_once_more_is_refused_in_words(body: str, state: str, wh
     (refused,) = approvals_of(thread)
     assert not refused.approved
     assert why in refused.why
-    thread = replace(thread, approvals={**thread.approvals, "80-0": refused})
+    thread = replace(thread, approvals={**thread.approvals, CommandKey.parse("80-0"): refused})
     assert f"`{body.partition(' ')[0]}` by grace" in said(thread)["refused.80-0"]
 
 
 @pytest.mark.parametrize(
     "answers",
     [
-        {asked("role", "grace"): "write"},
-        {asked("pull"): replace(PULL, head="c" * 40)},
-        {asked("pull"): replace(PULL, open=False)},
-        {asked("refusal", "grace", "12", "1"): "The budget is spent."},
+        {questions.Role("grace"): "write"},
+        {questions.Pull(): replace(PULL, head="c" * 40)},
+        {questions.Pull(): replace(PULL, open=False)},
+        {questions.Refusal(synthetic.GRACE, 1): "The budget is spent."},
     ],
 )
 def test_a_retry_is_under_all_conditions_of_a_run(answers: dict[Any, Any]) -> None:
@@ -306,7 +315,7 @@ def test_a_retry_of_what_runs_again_already_is_refused() -> None:
     thread = replace(
         once,
         executions=(*once.executions, ran(of=twice, started=True)),
-        approvals={**once.approvals, "70-0": twice},
+        approvals={**once.approvals, CommandKey.parse("70-0"): twice},
         messages=(comment("/retry", id=80),),
     )
     (refused,) = approvals_of(thread)
@@ -317,14 +326,14 @@ def test_a_retry_of_what_runs_again_already_is_refused() -> None:
 def test_who_may_retry_and_not_run_has_a_retry_launched(may: Any, state: str) -> None:
     nobody = Permitted(roles=())
     only = {"run": nobody, "retry": nobody, may: Permitted(roles=(), people=("grace",))}
-    known = {**KNOWN, asked("policy"): Policy(sha="f" * 40, commands=only)}
+    known = {**KNOWN, questions.Policy(): Policy(sha="f" * 40, commands=only)}
     again = approval(70, what="retry")
     first = over("failed")
     thread = replace(
         first,
         answers=known,
         executions=(*first.executions, ran(of=again)),
-        approvals={**first.approvals, "70-0": again},
+        approvals={**first.approvals, CommandKey.parse("70-0"): again},
     )
     paths = [write.path for write in writes(thread)]
     assert any(path.endswith("/voided") for path in paths) is (state == "voided")
@@ -334,14 +343,14 @@ def test_a_reproduction_names_what_it_is_to_be_compared_with() -> None:
     thread = replace(over("done"), messages=(comment("/reproduce", id=80),))
     (new,) = approvals_of(thread)
     assert (new.approved, new.what, new.reproduces) == (True, "reproduce", EXECUTION)
-    thread = replace(thread, approvals={**thread.approvals, "80-0": new})
+    thread = replace(thread, approvals={**thread.approvals, CommandKey.parse("80-0"): new})
     (begun,) = writes(thread)
     assert begun.record.reproduces == EXECUTION
 
 
 def test_commands_of_a_pull_request_are_refused_on_an_issue() -> None:
     for what in ("retry", "reproduce"):
-        known = {asked("role", "grace"): "maintain"}
+        known = {questions.Role("grace"): "maintain"}
         thread = issue(messages=(comment(f"/{what}"),), answers=known)
         assert "belongs on the pull request" in approvals_of(thread)[0].why
     thread = issue(messages=(comment("/plan"),), answers={})
@@ -355,11 +364,11 @@ def test_a_plan_that_was_asked_for_is_made_also_of_a_head_that_has_one() -> None
     thread = pull(messages=(comment("/plan"),), news=True)
     (answer,) = answers_of(thread)
     assert (answer.yes, answer.plan) == (True, 2)
-    thread = replace(thread, answered={"50-0": answer})
+    thread = replace(thread, answered={CommandKey.parse("50-0"): answer})
     assert [w.path for w in writes(thread)] == ["plans/7/2/2"]
     second = PLANNED.model_copy(update={"n": 2})
     fingerprint = second.plan.fingerprint if second.plan else ""
-    known = {**KNOWN, asked("replan", "2"): fingerprint}
+    known = {**KNOWN, questions.Replan(2): fingerprint}
     thread = replace(thread, plans=(PLANNED, second), answers=known)
     assert writes(thread) == []
     assert (50, "rocket") in reactions(thread)
@@ -370,9 +379,9 @@ def test_a_plan_that_was_asked_for_is_made_also_of_a_head_that_has_one() -> None
     [
         (SAM, "/plan", {}, "no role"),
         (synthetic.GRACE, "/plan now", {}, "takes nothing after it"),
-        (synthetic.GRACE, "/plan", {asked("pull"): replace(PULL, open=False)}, "closed"),
-        (synthetic.GRACE, "/plan", {asked("pull"): None}, "closed"),
-        (synthetic.GRACE, "/plan", {asked("finding", BASE, HEAD): Finding(None)}, "nothing to"),
+        (synthetic.GRACE, "/plan", {questions.Pull(): replace(PULL, open=False)}, "closed"),
+        (synthetic.GRACE, "/plan", {questions.Pull(): None}, "closed"),
+        (synthetic.GRACE, "/plan", {questions.Finding(BASE, HEAD): Finding(None)}, "nothing to"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(
@@ -387,12 +396,16 @@ def test_a_plan_that_cannot_be_is_refused(
 def test_older_plans_are_folded_once() -> None:
     second = PLANNED.model_copy(update={"n": 2, "commit": "c" * 40})
     thread = pull(plans=(PLANNED, second))
-    thread = replace(thread, said={**thread.said, "plan.2": SAID, "check.plan.2": SAID})
+    thread = replace(
+        thread, said={**thread.said, Key.parse("plan.2"): SAID, Key.parse("check.plan.2"): SAID}
+    )
     (fold,) = propose_shows(thread)
-    assert (fold.of, fold.final) == ("plan.1", True)
+    assert (str(fold.of), fold.final) == ("plan.1", True)
     assert fold.body.startswith("<details><summary>Plan 1, for aaaaaaaaaaaa: plan 2 has taken")
     assert fold.body.rstrip().endswith("</details>")
-    assert propose_shows(replace(thread, said={**thread.said, "plan.1.final": SAID})) == []
+    assert (
+        propose_shows(replace(thread, said={**thread.said, Key.parse("plan.1.final"): SAID})) == []
+    )
 
 
 def propose_shows(thread: Thread) -> list[Show]:
@@ -427,7 +440,7 @@ def test_what_a_sweep_found_edited_or_old_is_to_be_typed_again(
 
 def test_what_was_answered_is_not_to_be_typed_again() -> None:
     message = replace(comment("/cancel", id=60), heard="sweep")
-    known = {"60-0": answered("60-0", "cancel", yes=False, why="no")}
+    known = {CommandKey.parse("60-0"): answered("60-0", "cancel", yes=False, why="no")}
     thread = running(messages=(message,), now=message.at + timedelta(days=9), answered=known)
     assert not [key for key in said(thread) if key.startswith("again.")]
     talk = replace(message, body="Nice.")
@@ -459,5 +472,5 @@ def test_a_push_after_the_approval_is_shown_and_one_before_it_is_not() -> None:
 def test_the_status_says_how_it_was_approved_where_no_reaction_can(key: str, words: str) -> None:
     of = approval(command=key)
     one: Ran = ran(of=of, started=True)
-    thread = pull(executions=(one,), approvals={key: of})
+    thread = pull(executions=(one,), approvals={CommandKey.parse(key): of})
     assert f"approved by grace {words}" in said(thread)[f"status.{one.execution.id}"]

@@ -23,13 +23,15 @@ from bot.controller.write_budget import (
     Pace,
     importance,
 )
+from bot.model import questions
+from bot.model.keys import CommandKey, Key
+from bot.model.questions import Question
 from bot.model.thread import (
     Action,
     Check,
     Drive,
     Message,
     Picture,
-    Question,
     Ran,
     React,
     Said,
@@ -176,14 +178,14 @@ def test_no_span_ever_holds_more_than_its_limit_and_everything_is_written(
 
 
 def test_a_new_state_is_more_important_than_figures_and_less_than_an_answer() -> None:
-    thread = pull(shown={"status.x": Shown("", "running", synthetic.START)})
-    show = Show("status.x", "body", "running", final=False)
+    thread = pull(shown={Key.parse("status.x"): Shown("", "running", synthetic.START)})
+    show = Show(Key.parse("status.x"), "body", "running", final=False)
     assert importance(thread, show) == FIGURES
     assert importance(thread, replace(show, state="done", final=True)) == STATE
     assert importance(pull(), replace(show, final=True)) == STATE
     assert importance(pull(), show) == FIGURES
-    assert importance(thread, Show("plan.1", "body", "folded", final=True)) == FIGURES
-    assert importance(thread, Say("result.x", "body")) == ANSWER
+    assert importance(thread, Show(Key.parse("plan.1"), "body", "folded", final=True)) == FIGURES
+    assert importance(thread, Say(Key.parse("result.x"), "body")) == ANSWER
     assert importance(thread, React(1, "eyes")) == ANSWER
     assert importance(thread, Write("x", PLANNED)) is None
     assert importance(thread, Drive("x", lifecycle.Submit("t1"))) is None
@@ -206,7 +208,7 @@ class Day:
     asked: dict[tuple[ThreadId, str], float] = field(default_factory=dict)  # first due
     written: list[tuple[float, ThreadId, str, int]] = field(default_factory=list)
     recorded: set[str] = field(default_factory=set)
-    shown: dict[ThreadId, dict[str, Shown]] = field(default_factory=lambda: defaultdict(dict))
+    shown: dict[ThreadId, dict[Key, Shown]] = field(default_factory=lambda: defaultdict(dict))
 
     def now(self) -> Any:
         return synthetic.START + timedelta(seconds=self.seconds)
@@ -217,7 +219,7 @@ class Day:
     # What `Reconciler` wants of its observer.
 
     def thread(
-        self, id: ThreadId, shown: Mapping[str, Shown], answers: Mapping[Question, Any], *_: Any
+        self, id: ThreadId, shown: Mapping[Key, Shown], answers: Mapping[Question, Any], *_: Any
     ) -> tuple[Thread, list[str]]:
         thread = self.threads[id]
         executions = tuple(self._ran(one) for one in thread.executions)
@@ -244,7 +246,7 @@ class Day:
     # … of who answers questions …
 
     def answer(self, _: ThreadId, question: Question) -> Any:
-        return "maintain" if question.what == "role" else KNOWN.get(question, "")
+        return "maintain" if isinstance(question, questions.Role) else KNOWN.get(question)
 
     # … and of its actor.
 
@@ -265,13 +267,13 @@ class Day:
                 done = {**known.said, action.key: Said("done", 1, self.now(), "done")}
                 self.threads[id] = replace(known, said=done)
                 body = action.body if isinstance(action, Say) else ""
-                self._note(thread, action, getattr(action, "key", ""), body)
+                self._note(thread, action, action.key, body)
             case Show():
                 if action.final:
                     self.threads[id] = replace(known, said={**known.said, action.key: SAID})
                 self._note(thread, action, action.of, action.body)
             case Write(record=record.Approval() as made):
-                self.threads[id] = replace(known, approvals={made.command: made})
+                self.threads[id] = replace(known, approvals={CommandKey.parse(made.command): made})
             case Write(record=record.Execution() as made):
                 one = ran(of=next(iter(known.approvals.values())))
                 life = replace(one.life, execution=made)
@@ -279,7 +281,7 @@ class Day:
             case Drive(execution=execution, action=lifecycle.Submit()):
                 self.begun[execution] = self.seconds
 
-    def _note(self, thread: Thread, action: Any, key: str, body: str) -> None:
+    def _note(self, thread: Thread, action: Any, key: Key, body: str) -> None:
         state = getattr(action, "state", "")
         self.shown[thread.id][key] = Shown(body, state, self.now())
         level = importance(thread, action)
@@ -320,11 +322,11 @@ def a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Iterable[float]
             message = Message(number, synthetic.GRACE, day.now() + timedelta(seconds=60), "/run")
             hour_ago = synthetic.START + timedelta(seconds=at - 3600)
             plan = PLANNED.model_copy(update={"pull": number, "commit": HEAD, "at": hour_ago})
-            said = {"plan.1": replace(SAID, at=hour_ago)}
+            said = {Key.parse("plan.1"): replace(SAID, at=hour_ago)}
             id = ThreadId(7, number)
             day.threads[id] = pull(
                 id=id, plans=(plan,), messages=(message,), answers={},
-                said={**said, "check.plan.1": SAID},
+                said={**said, Key.parse("check.plan.1"): SAID},
             )  # fmt: skip
             bot.wake(id)
         wait = bot.work()

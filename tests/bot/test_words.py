@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from bot.messages import render
 from bot.model import escape
 from bot.model.commands import Reading
+from bot.model.keys import Key
 from bot.model.thread import Message, Ran, Said, Thread, ThreadId
 from engine.config.schema import ModelConfig, TrainConfig
 from runner.analysis import verdicts
@@ -139,7 +140,7 @@ def everything(word: str) -> dict[str, str]:
         seal=sealed,
         plans=(planned,),
         executions=(ran,),
-        said={f"picture.{ran.execution.id}": Said("done", 0, None, "b" * 40)},
+        said={Key.parse(f"picture.{ran.execution.id}"): Said("done", 0, None, "b" * 40)},
     )
     edit = record.Edit(at=synthetic.START, text_sha256="0" * 64, text=f"now\n{word}")
     spread = record.Spread(deviation=0.1, arms=3, freedom=6)
@@ -528,7 +529,7 @@ def plan_with(phases: list[dict[str, object]]) -> str:
 def test_phases_are_shown_as_they_are_written() -> None:
     body = plan_with([{"at": 8, "learning_rate": 1e-4, "lr_schedule": "cosine"}])
     assert "| arm | train.phases |" in body
-    assert "`flat` | \\[\\] |" in body
+    assert "`flat` | – |" in body
     shown = "{at: 8, learning_rate: 0.0001, lr_schedule: cosine, warmup: 0}"
     assert f"phases: [{shown}]}}\n" in body
     assert f"[{shown}]" in _shown(body)

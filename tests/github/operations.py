@@ -93,7 +93,7 @@ def writing(github: GitHub, subject: Subject) -> Iterator[Step]:
 
     yield "branch", branch
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    yield "picture", lambda: github.keep_picture("recorded.png", PNG, at)
+    yield "picture", lambda: github.keep_picture("recorded", PNG, at)
 
 
 def app(github: GitHub, _: Subject) -> Iterator[Step]:

@@ -61,7 +61,7 @@ def may_launch(world: World, execution: str, attempt: str) -> str:
     )
     if approval is None or not approval.approved:
         return "nobody approved it"
-    asked = next((x for x in world.written if x.message.of.key(0) == approval.command), None)
+    asked = next((x for x in world.written if str(x.message.of.key(0)) == approval.command), None)
     if asked is None:
         return "nobody commanded it"
     message: Message = asked.message.of
@@ -118,6 +118,6 @@ def unanswered(world: World) -> str:
     for one in world.written:
         message: Message = one.message.of
         finals = {(message.id, "rocket"), (message.id, "confused")} & world.reactions
-        if len(finals) != (message.via == "comment") or message.key(0) not in answers:
+        if len(finals) != (message.via == "comment") or str(message.key(0)) not in answers:
             return f"{message.body} ({message.id}) has no final answer"
     return ""

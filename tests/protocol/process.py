@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from bot.controller.effects import WATCH
 from bot.controller.reconciler import MOST_AT_ONCE
+from bot.model.keys import CommandKey
 from bot.model.thread import Action, Check, Drive, React, Say, Show, Thread, Write
 from bot.rules import execution as rules_execution
 from bot.rules.decide import decide
@@ -77,13 +78,14 @@ def _unfinished(world: World) -> Iterator[Effect]:
 def _effects(world: World, seen: Thread, action: Action) -> Iterator[Effect]:
     """One action, taken apart where a death can come between."""
     match action:
-        case Say(key=key) | Check(key=key):
+        case Say() | Check():
+            key = str(action.key)
             kind = "comment" if isinstance(action, Say) else "check"
             yield from (("claim", key, kind), ("make", key), ("done", key))
         case React(comment=comment, content=content):
-            yield from (("react", comment, content), ("noted", action.key))
+            yield from (("react", comment, content), ("noted", str(action.key)))
         case Show(key=key, final=final):
-            yield ("noted", key) if final else ("shown",)
+            yield ("noted", str(key)) if final else ("shown",)
         case Write(path=path, record=found):
             yield "write", path, fact(found)
         case Drive(execution=execution, action=step):
@@ -169,7 +171,9 @@ def _forget(world: World) -> World:
     """Without what can make no difference any more: the words of commands that are answered; and of
     those that were refused all but the newest comment, since one can stand for all."""
     answers = {
-        one.of.command: one.of for _, one in world.records if isinstance(one.of, record.Approval)
+        CommandKey.parse(one.of.command): one.of
+        for _, one in world.records
+        if isinstance(one.of, record.Approval)
     }
     written, old = [], []
     idle = [one.message.of for one in world.written if one.message.of.id not in world.inbox]

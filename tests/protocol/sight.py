@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from bot.model.thread import Finding, Pull, Push, Question, Ran, Review, Said, Shown, Thread
+from bot.model import questions
+from bot.model.keys import CommandKey, Key
+from bot.model.questions import Question
+from bot.model.thread import Finding, Pull, Push, Ran, Review, Said, Shown, Thread
 from runner.execution import lifecycle
 from runner.schema import record
 from runner.store.leases import LeaseState
@@ -41,9 +44,9 @@ class Answers(Mapping[Question, Any]):
 
     def __getitem__(self, question: Question) -> Any:
         world = self._world
-        self.asked.add(question.what)
-        match question.what, question.about:
-            case "pull", ():
+        self.asked.add(type(question).__name__.lower())
+        match question:
+            case questions.Pull():
                 return Pull(
                     title="Warm",
                     author=synthetic.ADA,
@@ -54,27 +57,27 @@ class Answers(Mapping[Question, Any]):
                     base_ref=world.base_ref,
                     head_repository=world.head_repository,
                 )
-            case "role", ("grace",):
+            case questions.Role("grace"):
                 return world.role
-            case "role", _:
+            case questions.Role():
                 return "write"
-            case "refusal", _:
-                return ""
-            case "finding", _:
+            case questions.Refusal():
+                return None
+            case questions.Finding():
                 return Finding("experiments/warm", plan=PLANS[world.lab])
-            case "policy", ():
+            case questions.Policy():
                 return POLICIES[world.policy]
-            case "committers", ():
+            case questions.Committers():
                 return frozenset({synthetic.ADA.id})
-            case "forced", ():  # B may come after A, and A never after B
+            case questions.Forced():  # B may come after A, and A never after B
                 return tuple(Push(moment(at), after) for at, _, after in world.pushes if after == A)
-            case "code", (n,):
-                return CODES[int(n)]
-            case "replan", _:
+            case questions.Code(n):
+                return CODES[n]
+            case questions.Replan():
                 return PLANS[world.lab].fingerprint
-            case "registration", _:
+            case questions.Registration():
                 return None  # it decides about words only
-            case "review", (id,):
+            case questions.Review(id):
                 return next(
                     Review(
                         one.message.of.id,
@@ -85,7 +88,7 @@ class Answers(Mapping[Question, Any]):
                         one.message.of.body,
                     )
                     for one in world.written
-                    if one.message.of.id == int(id)
+                    if one.message.of.id == id
                 )
         raise AssertionError(f"the model has no answer to {question}")
 
@@ -94,8 +97,8 @@ class Known(NamedTuple):
     """The records, as the rules want them."""
 
     plans: tuple[record.PlanRecord, ...]
-    approvals: Mapping[str, record.Approval]
-    answered: Mapping[str, record.Answered]
+    approvals: Mapping[CommandKey, record.Approval]
+    answered: Mapping[CommandKey, record.Answered]
     paths: frozenset[str]
 
 
@@ -106,8 +109,8 @@ def known(records: tuple[tuple[str, Fact], ...]) -> Known:
     approvals = [one for one in found if isinstance(one, record.Approval)]
     return Known(
         tuple(sorted(plans, key=lambda plan: plan.n)),
-        {one.command: one for one in approvals},
-        {one.command: one for one in found if isinstance(one, record.Answered)},
+        {CommandKey.parse(one.command): one for one in approvals},
+        {CommandKey.parse(one.command): one for one in found if isinstance(one, record.Answered)},
         frozenset(path for path, _ in records),
     )
 
@@ -164,7 +167,7 @@ def thread(world: World, answers: Mapping[Question, Any]) -> Thread:
     said = {}
     for key, kind, done in world.said:
         id, at = comments.get(key, (0, 0))
-        said[key] = Said(kind, id, moment(at)) if done else Said(kind, None, None)
+        said[Key.parse(key)] = Said(kind, id, moment(at)) if done else Said(kind, None, None)
     written = {one.message.of.id: one.message.of for one in world.written}
     messages = [written[id] for id in world.inbox if id != "pull"]
     return Thread(
@@ -178,7 +181,7 @@ def thread(world: World, answers: Mapping[Question, Any]) -> Thread:
         pushes=tuple(Push(moment(at), after, before) for at, before, after in world.pushes),
         said=said,
         shown={  # what only follows an execution is always up to date
-            f"{kind}.{ran.execution.id}": Shown("", ran.life.state, moment(0))
+            Key(kind, ran.execution.id): Shown("", ran.life.state, moment(0))
             for ran in executions
             for kind in ("status", "check")
         },

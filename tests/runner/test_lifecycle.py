@@ -30,10 +30,6 @@ LINGERING = LeaseState(started=True, released=True, still_for=11)
 WITHDRAWN = LeaseState(withdrawn=True)
 BY_GRACE = record.Cancelled(at=NOW, by="grace")
 
-CHECKPOINT = record.Checkpoint(path="x.t1-aa/out/checkpoints/fast.s0/16", step=16, sha256="a" * 64)
-TRAINED = {"fast.s0": record.RunEnd(state="finished", step=16, checkpoint=CHECKPOINT)}
-DIVERGED = {"fast.s0": record.RunEnd(state="failed", step=3, why="nan", checkpoint=None)}
-
 
 def attempt(
     name: str = "t1",
@@ -43,12 +39,15 @@ def attempt(
     started: bool = True,
     finished: bool = False,
     failed: str = "",
+    preempted: str = "",
     ended: str = "",
-    runs: dict[str, record.RunEnd] | None = None,
+    taken: bool = False,
+    saved: int = 0,
 ) -> Attempt:
     end: Any = None
     if ended:
-        end = record.Ended(at=NOW, how=ended, why=f"why {name}", runs=runs or {})
+        left = {"train/fast,seed=0": saved} if saved else {}
+        end = record.Ended(at=NOW, how=ended, why=f"why {name}", preempted=taken, saved=left)
     return Attempt(
         name=name,
         folder=f"x.{name}-aa",
@@ -59,6 +58,7 @@ def attempt(
         lease=lease,
         finished=finished,
         failed=failed,
+        preempted=preempted,
     )
 
 
@@ -93,8 +93,10 @@ def test_beyond_its_limit_an_execution_is_stopped_and_has_failed() -> None:
     lost = attempt(ended="lost")
     assert decide(of(5400.0, lost)) == Conclude("failed", LIMIT), "and is not begun again"
     assert decide(of(5399.9, lost)) == Claim("t2")
-    trained = attempt(ended="finished", runs=TRAINED)
-    assert decide(of(5400.0, trained)) == Conclude("failed", LIMIT), "nor scored"
+    taken = attempt(ended="lost", taken=True)
+    assert decide(of(5400.0, taken)) == Conclude("failed", LIMIT), "nor on other machines"
+    over = attempt(ended="finished")
+    assert decide(of(5400.0, over)) == Conclude("done")
     finished = attempt(job="succeeded", finished=True)
     assert decide(of(5400.0, finished)) == End("t1", "finished"), "who was done by then is done"
 
@@ -148,6 +150,12 @@ WATCHED: list[tuple[str, Attempt, Action | None, Action | None]] = [
         "it died before it began",
         attempt(job="failed", lease=NOBODY),
         End("t1", "lost", "its job died"),
+        End("t1", "cancelled", "cancelled by grace"),
+    ),
+    (
+        "it lost its machines and says so",
+        attempt(job="failed", lease=RELEASED, preempted="node 3 died"),
+        End("t1", "lost", "node 3 died"),
         End("t1", "cancelled", "cancelled by grace"),
     ),
     (
@@ -243,36 +251,46 @@ OVER: list[tuple[str, Facts, Action | None]] = [
         Conclude("cancelled", "cancelled by grace"),
     ),
     ("a failure is not retried", facts(attempt(ended="failed")), Conclude("failed", "why t1")),
-    ("trained", facts(attempt(ended="finished", runs=TRAINED)), Claim("e1")),
+    ("it finished", facts(attempt(ended="finished")), Conclude("done")),
     (
-        "trained after a loss",
-        facts(attempt(**LOST), attempt("t2", ended="finished", runs=TRAINED)),
-        Claim("e1"),
-    ),
-    (
-        "trained, then cancelled",
-        facts(attempt(ended="finished", runs=TRAINED), cancelled=BY_GRACE),
-        Conclude("cancelled", "cancelled by grace"),
-    ),
-    (
-        "every run diverged",
-        facts(attempt(ended="finished", runs=DIVERGED)),
-        Conclude("failed", "no run left a checkpoint that could be evaluated"),
-    ),
-    (
-        "an evaluation was lost",
-        facts(attempt(ended="finished", runs=TRAINED), attempt("e1", **LOST)),
-        Claim("e2"),
-    ),
-    (
-        "an evaluation refused a digest",
-        facts(attempt(ended="finished", runs=TRAINED), attempt("e1", ended="failed")),
-        Conclude("failed", "why e1"),
-    ),
-    (
-        "evaluated",
-        facts(attempt(ended="finished", runs=TRAINED), attempt("e1", ended="finished")),
+        "it finished after a loss",
+        facts(attempt(**LOST), attempt("t2", ended="finished")),
         Conclude("done"),
+    ),
+    (
+        "it finished, then was cancelled",
+        facts(attempt(ended="finished"), cancelled=BY_GRACE),
+        Conclude("done"),
+    ),
+    (
+        "three losses, of which each got further",
+        facts(attempt(**LOST, saved=4), attempt("t2", **LOST, saved=8), attempt("t3", **LOST)),
+        Claim("t4"),
+    ),
+    (
+        "three losses after one that got further",
+        facts(*(attempt(f"t{n}", **LOST, saved=4) for n in (1, 2, 3, 4))),
+        Conclude(
+            "failed",
+            "4 attempts were lost, the last 3 of them without getting further; of the last one: "
+            "why t4",
+        ),
+    ),
+    (
+        "its machines were taken away, again and again",
+        facts(*(attempt(f"t{n}", **LOST, taken=True) for n in range(1, 10))),
+        Claim("t10"),
+    ),
+    (
+        "its machines were taken away between three losses",
+        facts(
+            *(attempt(f"t{n}", **LOST, taken=n % 2 == 0) for n in range(1, 6)),
+        ),
+        Conclude(
+            "failed",
+            "5 attempts were lost, the last 3 of them without getting further; of the last one: "
+            "why t5",
+        ),
     ),
     (
         "there is a result",
@@ -295,9 +313,16 @@ def test_what_follows_attempts_that_are_over(seen: str, known: Facts, due: Actio
         (facts(attempt(lease=WITHDRAWN, started=False)), "queued"),
         (facts(attempt()), "running"),
         (facts(attempt(**LOST), attempt("t2", job="pending", lease=NOBODY)), "running"),
-        (facts(attempt(ended="finished"), attempt("e1", lease=NOBODY)), "evaluating"),
+        (facts(attempt(ended="finished")), "running"),
         (facts(attempt(), result=record.Result(at=NOW, state="cancelled")), "cancelled"),
     ],
 )
 def test_the_state_is_derived_from_what_is_seen(known: Facts, state: str) -> None:
     assert known.state == state
+
+
+@pytest.mark.parametrize("attempts", [(), (attempt(ended="finished"),), (attempt(**LOST),)])
+def test_a_plan_of_an_older_lab_is_not_run(attempts: tuple[Attempt, ...]) -> None:
+    old = synthetic.execution(synthetic.plan(seeds=[0]).model_copy(update={"steps": {}}))
+    why = "its plan is of an older lab, which this one cannot run"
+    assert decide(Facts(old, attempts, None, None, None)) == Conclude("failed", why)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bot.fake_github.world.faults import Fault
+from bot.model import questions
 from bot.model.thread import Show, ThreadId
 from runner.lib import fault_points
 from runner.publish import charts
@@ -62,7 +63,7 @@ def test_a_push_while_the_bot_looks_is_not_taken_for_handled(lab: Lab) -> None:
 
     def answer(id: ThreadId, question: Any) -> Any:
         found = real(id, question)
-        if question.what == "pull" and not pushed:
+        if isinstance(question, questions.Pull) and not pushed:
             pushed.append(lab.sandbox.commit("ada", "warm", {FILE: OTHER.encode()}, "Other"))
         return found
 
@@ -81,7 +82,7 @@ def test_a_last_look_that_github_did_not_take_is_shown_again(
     real, hit = lab.bot._actor._show, []
 
     def show(thread: Any, action: Show) -> None:
-        if action.final and action.of.startswith("check") == ("check" in what) and not hit:
+        if action.final and (action.of.kind == "check") == ("check" in what) and not hit:
             hit.append(action)
             lab.sandbox.faults.add(Fault(kind, "PATCH", what))
         real(thread, action)

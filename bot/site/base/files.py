@@ -42,7 +42,7 @@ class Drawn:
     should."""
 
     content: bytes | str | None
-    fault: str = ""
+    fault: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn] = as_it_
         now, faults = {path: file.made_from for path, file in wanted.items()}, dict[str, str]()
         for path in drawn:
             found = draw(wanted[path])
-            if found.fault:
+            if found.fault is not None:
                 faults[path], now[path] = found.fault, None
             if found.content is None:
                 del now[path]

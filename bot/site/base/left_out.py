@@ -87,18 +87,18 @@ def most_of(every: Sequence[object]) -> int:
 
 
 def culprits(
-    every: Sequence[E], fault: Callable[[Sequence[E]], str], most: int
+    every: Sequence[E], fault: Callable[[Sequence[E]], str | None], most: int
 ) -> list[tuple[E, str]]:
     """Those on whose account alone there is a fault, each with its reason; `fault` says what is
-    wrong where only these are there, or nothing. None where there is a fault without any of them,
+    wrong where only these are there. None where there is a fault without any of them,
     or where there are more than `most`."""
-    if fault([]):
+    if fault([]) is not None:
         return []
     found: list[tuple[E, str]] = []
     parts = [every]
     while parts and len(found) <= most:
         part = parts.pop()
-        if said := fault(part):
+        if (said := fault(part)) is not None:
             half = len(part) // 2
             if half:
                 parts += [part[half:], part[:half]]
@@ -107,6 +107,8 @@ def culprits(
     return found if len(found) <= most else []
 
 
-def fault_of(files: Iterable[File], paths: Mapping[str, str]) -> str:
-    """What is wrong with the first of these files, by path, that cannot be drawn; or nothing."""
-    return next((said for file in files if file.path in paths and (said := drawn(file).fault)), "")
+def fault_of(files: Iterable[File], paths: Mapping[str, str]) -> str | None:
+    """What is wrong with the first of these files, by path, that cannot be drawn; None: all can."""
+    return next(
+        (said for file in files if file.path in paths and (said := drawn(file).fault)), None
+    )

@@ -26,7 +26,7 @@ class Forecast:
     entry: Entry
     author: str
     verdict: record.Verdict
-    not_counted: str = ""  # why
+    not_counted: str | None = None  # why
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def forecasts(entries: Iterable[Entry]) -> list[Forecast]:
                 entry,
                 entry.seal.author.login,
                 verdict,
-                weighed.why_not or (registration_review.KNOWN if n in weighed.known else ""),
+                weighed.why_not or (registration_review.KNOWN if n in weighed.known else None),
             )
             for n, verdict in enumerate(entry.result.verdicts)
         ]
@@ -91,7 +91,7 @@ class LabForecast:
 
     entry: Entry
     outcome: history_forecasts.Outcome
-    not_counted: str = ""  # why
+    not_counted: str | None = None  # why
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def foretold(entries: Iterable[Entry]) -> list[LabForecast]:
             continue
         for outcome in entry.foretold:
             key = entry.plan.fingerprint, outcome.arm
-            found.append(LabForecast(entry, outcome, "run again" if key in seen else ""))
+            found.append(LabForecast(entry, outcome, "run again" if key in seen else None))
             seen.add(key)
     return found[::-1]
 

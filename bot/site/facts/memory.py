@@ -144,7 +144,7 @@ def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Fact
     ]
     approval = None
     if origin := execution.origin:
-        command = origin.approval.rpartition("/")[2]
+        command = record.command_of(origin.approval)
         path = f"approvals/{origin.repository}/{origin.pull}/{command}"
         approval = take(path, record.Approval)
     # `t` before `e`, each in the order of its number.

@@ -110,7 +110,7 @@ def _put(
     """Put the files of this lab into `out`, and where pages of many executions break on some of
     them, of the lab without these."""
 
-    def fault(paths: Mapping[str, str], some: Sequence[Entry]) -> str:
+    def fault(paths: Mapping[str, str], some: Sequence[Entry]) -> str | None:
         alone = replace(facts, entries=tuple(some))
         return base_left_out.fault_of(of(alone), paths)
 

@@ -44,7 +44,7 @@ def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
 def _told(one: Output) -> Iterator[base_record.Record | str]:
     """What the page tells from records, but not the whole plan: it may have many steps."""
     yield from (one.called, one.entry.execution.id, one.entry.plan.title)
-    yield from filter(None, (one.step, one.end, one.entry.plan.data))
+    yield from (one.step, one.end)
 
 
 def _listed(name: str, store: Store) -> set[str]:
@@ -80,7 +80,7 @@ class Found:
     """What lies in the store of an output."""
 
     manifest: artifacts.Manifest | None
-    wrong: str = ""  # why nothing of it is decoded
+    wrong: str | None = None  # why nothing of it is decoded
     shown: tuple[tuple[Part, Preview], ...] = ()
     left_out: int = 0  # parts that could be decoded too
 
@@ -100,7 +100,7 @@ def find(one: Output, store: Store) -> Found:
         return Found(manifest, _words(error, one, store))
     parts = preview.parts({path: of.bytes for path, of in manifest.files.items()})
     shown = tuple(_decoded(parts[:MOST_PARTS], one, manifest, store))
-    return Found(manifest, "", shown, len(parts) - len(shown))
+    return Found(manifest, None, shown, len(parts) - len(shown))
 
 
 def _decoded(
@@ -141,15 +141,15 @@ def _page(path: str, one: Output, look: Look, store: Store) -> str:
     found = find(one, store)
     listed = sorted(found.manifest.files.items()) if found.manifest else []
     step = one.step
-    needs = step.needs[:MOST_NAMED] if step else ()
-    pages = pages_of(one.entry, needs) if step else {}
+    needs = step.needs[:MOST_NAMED]
+    pages = pages_of(one.entry, needs)
     return look.pages.get_template("data.html").render(
         root="../" * path.count("/"),
         one=one,
         entry=one.entry,
         step=step,
         takes={name: pages.get(name) for name in needs},
-        config=list(step.config.items())[:MOST_NAMED] if step else [],
+        config=list(step.config.items())[:MOST_NAMED],
         found=found,
         listed=listed[:MOST_FILES],
         rest=listed[MOST_FILES:],

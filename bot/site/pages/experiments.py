@@ -65,11 +65,11 @@ class Experiment:
         """The executions that the page lists."""
         return self.entries[:SHOWN]
 
-    def why_not(self, entry: Entry) -> str:
-        """Why an execution's verdicts do not count; empty where they do."""
+    def why_not(self, entry: Entry) -> str | None:
+        """Why an execution's verdicts do not count; None where they do."""
         if self.review is None:
             return "not preregistered"
-        return self.review.of(entry.execution.id).why_not
+        return self.review.of(entry.execution.id).why_not or None
 
 
 def experiments(facts: Lab) -> list[Experiment]:

@@ -17,6 +17,7 @@ drawn from these. Paths below `records/`:
 from runner.schema.record.approvals import Answered as Answered
 from runner.schema.record.approvals import Approval as Approval
 from runner.schema.record.approvals import Narrowing as Narrowing
+from runner.schema.record.approvals import command_of as command_of
 from runner.schema.record.executions import FINAL_STATES as FINAL_STATES
 from runner.schema.record.executions import MOST_ATTEMPTS as MOST_ATTEMPTS
 from runner.schema.record.executions import Cancelled as Cancelled

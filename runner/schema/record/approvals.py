@@ -52,6 +52,11 @@ class Approval(Record):
         return execution_id(self.id)
 
 
+def command_of(approval: str) -> str:
+    """The key of the command by which an approval of this id was given."""
+    return approval.rpartition("/")[2]
+
+
 class Answered(Record):
     """What became of a command that approves nothing: it is decided once, and the rest follows."""
 

@@ -4,6 +4,7 @@ and in `curve` the metrics of each step, which also tell the pace (`runner.worke
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import jax
 import safetensors.numpy
 
-from engine.config.schema import TrainConfig
+from engine.config.schema import ModelConfig, TrainConfig
 from engine.data.sampling import Batches
 from engine.training.checkpoint import latest, restore
 from engine.training.heap import keep_heap
@@ -22,6 +23,7 @@ from runner.store.scratch_paths import CURVE
 from runner.worker.builtin import plugins
 from runner.worker.builtin.mixtures import sampler as sampler_of
 from runner.worker.builtin.plugin_model import OWN, Functions
+from runner.worker.environment import PEAK_FLOPS
 from runner.worker.metrics_chunks import MetricsChunks
 
 OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # other ones each time
@@ -59,6 +61,7 @@ def train(
         loss=parts.loss,
         optimizer=parts.optimizer,
         rates=parts.rates,
+        peak_flops=_peak_flops(decoder.config),
     )
     chunks = MetricsChunks(mine / CURVE)
     noting = jax.process_index() == 0
@@ -93,6 +96,12 @@ def train(
         (out / OWN).write_text(json.dumps({"model": name}) + "\n")
     lines = (json.dumps(curve[step], sort_keys=True) + "\n" for step in sorted(curve))
     (out / "curve.jsonl").write_text("".join(lines))
+
+
+def _peak_flops(config: object) -> float | None:
+    """FLOP/s of one device. What a model of the experiment's own costs is not known."""
+    said = os.environ.get(PEAK_FLOPS)
+    return float(said) if said and isinstance(config, ModelConfig) else None
 
 
 def _noted(folder: Path) -> dict[int, dict[str, Any]]:
