@@ -1,21 +1,21 @@
 """`regatta init`: shows what a repository needs to become a lab, asks, and writes it."""
 
-import itertools
-import os
-import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
-import httpx
 import typer
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from bot.cli.options import only, option, stop
+from bot.github import Bearer, Forbidden, Later, Line, Refused
+from bot.github.connection import API, Unauthorized
 from bot.setup import init
+from bot.setup.settings import TOKEN
+from bot.telemetry.logs import escaped
 
 console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
 
 
 def command(
@@ -39,9 +39,7 @@ def command(
             help="owner/name: make the labels there, with REGATTA_GITHUB_TOKEN.",
         ),
     ] = "",
-    github_api: Annotated[
-        str, typer.Option(envvar="REGATTA_GITHUB_API")
-    ] = "https://api.github.com",
+    github_api: Annotated[str, option("github_api")] = API,
     yes: Annotated[bool, typer.Option("--yes", help="Write what is missing, unasked.")] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="With --yes: also replace files that differ.")
@@ -49,11 +47,11 @@ def command(
 ) -> None:
     """Show, then write, the form, template, policy, workflows and labels of a lab."""
     if not folder.is_dir():
-        _stop(f"{folder} is no folder; name a checkout of the lab's repository.")
+        stop(f"{folder} is no folder; name a checkout of the lab's repository.")
     try:
         plan = init.planned(folder, init.files(mode, runner=runner, package=package, url=url))
     except init.BadChoice as error:
-        _stop(str(error))
+        stop(str(error))
     _show(plan)
     written = [file for file in plan if _write(folder, file, yes, replace)]
     _make_labels(repository, github_api, yes)
@@ -93,49 +91,33 @@ def _write(folder: Path, file: init.File, yes: bool, replace: bool) -> bool:
     try:
         init.write(folder, file, replace=file.state == "differs")
     except OSError as error:
-        _stop(f"{file.path} cannot be written: {error.strerror}.")
+        stop(f"{file.path} cannot be written: {error.strerror}.")
     console.print(f"{file.path} is written.", style="green")
     return True
 
 
 def _make_labels(repository: str, api: str, yes: bool) -> None:
     """Make the labels that are missing, if a repository and a token are named."""
-    token = os.environ.get("REGATTA_GITHUB_TOKEN", "").strip()
+    token = only(repository=repository, ray_address="").optional(TOKEN)
     if not repository or not token:
         console.print(
             "\nThe labels are made where --repository and REGATTA_GITHUB_TOKEN say; GitHub else "
             "makes each, in grey, when it is first set."
         )
         return
-    with httpx.Client(
-        base_url=f"{api}/repos/{repository}",
-        headers={"Authorization": f"Bearer {token}"},
-        timeout=20,
-    ) as http:
-        try:
-            there = set()
-            for page in itertools.count(1):
-                asked = {"per_page": "100", "page": str(page)}
-                found = http.get("/labels", params=asked).raise_for_status().json()
-                there |= {str(label["name"]) for label in found}
-                if len(found) < 100:
-                    break
-            missing = {name: color for name, color in init.labels().items() if name not in there}
-            console.print(f"\nLabels that are missing: {', '.join(missing) or 'none'}.")
-            if not missing or not (yes or typer.confirm("Make them?", default=True)):
-                return
-            for name, color in missing.items():
-                http.post("/labels", json={"name": name, "color": color}).raise_for_status()
-        except httpx.HTTPStatusError as error:
-            _stop(
-                f"The labels of {repository} were not made: GitHub says "
-                f"{error.response.status_code}. The token needs Issues: Read and write."
-            )
-        except httpx.HTTPError as error:
-            _stop(f"The labels were not made: {api} cannot be reached ({type(error).__name__}).")
-        console.print("The labels are made.", style="green")
-
-
-def _stop(words: str) -> NoReturn:
-    errors.print(Text(words, style="red"))
-    sys.exit(2)
+    try:
+        line = Line(api, Bearer(lambda: token))
+        missing = init.missing_labels(line, repository)
+        console.print(f"\nLabels that are missing: {', '.join(missing) or 'none'}.")
+        if not missing or not (yes or typer.confirm("Make them?", default=True)):
+            return
+        for name, color in missing.items():
+            line.repository(repository).create_label(name, color)
+    except (Refused, Forbidden, Unauthorized) as error:
+        stop(
+            f"The labels of {repository} were not made: GitHub says {escaped(str(error))}. The "
+            "token needs Issues: Read and write."
+        )
+    except Later as error:
+        stop(f"The labels were not made: {escaped(str(error))}.")
+    console.print("The labels are made.", style="green")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from bot.cli.doctor import command as doctor_command
 from bot.cli.handle import command as handle_command
 from bot.cli.init import command as init_command
+from bot.cli.options import errors, stop
 from bot.cli.serve import command as serve_command
 from bot.setup import init
 from runner.cli.main import app
@@ -25,7 +25,6 @@ app.command("doctor")(doctor_command)
 app.command("handle")(handle_command)
 app.command("init")(init_command)
 app.command("serve")(serve_command)
-errors = Console(stderr=True)
 
 
 @app.command()
@@ -102,7 +101,7 @@ def build(
             opened, out, lab=lab, repository_url=repository_url, key=signs, address=address
         )
     except (StoreError, pages_build.SiteError, signing.BadKey) as error:
-        _stop(str(error))
+        stop(str(error))
     print(out / "index.html")
 
 
@@ -112,11 +111,6 @@ def seed_files(root: Path) -> dict[str, bytes]:
     return {
         path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()
     }
-
-
-def _stop(words: str) -> None:
-    errors.print(words, style="red", highlight=False)
-    sys.exit(2)
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from bot.controller import store_recovery
 from bot.github import Attempt, GitHub, Later, Refused
 from bot.inbox import deliveries, payloads
 from bot.inbox.payloads import Delivery
-from bot.model.thread import ThreadId
+from bot.model.thread import Message, ThreadId
 from runner.lib.base_record import Instant, Record
 from runner.schema import record
 from runner.store.store import Store
@@ -133,17 +133,10 @@ def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadI
         id = ThreadId(github.id, each.number)
         if each.bot or each.author.id == 0 or deliveries.knows(store, id, "comment", each.id):
             continue
-        said = Delivery(
-            event="issue_comment",
-            action=payloads.SWEPT,
-            repository=github.id,
-            number=each.number,
-            pull=each.pull,
-            at=each.at,
-            message=payloads.said(
-                each.id, each.author, each.at, each.body, edited=each.changed > each.at
-            ),
+        message = payloads.said(
+            each.id, each.author, each.at, each.body, edited=each.changed > each.at
         )
+        said = _swept("issue_comment", id, each.pull, each.at, message)
         log.info("comment %s on thread %s was missed", each.id, each.number)
         if deliveries.keep(store, id, f"swept-c{each.id}", said):
             yield id
@@ -155,20 +148,29 @@ def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId
         if not seen.open and seen.number not in entered:
             continue
         id = ThreadId(github.id, seen.number)
-        about = Delivery(
-            event="pull_request" if seen.pull else "issues",
-            action=payloads.SWEPT,
-            repository=github.id,
-            number=seen.number,
-            pull=seen.pull,
-            at=seen.changed,
-        )
+        event = "pull_request" if seen.pull else "issues"
+        about = _swept(event, id, seen.pull, seen.changed)
         if seen.pull:
             deliveries.note_pushes(store, id, github.pushes(seen.number))
             yield from _reviews(store, github, id, since)
         name = f"swept-{seen.changed.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         if deliveries.keep(store, id, name, about):
             yield id
+
+
+def _swept(
+    event: str, id: ThreadId, pull: bool, at: datetime, message: Message | None = None
+) -> Delivery:
+    """As if a delivery had told of it."""
+    return Delivery(
+        event=event,
+        action=payloads.SWEPT,
+        repository=id.repository,
+        number=id.number,
+        pull=pull,
+        at=at,
+        message=message,
+    )
 
 
 def _not_merged(store: Store, repository: int) -> set[int]:
@@ -186,23 +188,16 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
         known = review.author.id == 0 or deliveries.knows(store, id, "review", review.id)
         if known or review.at < since or review.commit is None:
             continue
-        said = Delivery(
-            event="pull_request_review",
-            action=payloads.SWEPT,
-            repository=id.repository,
-            number=id.number,
-            pull=True,
-            at=review.at,
-            message=payloads.said(
-                review.id,
-                review.author,
-                review.at,
-                review.body,
-                # The list does not say whether it was, and who may write here can do that.
-                edited=bool(review.body) and not github.unedited(review),
-                commit=review.commit,
-            ),
+        message = payloads.said(
+            review.id,
+            review.author,
+            review.at,
+            review.body,
+            # The list does not say whether it was, and who may write here can do that.
+            edited=bool(review.body) and not github.unedited(review),
+            commit=review.commit,
         )
+        said = _swept("pull_request_review", id, True, review.at, message)
         if deliveries.keep(store, id, f"swept-r{review.id}", said):
             yield id
 

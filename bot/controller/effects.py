@@ -73,7 +73,7 @@ class Actor:
     def act(self, thread: Thread, action: Action) -> None:
         """Do one action. Raises `Later` where its outcome is unknown."""
         action = _cleaned(action)
-        where = f"said/{thread.id.repository}/{thread.id.number}"
+        where = f"said/{thread.id.place}"
         match action:
             case Say(key=key, body=body, state=state, lacks=lacks):
                 claim = {"kind": "comment", "body": _marked(body, key)}
@@ -106,7 +106,7 @@ class Actor:
     def finish(self, id: ThreadId) -> bool:
         """Finish what an earlier life or an earlier try left open on a thread. False: something may
         be on its way to where it is not seen yet, and no rule may run before that is known."""
-        folder = f"said/{id.repository}/{id.number}"
+        folder = f"said/{id.place}"
         known = True
         for key in record.names(self._store, folder):
             path, now = f"{folder}/{key}", self._github.now()
@@ -127,13 +127,13 @@ class Actor:
 
     def again(self, id: ThreadId) -> timedelta | None:
         """When to `finish` again, if need be."""
-        place, now = f"said/{id.repository}/{id.number}/", self._github.now()
+        place, now = f"said/{id.place}/", self._github.now()
         mine = [tried.next for path, tried in self._open.items() if path.startswith(place)]
         return max(min(mine) - now, timedelta(0)) if mine else None
 
     def _finished(self, id: ThreadId, key: str, claim: dict[str, Any], tried: _Try) -> bool:
         """Whether a claim has its `done` now."""
-        path, now = f"said/{id.repository}/{id.number}/{key}", self._github.now()
+        path, now = f"said/{id.place}/{key}", self._github.now()
         try:
             found = self._found(id, key, claim)
         except Refused as error:  # there is no telling any more, and nothing to be said
@@ -158,7 +158,7 @@ class Actor:
 
     def weed(self, id: ThreadId) -> timedelta | None:
         """Remove what a claim of unknown outcome left twice; when to look again, if need be."""
-        folder = f"said/{id.repository}/{id.number}"
+        folder = f"said/{id.place}"
         waiting = False
         for key in record.names(self._store, folder):
             done = self._read(f"{folder}/{key}/done")
@@ -193,14 +193,14 @@ class Actor:
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
     def _once(self, id: ThreadId, key: str, claim: dict[str, Any]) -> None:
-        path = f"said/{id.repository}/{id.number}/{key}"
+        path = f"said/{id.place}/{key}"
         # Whoever loses the claim must not do it: somebody else has, or is about to.
         claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
         if self._create(f"{path}/claim", claim):
             self._say(id, key, claim, unsure=False)
 
     def _say(self, id: ThreadId, key: str, claim: dict[str, Any], unsure: bool) -> None:
-        path = f"said/{id.repository}/{id.number}/{key}"
+        path = f"said/{id.place}/{key}"
         try:
             if claim["kind"] == "comment":
                 made = self._github.create_comment(id.number, claim["body"])

@@ -125,7 +125,7 @@ class Observer:
     # ── Records ──────────────────────────────────────────────────────────────────────────────
 
     def _said(self, id: ThreadId) -> dict[str, Said]:
-        folder = f"said/{id.repository}/{id.number}"
+        folder = f"said/{id.place}"
         found = {
             key: self._one_said(f"{folder}/{key}") for key in record.names(self._store, folder)
         }

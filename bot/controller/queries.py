@@ -12,7 +12,7 @@ from bot.model import policy_file
 from bot.model.policy_file import FORM_PATH, Policy
 from bot.model.thread import Form, Question, ThreadId
 from runner.history.execution_index import Past
-from runner.planning import limits, subset
+from runner.planning import subset
 from runner.scheduler.budget_ledger import Ledger
 from runner.scheduler.live_queue import Turns
 from runner.schema import record
@@ -29,7 +29,7 @@ class Asked:
         self._turns = turns
         self._past = Past(store)
         self._declared = Declared(store, github, self._past)
-        self._ledger = Ledger(store)
+        self._ledger = turns.ledger if turns else Ledger(store)
         self._fingerprints: dict[tuple[int, str, str, int], str] = {}
 
     def answer(self, id: ThreadId, question: Question) -> Any:
@@ -66,7 +66,7 @@ class Asked:
                 raise AssertionError(f"nobody has asked {question} yet")
 
     def _refusal(self, id: ThreadId, login: str, person: str, plan: str, left: str = "") -> str:
-        path = f"plans/{id.repository}/{id.number}/{plan}"
+        path = f"plans/{id.place}/{plan}"
         proposed, now = record.require(self._store, path, PlanRecord), self._github.now()
         if proposed.plan is None:
             return ""
@@ -76,11 +76,8 @@ class Asked:
             return meant[0]
         if self._turns and (full := self._turns.refusal(found, login, now)):
             return full
-        wanted = limits.set_aside(int(person), found, limit or limits.LEAST)
         budgets = self._policy().device_hours_per_person_and_month
-        if not budgets:
-            return ""
-        return limits.over_budget(wanted, self._ledger.spendings(), budgets, now)
+        return self._ledger.over_budget(int(person), found, limit, budgets, now)
 
     def _policy(self) -> Policy:
         sha, content = self._github.policy_file()
@@ -89,7 +86,7 @@ class Asked:
     def _replan(self, id: ThreadId, n: str) -> str:
         """What the lab as it is now would call what a plan is of: the code of this process does not
         change, so that it is asked once of each commit."""
-        path = f"plans/{id.repository}/{id.number}/{n}"
+        path = f"plans/{id.place}/{n}"
         planned = record.require(self._store, path, PlanRecord)
         if planned.plan is None:
             return ""

@@ -8,8 +8,7 @@ took it, and a thread with something due wakes itself.
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -21,8 +20,8 @@ from bot.controller.records_branch import Witness
 from bot.controller.write_budget import LONGEST_RETRY, PICTURE_WRITES, Pace, PutOff, importance
 from bot.github import Forbidden, GitHub, Later, Refused
 from bot.inbox import deliveries as inbox_deliveries
-from bot.inbox import quarantine
 from bot.inbox.deliveries import Unheard
+from bot.inbox.quarantine import Quarantine, SetAside
 from bot.model.thread import (
     Action,
     Check,
@@ -40,26 +39,19 @@ from bot.rules import notices
 from bot.rules.decide import POLL_EVERY, Due, decide
 from bot.telemetry import logs, metrics
 from runner.execution import effects, lifecycle
-from runner.execution.ray_jobs import RayError
 from runner.publish.signing import Key
 from runner.scheduler.cluster import Described
 from runner.scheduler.live_queue import Turns
 from runner.store.leases import Leadership, LeaseWatch
-from runner.store.store import Store, StoreError
+from runner.store.store import Store
 
 MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
 LIST_EVERY = 5.0  # seconds between two looks into the inbox for what another process took
 ONE_ROUND = 5.0  # seconds of looking at threads before the loop comes around
-MOST_FAILURES = 10  # over more than half an hour, before a thread's deliveries are suspected
-MOST_ALONE = 3  # of them: looks at one delivery by itself, before that one is set aside
 MOST_ROUNDS = 100  # of one look; more means that two rules disagree
 RETRY = timedelta(seconds=10)
 
 log = logging.getLogger("regatta.reconcile")
-
-
-class _Blamed(Exception):
-    """A look at some deliveries failed, and that may be their doing."""
 
 
 class Ray(effects.Launcher, store_recovery.Jobs, Protocol):
@@ -108,13 +100,10 @@ class Reconciler:
         self._monotonic = monotonic
         self._due: dict[ThreadId, float] = {}
         self._failures: dict[ThreadId, int] = {}
-        self._blamed: dict[ThreadId, int] = {}  # of these, the deliveries' own
-        self._alone: Counter[tuple[ThreadId, str]] = Counter()  # of them: at this delivery alone
-        self._turn: Sequence[Unheard] = ()  # what is looked at
         self._put_off = PutOff()
         self._woken = threading.Condition()
         self._recorded = _Recorded(store)
-        self._tries = quarantine.Tries(store)
+        self._quarantine = Quarantine(store, github.now)
         self._sweeper = catch_up.Sweeper(store, github, sweep_every, ray)
         self._leads = self._holds = self._stumbles = False
         self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
@@ -244,58 +233,25 @@ class Reconciler:
         except (Exception, SystemExit) as error:  # a thread's words must not end the loop
             times = self._failures[id] = self._failures.get(id, 0) + 1
             log.exception("thread %s could not be looked at (%s times in a row)", id.number, times)
-            self.wake(id, min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY))
-            if isinstance(error, _Blamed):
-                self._blamed[id] = self._blamed.get(id, 0) + 1
-                if self._give_up(id):
-                    self.wake(id)
+            wait = min(RETRY * 2 ** min(times - 1, 5), LONGEST_RETRY)
+            self.wake(id, timedelta(0) if isinstance(error, SetAside) else wait)
         else:
             self._failures.pop(id, None)
-            if not (self._suspects(id) and inbox_deliveries.unhandled(self._store, id)):
-                self._blamed.pop(id, None)
             if again is not None:
                 self.wake(id, again)
 
-    def _suspects(self, id: ThreadId) -> bool:
-        """Whether one of a thread's deliveries may be why it cannot be looked at."""
-        return self._blamed.get(id, 0) >= MOST_FAILURES
-
-    def _give_up(self, id: ThreadId) -> bool:
-        """Set the delivery aside that was looked at by itself, if that has failed often enough: the
-        thread must not stand still for ever, and who is innocent must not pay."""
-        if len(self._turn) != 1:
-            return False
-        (one,) = self._turn
-        self._alone[id, one.name] += 1
-        if not self._suspects(id) or self._alone[id, one.name] < MOST_ALONE:
-            return False
-        why = f"it could not be looked at {self._alone.pop((id, one.name))} times"
-        quarantine.put(self._store, id, one, self._github.now(), why)
-        return True
-
     def _look(self, id: ThreadId) -> timedelta | None:
-        self._turn = ()
         again = self._carry_on(id)
         if not self._actor.finish(id):
             return _soonest(again, self._actor.again(id))
-        waiting = inbox_deliveries.unhandled(self._store, id)
-        ends = self._tries.ended_by(id, waiting)
-        for one in ends:
-            why = f"it ended the process {quarantine.MOST_ENDS} times"
-            quarantine.put(self._store, id, one, self._github.now(), why)
-        turn = self._tries.turn(id, [one for one in waiting if one not in ends])
-        self._turn = turn = turn[:1] if self._suspects(id) else turn
-        each = len(turn) != len(waiting) - len(ends)
-        with self._tries.around(id, turn):
-            try:
-                again = self._look_at(id, {one.name for one in turn} if each else None)
-            except (Later, RayError, StoreError, OSError):
-                raise
-            except Exception as error:
-                raise _Blamed(str(error)) from error
+        waiting = self._quarantine.spared(id, inbox_deliveries.unhandled(self._store, id))
+        turn = self._quarantine.turn(id, waiting)
+        each = len(turn) != len(waiting)
+        with self._quarantine.around(id, turn):
+            again = self._look_at(id, {one.name for one in turn} if each else None)
         left = len(inbox_deliveries.unhandled(self._store, id)) if each else 0
         # What has to wait for its turn to be written is not through with yet.
-        if 0 < left < len(waiting) - len(ends):
+        if 0 < left < len(waiting):
             return timedelta(0)
         return _soonest(again, self._actor.again(id))
 

@@ -64,7 +64,7 @@ def adopt(store: Store, comments: Iterable[Own], now: datetime) -> list[ThreadId
         marker = _MARKER.search(comment.body)
         if marker is None:
             continue
-        path = f"records/said/{_place(comment.thread)}/{marker[1]}"
+        path = f"records/said/{comment.thread.place}/{marker[1]}"
         if store.read(f"{path}/claim.json") is not None or store.read(f"{path}/done.json"):
             continue
         # The thread first: should we die here, it is found again, and is not taken for whole.
@@ -80,13 +80,13 @@ def adopt(store: Store, comments: Iterable[Own], now: datetime) -> list[ThreadId
 
 
 def _mark(store: Store, id: ThreadId, now: datetime, key: str) -> None:
-    n = len(record.names(store, f"restored/{_place(id)}")) + 1
-    record.write(store, f"restored/{_place(id)}/{n}", Restored(at=now, keys=(key,)))
+    n = len(record.names(store, f"restored/{id.place}")) + 1
+    record.write(store, f"restored/{id.place}/{n}", Restored(at=now, keys=(key,)))
 
 
 def moment(store: Store, id: ThreadId) -> datetime | None:
     """Since when a thread is restored; None if its records are whole."""
-    found = record.numbered(store, f"restored/{_place(id)}", Restored)
+    found = record.numbered(store, f"restored/{id.place}", Restored)
     return found[-1].at if found else None
 
 
@@ -114,7 +114,3 @@ def _is_known(store: Store, folder: str) -> bool:
         return True
     claimed = record.read(store, f"executions/{job[1]}/{job[2]}.claimed", Claimed)
     return claimed is not None and claimed.nonce == job[3]
-
-
-def _place(id: ThreadId) -> str:
-    return f"{id.repository}/{id.number}"

@@ -39,15 +39,15 @@ class Unheard:
 
 def keep(store: Store, id: ThreadId, name: str, delivery: Delivery) -> bool:
     """Put a delivery in the inbox. False if it was there, or was dealt with, before."""
-    if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
+    if store.peek(f"records/handled/{id.place}/{name}.json", 1) is not None:
         return False
     try:
-        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+        return record.write(store, f"inbox/{id.place}/{name}", delivery)
     except StoreFault as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         # Who leads has removed the thread's empty folder just now.
-        return record.write(store, f"inbox/{_place(id)}/{name}", delivery)
+        return record.write(store, f"inbox/{id.place}/{name}", delivery)
 
 
 def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
@@ -60,11 +60,11 @@ def waiting(store: Store, repository: int) -> Iterator[tuple[ThreadId, str]]:
 
 def unhandled(store: Store, id: ThreadId) -> list[Unheard]:
     """The deliveries of a thread that are not dealt with: messages in their order, then others."""
-    names = record.names(store, f"inbox/{_place(id)}")
+    names = record.names(store, f"inbox/{id.place}")
     found = [
-        Unheard(name, _read(store, f"records/inbox/{_place(id)}/{name}.json"))
+        Unheard(name, _read(store, f"records/inbox/{id.place}/{name}.json"))
         for name in names
-        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is None
+        if store.peek(f"records/handled/{id.place}/{name}.json", 1) is None
     ]
     return sorted(found, key=_order)
 
@@ -73,18 +73,18 @@ def handle(store: Store, id: ThreadId, unheard: Unheard) -> None:
     """Record that a delivery is dealt with."""
     if unheard.said and unheard.said.push:
         note_pushes(store, id, [unheard.said.push])
-    path = f"records/inbox/{_place(id)}/{unheard.name}.json"
+    path = f"records/inbox/{id.place}/{unheard.name}.json"
     data = store.peek(path)
-    store.create(f"records/handled/{_place(id)}/{unheard.name}.json", data or b"{}\n")
+    store.create(f"records/handled/{id.place}/{unheard.name}.json", data or b"{}\n")
     store.remove(path)
-    store.prune(f"records/inbox/{_place(id)}")
+    store.prune(f"records/inbox/{id.place}")
 
 
 def tidy(store: Store, repository: int) -> None:
     """Take out of the inbox what is dealt with and what a death left there nevertheless."""
     for id, name in list(waiting(store, repository)):
-        if store.peek(f"records/handled/{_place(id)}/{name}.json", 1) is not None:
-            store.remove(f"records/inbox/{_place(id)}/{name}.json")
+        if store.peek(f"records/handled/{id.place}/{name}.json", 1) is not None:
+            store.remove(f"records/inbox/{id.place}/{name}.json")
     store.prune(f"records/inbox/{repository}")
 
 
@@ -94,8 +94,8 @@ def knows(store: Store, id: ThreadId, via: str, message: int) -> bool:
     return any(
         said.message is not None and (said.message.via, said.message.id) == (via, message)
         for folder in ("inbox", "handled")
-        for name in record.names(store, f"{folder}/{_place(id)}")
-        if (said := _read(store, f"records/{folder}/{_place(id)}/{name}.json")) is not None
+        for name in record.names(store, f"{folder}/{id.place}")
+        if (said := _read(store, f"records/{folder}/{id.place}/{name}.json")) is not None
     )
 
 
@@ -103,14 +103,14 @@ def note_pushes(store: Store, id: ThreadId, found: Iterable[Push]) -> None:
     """Keep what is known of a pull request's pushes for good."""
     for push in found:
         name = f"{push.at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{push.after[:16] or 'unknown'}"
-        record.write(store, f"pushes/{_place(id)}/{name}", Pushed(push=push))
+        record.write(store, f"pushes/{id.place}/{name}", Pushed(push=push))
 
 
 def pushes(store: Store, id: ThreadId, deliveries: Sequence[Unheard]) -> tuple[Push, ...]:
     """All pushes to a pull request that are known, oldest first."""
     known = [
-        record.require(store, f"pushes/{_place(id)}/{name}", Pushed).push
-        for name in record.names(store, f"pushes/{_place(id)}")
+        record.require(store, f"pushes/{id.place}/{name}", Pushed).push
+        for name in record.names(store, f"pushes/{id.place}")
     ]
     new = [heard.said.push for heard in deliveries if heard.said and heard.said.push]
     return tuple(sorted(dict.fromkeys(known + new), key=lambda push: (push.at, push.after)))
@@ -159,7 +159,3 @@ def _read(store: Store, path: str) -> Delivery | None:
         return Delivery.model_validate_json(data or b"")
     except (ValueError, RecursionError):
         return None
-
-
-def _place(id: ThreadId) -> str:
-    return f"{id.repository}/{id.number}"

@@ -46,6 +46,11 @@ class ThreadId:
     repository: int
     number: int
 
+    @property
+    def place(self) -> str:
+        """The folder of its records, below that of their kind."""
+        return f"{self.repository}/{self.number}"
+
 
 # ── What GitHub can be asked ─────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,10 @@ from typing import Any, Literal
 
 from bot.controller.reconciler import Reconciler
 from bot.inbox import deliveries, payloads, webhook
+from bot.service.parts import opened, reconciler
+from bot.setup.settings import Settings
 from bot.telemetry import logs
+from runner.lib import redact
 from runner.store.store import Store
 
 WAIT_TO_LEAD = 60.0  # seconds; a leader that is gone is noticed within 45
@@ -43,6 +46,18 @@ class Event:
 
 class NoPlace(Exception):
     """The store would not outlive this job; the message says where it can lie."""
+
+
+def handle(settings: Settings, environment: Mapping[str, str], may_take: float) -> Ended:
+    """Do whatever is due, `may_take` seconds at most. Raises NoEvent, NoPlace, and what
+    `bot.service.parts` does."""
+    redact.hold(*settings.all_secrets())
+    logs.set_up("text", redact=redact.clean)
+    event = event_of(environment)
+    lasting(settings.store)
+    store, github = opened(settings)
+    keep(store, event, github.id)
+    return work(reconciler(settings, store, github), may_take=may_take)
 
 
 def lasting(store: str) -> str:

@@ -1,32 +1,44 @@
 """`regatta doctor`'s checks: each looks at one thing that a deployment needs, from where it runs.
 
 A check changes nothing that lasts, and tells no secret. What fails comes with how to mend it: a
-command to type (between backticks) or the place to click. Those that ask GitHub are in
-`bot.setup.doctor_github`.
+command to type (between backticks) or the place to click.
 """
 
+import base64
 import json
 import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from bot.controller import records_branch as controller_records_branch
-from bot.github import Later, Refused
-from bot.setup import settings
+from bot.controller.records_branch import BRANCH, waiting
+from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused, app_manifest
+from bot.model import policy_file
+from bot.model.policy_file import FORM_PATH
+from bot.setup import init
+from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Settings, Unset
 from runner.execution.ray_jobs import LOOK
-from runner.isolation import bubblewrap as isolation_bubblewrap
+from runner.isolation import bubblewrap
 from runner.scheduler.cluster import BadCluster, load
-from runner.store.store import NoStore, Store, StoreError
+from runner.store.store import Store, StoreError
 
 SHORTEST_SECRET = 24  # characters
 LEAST_FREE = 2 << 30  # bytes of a store's disk
 LATE = timedelta(hours=1)  # after the end, for records that are not on their branch
+MOST_SKEW = 30.0  # seconds; nothing is decided by the local clock, but logs and tokens go by it
+DELIVERIES = "30"  # the newest, that are looked at
+SETTINGS = "the App's settings on GitHub"
+HOOK = f"Under {SETTINGS}, Webhook,"
+LEVELS = {"read": "Read-only", "write": "Read and write"}
 
 
 @dataclass(frozen=True)
@@ -38,278 +50,352 @@ class Finding:
     mend: str = ""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One named look at the deployment."""
-
-    name: str
-    look: Callable[[], Finding]
-
-    def run(self) -> Finding:
-        """The finding; a check that stumbles has found something, too."""
-        try:
-            return self.look()
-        except Exception as error:
-            known = isinstance(error, Refused | Later | settings.Unset)
-            words = f"could not be looked at: {error if known else type(error).__name__}."
-            return Finding(False, words, "Mend what the other lines name; then look again.")
+class Wrong(Exception):
+    """What is not as it should be, in a sentence, and how to mend it."""
 
 
-@dataclass(frozen=True)
-class Deployment:
-    """What is looked at, as an operator says it."""
-
-    repository: str
-    store: str
-    ray_address: str
-    ray_token_file: Path | None = None
-    jobs: str | None = None
-    app: str = ""  # the GitHub App's id; without one a token speaks
-    api: str = settings.GITHUB
-    url: str = ""  # where the bot answers, as GitHub reaches it
-    cluster: Path | None = None
-    actions: bool = False
-    bot: str = ""  # the login that the bot is said to have
-    isolation: str = ""  # what is said to run own code on Ray's machines
-    records_branch: bool = True
-    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=LOOK, trust_env=False))
-    probe: Callable[[], str] = isolation_bubblewrap.probe  # why own code cannot be isolated here
+def need(fine: object, words: str, mend: str) -> None:
+    """Go on where it is fine. Raises Wrong."""
+    if not fine:
+        raise Wrong(words, mend)
 
 
-def checks(of: Deployment) -> list[Check]:
-    """All checks of a deployment, in the order in which they are best mended."""
-    from bot.setup import doctor_github
-
-    here = [
-        *([] if of.actions else [Check("webhook secret", webhook_secret)]),
-        Check("secret files", lambda: secret_files(of)),
-        Check("store", lambda: store(of)),
-        Check("jobs' store", lambda: jobs_store(of)) if of.jobs else None,
-        Check("records' branch", lambda: records_branch(of)),
-        Check("cluster file", lambda: cluster(of)) if of.cluster else None,
-        Check("Ray", lambda: ray(of)),
-        Check("Ray's token", lambda: ray_asks_for_a_token(of)),
-        Check("bubblewrap", lambda: bubblewrap(of)),
-    ]
-    return [*filter(None, here), *doctor_github.checks(of)]
-
-
-# ── Secrets ──────────────────────────────────────────────────────────────────────────────────
-
-
-def webhook_secret() -> Finding:
-    """Whether GitHub's deliveries can be told from anybody's."""
-    file = settings.secret_file(settings.SECRET)
-    place = str(file) if file else "/etc/regatta/webhook-secret"
-    new = (
-        f"Make one: `umask 077; openssl rand -hex 32 > {place}`; let {settings.SECRET}_FILE name "
-        "it, and set the same under the App's settings, Webhook, Secret."
-    )
+@contextmanager
+def answering(words: str, mend: str) -> Iterator[None]:
+    """What fails within is wrong in these `words`, with why for `{}`. Raises Wrong."""
     try:
-        value = settings.secret(settings.SECRET)
-    except settings.Unset as error:
-        return Finding(False, str(error), new)
-    if len(value) < SHORTEST_SECRET or len(set(value)) < 8:
-        return Finding(False, f"it has {len(value)} characters, and can be guessed.", new)
-    if settings.optional(settings.OLD_SECRET):
-        return Finding(True, "is set; the one before it is accepted, too, while it is set.")
-    return Finding(True, "is set.")
+        yield
+    except (Refused, Later, Unset, BadCluster, StoreError, OSError, httpx.HTTPError) as error:
+        # What httpx says of a header may quote a token.
+        why = type(error).__name__ if isinstance(error, httpx.HTTPError) else str(error)
+        raise Wrong(words.replace("{}", why), mend) from error
 
 
-def secret_files(of: Deployment) -> Finding:
-    """Whether others on this machine can read what must stay secret."""
-    named = (settings.SECRET, settings.OLD_SECRET, settings.TOKEN, settings.APP_KEY)
-    files = [file for name in named if (file := settings.secret_file(name))]
-    if of.ray_token_file:
-        files.append(of.ray_token_file)
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        there = _listed(missing)
-        return Finding(False, f"{there} is not there.", f"Create it, or name another: {there}.")
-    if shown := [file for file in files if isolation_bubblewrap.shows(file)]:
-        there = _listed(shown)
-        return Finding(
-            False,
-            f"code of experiments can read {there}: it lies among programs and libraries.",
-            f"Move {there} to /etc/regatta, and let the settings name it there.",
+def private(path: Path, others: int, move: str) -> None:
+    """Go on where neither own code nor `others` of this machine, as a mode, read it. Raises Wrong,
+    with `move` to say where it should lie."""
+    words = f"code of experiments can read {path}: it lies among programs and libraries."
+    need(not bubblewrap.shows(path), words, move)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    words = f"others on this machine can read {path} (mode {mode:04o})."
+    need(not mode & others, words, f"`chmod {mode & ~others:o} {path}`")
+
+
+def looked_at(of: Settings, actions: bool = False) -> dict[str, Finding]:
+    """What each check finds; with `actions`, in Actions mode, which has no webhook and no App."""
+    if actions:
+        of = of.model_copy(update={"app_id": "", "url": "", "bot": ""})
+    return {name: _finding(look) for name, look in Doctor(of, actions).checks().items()}
+
+
+def _finding(look: Callable[[], str]) -> Finding:
+    """A check that stumbles has found something, too."""
+    try:
+        return Finding(True, look())
+    except Wrong as wrong:
+        return Finding(False, *wrong.args)
+    except Exception as error:
+        why = error if isinstance(error, Refused | Later | Unset) else type(error).__name__
+        mend = "Mend what the other lines name; then look again."
+        return Finding(False, f"could not be looked at: {why}.", mend)
+
+
+class Doctor:
+    """The checks, each of which says in a sentence what is fine, or raises Wrong."""
+
+    def __init__(self, of: Settings, actions: bool) -> None:
+        self.of, self._actions = of, actions
+
+    def checks(self) -> dict[str, Callable[[], str]]:
+        """All of a deployment, in the order in which they are best mended."""
+        of, app = self.of, bool(self.of.app_id)
+        found = {
+            "webhook secret": not self._actions and self.webhook_secret,
+            "secret files": self.secret_files,
+            "store": partial(self.store, of.store, "REGATTA_STORE"),
+            "jobs' store": of.jobs and partial(self.store, of.jobs, "REGATTA_JOBS"),
+            "records' branch": self.records_branch,
+            "cluster file": of.cluster and partial(self.cluster, of.cluster),
+            "Ray": self.ray,
+            "Ray's token": self.ray_asks_for_a_token,
+            "bubblewrap": self.bubblewrap,
+            "clock": self.clock,
+            "App's key": app and self.key,
+            "permissions": app and self.permissions,
+            "events": app and self.events,
+            "webhook": app and self.webhook,
+            "deliveries": app and self.deliveries,
+            "token": not app and self.token,
+            "reachable": of.url and self.reachable,
+            "policy": self.policy,
+            "form": self.form,
+            "labels": self.labels,
+        }
+        return {name: look for name, look in found.items() if callable(look)}
+
+    # ── Secrets ──────────────────────────────────────────────────────────────────────────────
+
+    def webhook_secret(self) -> str:
+        """Whether GitHub's deliveries can be told from anybody's."""
+        place = self.of.secret_file(SECRET) or "/etc/regatta/webhook-secret"
+        new = (
+            f"Make one: `umask 077; openssl rand -hex 32 > {place}`; let {SECRET}_FILE name it, "
+            "and set the same under the App's settings, Webhook, Secret."
         )
-    wide = [file for file in files if file.stat().st_mode & 0o077]
-    if wide:
-        modes = ", ".join(f"{file} has mode {_mode(file)}" for file in wide)
-        command = f"chmod 600 {' '.join(map(str, wide))}"
-        return Finding(False, f"others on this machine can read them: {modes}.", f"`{command}`")
-    return Finding(True, f"{len(files)} can be read by their owner only.")
+        with answering("{}", new):
+            value = self.of.secret(SECRET)
+        varied = len(value) >= SHORTEST_SECRET and len(set(value)) >= 8
+        need(varied, f"it has {len(value)} characters, and can be guessed.", new)
+        old = "; the one before it is accepted, too, while it is set"
+        return f"is set{old if self.of.optional(OLD_SECRET) else ''}."
 
+    def secret_files(self) -> str:
+        """Whether others on this machine can read what must stay secret."""
+        files = [file for name in SECRETS if (file := self.of.secret_file(name))]
+        for file in files:
+            need(file.is_file(), f"{file} is not there.", "Create it, or name another.")
+            private(file, 0o077, "Move it to /etc/regatta, and name it there.")
+        return f"{len(files)} can be read by their owner only."
 
-# ── Store and Ray ────────────────────────────────────────────────────────────────────────────
+    # ── Store and Ray ────────────────────────────────────────────────────────────────────────
 
-
-def store(of: Deployment) -> Finding:
-    """Whether records can be created once, and stay private."""
-    return _usable(of.store, "REGATTA_STORE")
-
-
-def jobs_store(of: Deployment) -> Finding:
-    """The same of the place where jobs read and write."""
-    return _usable(str(of.jobs), "REGATTA_JOBS")
-
-
-def _usable(place: str, variable: str) -> Finding:
-    another = (
-        f"Let {variable} name a folder that the bot may write to and others may not enter "
-        "(mode 0700), or gs://bucket/prefix"
-    )
-    name = f"doctor/{secrets.token_hex(8)}"
-    try:
-        opened = Store(place, make=Path(place).is_dir())  # else a name with a slip would be made
-        if not opened.create(name, b"{}\n") or opened.create(name, b"{}\n"):
-            return Finding(False, f"{place} does not keep files once created.", f"{another}.")
-        opened.remove(name)
-        opened.prune("doctor")
-    except NoStore:
-        mend = f"If the name is right, start the bot, which makes it. {another}."
-        return Finding(False, f"there is no store at {place}.", mend)
-    except (StoreError, OSError) as error:
-        return Finding(False, f"{place} cannot be written: {error}", f"{another}.")
-    if place.startswith("gs://"):
-        return Finding(True, f"{place} keeps what is created in it.")
-    folder = Path(place)
-    if isolation_bubblewrap.shows(folder):
-        words = f"code of experiments can read {place}: it lies among programs and libraries."
-        return Finding(False, words, f"{another}; not below /usr or Python's own folder.")
-    if folder.stat().st_mode & 0o007:
-        words = f"everybody on this machine can read {place} (mode {_mode(folder)})."
-        return Finding(False, words, f"`chmod o-rwx {place}`")
-    disk = os.statvfs(folder)
-    if (free := disk.f_bavail * disk.f_frsize) < LEAST_FREE:
-        words = f"its disk has {free / 2**30:.1f} GiB left."
-        return Finding(False, words, f"`regatta store gc --store {place}` shows what can go.")
-    return Finding(True, f"{place} keeps what is created in it.")
-
-
-def records_branch(of: Deployment) -> Finding:
-    """Whether what has ended is on the branch that witnesses its time."""
-    if not of.records_branch:
-        return Finding(True, "is switched off: nothing is copied to it.")
-    try:
-        ends = controller_records_branch.waiting(Store(of.store, make=False))
-    except StoreError:
-        return Finding(True, "can be looked at where there is a store.")
-    late = [end for end in ends.values() if datetime.now(UTC) - end > LATE]
-    if late:
-        return Finding(
-            False,
-            f"{controller_records_branch.BRANCH} lacks {len(late)} of what ended, the first from "
-            f"{min(late):%Y-%m-%d %H:%M} UTC.",
-            "The bot's log says why GitHub refuses it: let no rule of the repository (Settings, "
-            f"Rules, Rulesets) keep the bot from the branch {controller_records_branch.BRANCH}, "
-            f"and give it "
-            "Contents: Read and write; or switch it off: `REGATTA_RECORDS_BRANCH=off`",
+    def store(self, place: str, variable: str) -> str:
+        """Whether files can be created once there, and stay private."""
+        another = (
+            f"Let {variable} name a folder that the bot may write to and others may not enter "
+            "(mode 0700), or gs://bucket/prefix; if there is none yet, start the bot, which makes "
+            "it."
         )
-    return Finding(True, f"{controller_records_branch.BRANCH} holds what has ended.")
+        name, folder = f"doctor/{secrets.token_hex(8)}", Path(place)
+        with answering(f"{place} cannot be used: {{}}", another):
+            store = Store(place, make=folder.is_dir())  # else a name with a slip would be made
+            once = store.create(name, b"{}\n") and not store.create(name, b"{}\n")
+            store.remove(name)
+            store.prune("doctor")
+        need(once, f"{place} does not keep files once created.", another)
+        if not place.startswith("gs://"):
+            private(folder, 0o007, another)
+            disk = os.statvfs(folder)
+            free = disk.f_bavail * disk.f_frsize
+            mend = f"`regatta store gc --store {place}` shows what can go."
+            need(free >= LEAST_FREE, f"its disk has {free / 2**30:.1f} GiB left.", mend)
+        return f"{place} keeps what is created in it."
 
-
-def cluster(of: Deployment) -> Finding:
-    """Whether the lab's devices are described."""
-    try:
-        load(Path(str(of.cluster)))
-    except BadCluster as error:
-        return Finding(False, str(error), f"Mend {of.cluster}; examples/cluster.yaml shows one.")
-    return Finding(True, f"{of.cluster} can be read.")
-
-
-def ray(of: Deployment) -> Finding:
-    """Whether Ray takes jobs from us."""
-    try:
-        file = settings.ray_token_file(of.ray_token_file)
-        token = file.read_text().strip()
-    except (settings.Unset, OSError) as error:
-        return Finding(False, f"{error}", "Let REGATTA_RAY_TOKEN_FILE name Ray's token file.")
-    try:
-        answer = of.http.get(
-            f"{of.ray_address}/api/jobs/", headers={"Authorization": f"Bearer {token}"}
+    def records_branch(self) -> str:
+        """Whether what has ended is on the branch that witnesses its time."""
+        if not self.of.records_branch:
+            return "is switched off: nothing is copied to it."
+        ends = waiting(Store(self.of.store, make=False)).values()
+        late = [f"{end:%Y-%m-%d %H:%M} UTC" for end in ends if datetime.now(UTC) - end > LATE]
+        words = f"{BRANCH} lacks {len(late)} of what ended, the first from {min(late, default='')}."
+        mend = (
+            "The bot's log says why GitHub refuses it: give the bot Contents: Read and write, and "
+            f"let no ruleset keep it from {BRANCH}; or switch it off: `REGATTA_RECORDS_BRANCH=off`"
         )
-    except httpx.HTTPError as error:
-        return Finding(
-            False,
-            f"nothing answers at {of.ray_address} ({type(error).__name__}).",
-            "Start Ray there with its dashboard (`ray start --head`), or let REGATTA_RAY_ADDRESS "
-            "name where it is, as http://127.0.0.1:8265.",
-        )
-    if answer.status_code in (401, 403):
-        return Finding(
-            False,
-            f"Ray at {of.ray_address} does not accept the token in {file}.",
-            "Let REGATTA_RAY_TOKEN_FILE name the file that Ray was started with (its "
-            "RAY_AUTH_TOKEN_PATH).",
-        )
-    if not answer.is_success:
-        words = f"Ray at {of.ray_address} answers {answer.status_code}."
-        return Finding(False, words, "Look into Ray's logs; restart it.")
-    return Finding(True, f"answers at {of.ray_address}, and accepts our token.")
+        need(not late, words, mend)
+        return f"{BRANCH} holds what has ended."
 
+    def cluster(self, file: Path) -> str:
+        """Whether the lab's devices are described."""
+        with answering("{}", f"Mend {file}; examples/cluster.yaml shows one."):
+            load(file)
+        return f"{file} can be read."
 
-def ray_asks_for_a_token(of: Deployment) -> Finding:
-    """Whether whoever reaches Ray can run what they like there."""
-    try:
-        answer = of.http.get(f"{of.ray_address}/api/jobs/")
-    except httpx.HTTPError:
-        return Finding(False, "Ray does not answer.", "See the line before.")
-    if answer.is_success:
-        return Finding(
-            False,
-            f"Ray at {of.ray_address} takes jobs from whoever reaches it.",
-            "Start Ray with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.",
-        )
-    if answer.status_code not in (401, 403):
-        words = f"without a token, {of.ray_address} answers {answer.status_code}."
+    def ray(self) -> str:
+        """Whether Ray takes jobs from us."""
+        with answering("{}", "Let REGATTA_RAY_TOKEN_FILE name Ray's token file."):
+            file = self.of.file_of_ray_token()
+            token = file.read_text().strip()
+        at, status = self._ask_ray(Authorization=f"Bearer {token}")
+        mend = "Let REGATTA_RAY_TOKEN_FILE name the file that Ray was started with, or see its log."
+        need(status < 300, f"Ray at {at} answers {status} to the token in {file}.", mend)
+        return f"answers at {at}, and accepts our token."
+
+    def ray_asks_for_a_token(self) -> str:
+        """Whether whoever reaches Ray can run what they like there."""
+        at, status = self._ask_ray()
+        words = f"Ray at {at} takes jobs from whoever reaches it."
+        need(status >= 300, words, "Start Ray with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
         mend = "Let REGATTA_RAY_ADDRESS name Ray's dashboard itself; look into Ray's logs."
-        return Finding(False, words, mend)
-    return Finding(True, "nobody gets in without it.")
+        need(status in (401, 403), f"without a token, {at} answers {status}.", mend)
+        return "nobody gets in without it."
 
+    def _ask_ray(self, **headers: str) -> tuple[str, int]:
+        at = self.of.ray_address
+        mend = "Start Ray there with its dashboard, or let REGATTA_RAY_ADDRESS name where it is."
+        with answering(f"nothing answers at {at} ({{}}).", mend), client() as http:
+            return at, http.get(f"{at}/api/jobs/", headers=headers).status_code
 
-def bubblewrap(of: Deployment) -> Finding:
-    """Whether experiments' own code can be isolated: on this machine, if nobody says where."""
-    if of.isolation == "bubblewrap":
-        words = "is said to be on each of Ray's machines, which look for it before they run any."
-        return Finding(True, words)
-    if of.isolation:
-        how = "isolated by nothing" if of.isolation == "trusted" else "refused"
-        return Finding(True, f"is not asked for: own code is {how}, as is said.")
-    if why := of.probe():
-        return Finding(
-            False,
-            f"own code of experiments cannot be isolated: {why}",
+    def bubblewrap(self) -> str:
+        """Whether experiments' own code can be isolated: on this machine, if nobody says where."""
+        said = self.of.isolation or ("trusted" if self.of.trust_approved_code else "")
+        if said:
+            return f"is not looked for here: own code runs as the operator says ({said})."
+        why = bubblewrap.probe()
+        mend = (
             "`apt-get install --yes bubblewrap` on each machine of Ray's, and if this is none, let "
-            "REGATTA_ISOLATION say bubblewrap; or have only experiments without own code.",
+            "REGATTA_ISOLATION say bubblewrap; or have only experiments without own code."
         )
-    return Finding(True, "isolates own code on this machine; Ray's other machines need it, too.")
+        need(not why, f"own code of experiments cannot be isolated: {why}", mend)
+        return "isolates own code on this machine; Ray's other machines need it, too."
+
+    # ── GitHub ───────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def _credentials(self) -> Callable[[], str]:
+        return self.of.credentials()
+
+    @cached_property
+    def _line(self) -> Line:
+        return Line(self.of.github_api, Bearer(self._credentials))
+
+    def _as_app(self, path: str, **query: str) -> Any:
+        assert isinstance(self._credentials, AppAuth)
+        return self._credentials.line.get(path, **query)
+
+    def _file(self, path: str) -> bytes | None:
+        try:
+            found = self._line.get(f"/repos/{self.of.repository}/contents/{quote(path)}")
+        except Gone:
+            return None
+        return base64.b64decode(found["content"])
+
+    def clock(self) -> str:
+        """Whether this machine's time is GitHub's."""
+        line = Line(self.of.github_api)
+        with suppress(Refused, Later):
+            line.get("/")
+        mend = "Open the way to GitHub (a firewall, a proxy), or mend REGATTA_GITHUB_API."
+        need(line.answered, f"{self.of.github_api} cannot be reached, or is no GitHub.", mend)
+        ahead = (datetime.now(UTC) - line.now()).total_seconds()
+        words = f"this machine is {ahead:.0f} s ahead of GitHub."
+        need(abs(ahead) <= MOST_SKEW, words, "`timedatectl set-ntp true`")
+        return "agrees with GitHub's."
+
+    def key(self) -> str:
+        """Whether GitHub knows the App by its key."""
+        mend = f"Generate a private key in {SETTINGS}, and let {APP_KEY}_FILE name its file."
+        with answering("the App cannot sign in: {}.", mend):
+            slug = self._as_app("/app")["slug"]
+        words = f"the App speaks as {slug}[bot], and REGATTA_BOT says {self.of.bot}."
+        mend = "Leave REGATTA_BOT out: the bot asks GitHub for its login."
+        need(self.of.bot in ("", f"{slug}[bot]"), words, mend)
+        return f"signs in as {slug}."
+
+    def permissions(self) -> str:
+        """Whether the installation may do all that the lab does, and no more."""
+        installed = self._as_app(f"/repos/{self.of.repository}/installation")
+        mend = "Unsuspend it under the repository's settings, GitHub Apps."
+        need(not installed.get("suspended_at"), "the installation is suspended.", mend)
+        granted = installed["permissions"]
+        other = {one: LEVELS[level] for one, level in app_manifest.lacking(granted).items()}
+        other |= dict.fromkeys(app_manifest.needless(granted), "No access")
+        named = ", ".join(f"{_name(one)}: {level}" for one, level in other.items())
+        where = f"Under {SETTINGS}, Permissions, Repository permissions, set"
+        mend = f"{where} {named}; then accept what is new where the App is installed."
+        need(not other, f"the lab needs others, and these only: {named}.", mend)
+        return "are those that the lab needs, and no others."
+
+    def events(self) -> str:
+        """Whether GitHub tells all that the lab wants to hear."""
+        heard = self._as_app("/app")["events"]
+        named = ", ".join(map(_name, sorted(set(app_manifest.EVENTS) - set(heard))))
+        mend = f"Under {SETTINGS}, Permissions, Subscribe to events, tick {named}."
+        need(not named, f"the App does not hear {named}.", mend)
+        return "are heard, all that the lab acts on."
+
+    def webhook(self) -> str:
+        """Whether deliveries go where the bot answers, signed and encrypted."""
+        found = self._as_app("/app/hook/config")
+        url = str(found.get("url") or "")
+        to = f"{self.of.url}/webhook" if self.of.url else url or "https://…/webhook"
+        secure = str(found.get("insecure_ssl", "0")) == "0"
+        for fine, words, mend in (
+            (url == to, f"go to {url or 'nowhere'}", f"set the URL to {to}"),
+            (found.get("secret"), "are not signed", f"set the secret to what {SECRET} says"),
+            (secure, "go to whoever has that name", "enable SSL verification"),
+            (found.get("content_type") == "json", "are forms", "set the content type to json"),
+        ):
+            need(fine, f"deliveries {words}.", f"{HOOK} {mend}.")
+        return f"deliveries go to {url}."
+
+    def deliveries(self) -> str:
+        """What became of the newest deliveries."""
+        found = self._as_app("/app/hook/deliveries", per_page=DELIVERIES)
+        if not found:
+            return "there were none yet."
+        status, *before = (int(one["status_code"]) for one in found)
+        mend = f"{HOOK} set the secret to what {SECRET} says."
+        need(status != 401, "the newest one was refused: it is signed with another secret.", mend)
+        words = f"the newest one did not arrive: {found[0].get('status') or status}."
+        mend = "Start `regatta serve`, and let what stands before it pass POST /webhook on to it."
+        need(200 <= status < 300, words, mend)
+        failed = sum(not 200 <= one < 300 for one in before)
+        return f"the newest one arrived; {failed} of {len(before)} before it did not."
+
+    def reachable(self) -> str:
+        """Whether the bot answers at the address that GitHub is told."""
+        url = f"{self.of.url}/healthz"
+        mend = "Start `regatta serve`, or mend the name, the certificate or the proxy before it."
+        with answering(f"{url} does not answer ({{}}).", mend), client() as http:
+            answer = http.get(url, timeout=10)
+        words = f"{url} answers {answer.status_code}: {answer.text[:100].strip()}"
+        need(answer.is_success, words, "`systemctl restart regatta`, and read its log.")
+        return f"the bot answers at {self.of.url}."
+
+    def token(self) -> str:
+        """Whether the token opens the repository."""
+        name = self.of.repository
+        mend = f"Set {TOKEN} to one that may read and write issues, pull requests and contents."
+        with answering(f"{name} is closed to it: {{}}.", mend):
+            self._line.get(f"/repos/{name}")
+        no = ", but makes no check runs, and so no buttons: GitHub leaves these to Apps"
+        return f"opens {name}{'' if self._actions else no}."
+
+    def policy(self) -> str:
+        """Whether anybody may run anything."""
+        path = policy_file.PATH
+        read = policy_file.parse(self._file(path), "")
+        mend = f"Mend {path} on the default branch; `regatta init` writes one that works."
+        need(not read.problems, f"nobody may run anything: {'; '.join(read.problems)}.", mend)
+        allowed = read.permitted("run")
+        who = ", ".join([*(f"role {role}" for role in allowed.roles), *allowed.people])
+        return f"may /run: {who or 'nobody'}."
+
+    def form(self) -> str:
+        """Whether people can preregister by a form."""
+        mend = "`regatta init` in a checkout; commit what it writes, and push it."
+        need(self._file(FORM_PATH), f"there is no {FORM_PATH} on the default branch.", mend)
+        return "is on the default branch."
+
+    def labels(self) -> str:
+        """Whether the lab's labels are there."""
+        missing = ", ".join(init.missing_labels(self._line, self.of.repository))
+        mend = f"`regatta init --repository {self.of.repository}`"
+        need(not missing, f"missing are {missing}.", mend)
+        return "are there."
 
 
-# ── Words ────────────────────────────────────────────────────────────────────────────────────
+def client() -> httpx.Client:
+    """Asks those whom no library asks."""
+    return httpx.Client(timeout=LOOK, trust_env=False)
 
 
-def told(found: Mapping[str, Finding]) -> Iterator[str]:
-    """The findings as lines; what is to be mended stands below its line."""
+def lines(found: Mapping[str, Finding]) -> Iterator[str]:
+    """The findings for people; what is to be mended stands below its line."""
     width = max(map(len, found), default=0)
     for name, finding in found.items():
         yield f"{'✓' if finding.ok else '✗'} {name:<{width}}  {finding.words}"
-        if not finding.ok and finding.mend:
+        if finding.mend:
             yield f"  {'':<{width}}  → {finding.mend}"
 
 
 def as_json(found: Mapping[str, Finding]) -> str:
     """The findings for a program."""
-    rows = [
-        {"check": name, "ok": one.ok, "words": one.words, "mend": one.mend}
-        for name, one in found.items()
-    ]
+    rows = [{"check": name, **asdict(one)} for name, one in found.items()]
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
-def _mode(path: Path) -> str:
-    return f"{stat.S_IMODE(path.stat().st_mode):04o}"
-
-
-def _listed(files: list[Path]) -> str:
-    return ", ".join(map(str, files))
+def _name(permission: str) -> str:
+    """As GitHub's settings have it: Pull requests."""
+    return permission.replace("_", " ").capitalize()

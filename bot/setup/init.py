@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bot.github import app_manifest
+from bot.github import Line, app_manifest
 from bot.model.thread import LABELS
 
 STARTER = Path(__file__).parent / "starter"
@@ -102,6 +102,12 @@ def write(folder: Path, file: File, *, replace: bool = False) -> None:
 def labels() -> dict[str, str]:
     """The labels that the lab sets, with their colors."""
     return {LABELS[state]: color for state, color in LABEL_COLORS.items()}
+
+
+def missing_labels(line: Line, repository: str) -> dict[str, str]:
+    """Those that the repository has not, with their colors. Raises Refused, Later."""
+    there = {each.name for each in line.repository(repository).get_labels()}
+    return {name: color for name, color in labels().items() if name not in there}
 
 
 def _compared(folder: Path, file: File) -> File:

@@ -3,10 +3,9 @@ The parameters that count (their average where one is kept) are an item of their
 checkpoint can be scored without the optimizer; `rest` is what else it takes to continue. A
 checkpoint knows nothing of the mesh it was written on: it is restored onto any other.
 
-Two digests exist for two questions: the one here is over the parameters, because two copies of the
-same parameters differ as files."""
+Two digests exist for two questions: `engine.training.digest` is over the parameters, because two
+copies of the same parameters differ as files."""
 
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+
+from engine.training.digest import leaves, tree_sha256
 
 
 class BadCheckpoint(Exception):
@@ -94,24 +95,10 @@ def params_sha256(checkpoint: Path) -> str:
     return tree_sha256(restore(checkpoint, "params", like))
 
 
-def tree_sha256(tree: Any) -> str:
-    """SHA-256 over each array of `tree` in the order of its path: path, dtype, shape, bytes."""
-    digest = sha256()
-    for path, x in sorted(_leaves(tree).items()):
-        for part in array_bytes(path, np.asarray(x)):
-            digest.update(part)
-    return digest.hexdigest()
-
-
-def array_bytes(path: str, array: np.ndarray) -> tuple[bytes, bytes]:
-    """What of one array goes into `tree_sha256`."""
-    return f"{path} {array.dtype} {array.shape}\n".encode(), array.tobytes()
-
-
 def difference(stored: Any, like: Any) -> str | None:
     """The first difference in the names, shapes and dtypes of two trees, in words."""
-    have = {path: (x.shape, np.dtype(x.dtype).name) for path, x in _leaves(stored).items()}
-    want = {path: (x.shape, np.dtype(x.dtype).name) for path, x in _leaves(like).items()}
+    have = {path: (x.shape, np.dtype(x.dtype).name) for path, x in leaves(stored).items()}
+    want = {path: (x.shape, np.dtype(x.dtype).name) for path, x in leaves(like).items()}
     for path in sorted(have.keys() | want.keys()):
         if path not in have:
             return f"{path} is missing"
@@ -124,10 +111,3 @@ def difference(stored: Any, like: Any) -> str | None:
 
 def _on_cpu(x: jax.Array) -> bool:
     return any(device.platform == "cpu" for device in x.devices())
-
-
-def _leaves(tree: Any) -> dict[str, Any]:
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }

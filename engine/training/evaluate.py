@@ -20,7 +20,6 @@ import numpy as np
 from engine.data.token_store import TokenStore, validation_windows
 from engine.data.tokenize import byte_tokenizer
 from engine.model.decoder import Model, Params
-from engine.training import checkpoint
 
 MOST_LOGITS = 2**26  # at a time: 256 MB in float32
 MOST_FORESIGHT = 0.01  # nats that rounding may move a token's loss by
@@ -126,6 +125,8 @@ def rows_of_a_batch(seq_len: int, vocab_size: int) -> int:
 def load_params(path: Path, decoder: Model) -> Params:
     """The parameters in the checkpoint `<folder>/<step>`. Raises BadCheckpoint if it cannot be
     read or is of another model."""
+    from engine.training import checkpoint  # Orbax, which only this needs, is long to import
+
     like = jax.eval_shape(decoder.init, jax.random.key(0))
     return checkpoint.restore(path, "params", like)
 

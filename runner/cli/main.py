@@ -372,14 +372,14 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
     ends = provenance.step_ends(store, execution)
     why = result.why if result and not steps_view.says(result.why, ends) else ""
     out.print(Text(f"{execution.id} {facts.state}{took}{': ' * bool(why)}{printable(why)}"))
-    if execution.plan.steps:
+    if execution.plan.data is None:
         scores = provenance.scores(store, execution.plan, ends)
         out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
-        out.print(f"`regatta show {execution.id}` says where their outputs lie", style="dim")
-        for name, log in provenance.logs(store, execution).items():
-            out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
     else:
         out.print(terminal.result_view(facts, runs))
+    out.print(f"`regatta show {execution.id}` says where its outputs lie", style="dim")
+    for name, log in provenance.logs(store, execution).items():
+        out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
     out.print("unsigned, no approval", style="dim")
 
 

@@ -313,10 +313,10 @@ class Watching:
 
 
 def _words(advance: Advance) -> str:
-    begun = [run for run in reversed(advance.runs) if run.step]
-    run = max(begun, key=lambda run: run.step < run.steps, default=None)  # one that goes on, if any
+    run = next((run for run in advance.runs if 0 < run.step < run.steps), None)
     if run is None:
-        return ""
+        done = sum(run.step == run.steps for run in advance.runs)
+        return f"{done} of {len(advance.runs)} runs trained" if done else ""
     words = [f"{run.name} step {run.step}/{run.steps}"]
     if run.loss is not None:
         words.append(f"loss {run.loss:.3f}")

@@ -104,7 +104,7 @@ def _scores(
     found: dict[str, Evaluated] = {}
     twice = set()
     for name, step in plan.steps.items():
-        if step.do != "evaluate" or step.own:
+        if step.do != "evaluate":
             continue
         try:
             scored = scoring(plan, name, ends)

@@ -9,6 +9,8 @@ from pydantic import BaseModel
 LONG = 72 * 3600  # seconds that are said in days
 NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 
+UNKNOWN = "–"
+
 
 def natural(name: str) -> tuple[list[str | float], str]:
     """To sort names by: `w8` is before `w16`, and `rate=0.02` before `rate=0.1`."""
@@ -16,15 +18,17 @@ def natural(name: str) -> tuple[list[str | float], str]:
     return [float(part) if n % 2 else part for n, part in parts], name
 
 
-def flops(value: float) -> str:
-    """`2.60e12`, as the field writes FLOPs."""
+def flops(value: float | None) -> str:
+    """`2.60e12`, as the field writes FLOPs; a dash where nobody knows."""
+    if value is None:
+        return UNKNOWN
     mantissa, _, exponent = f"{value:.2e}".partition("e")
     return f"{mantissa}e{int(exponent)}"
 
 
-def count(value: int) -> str:
-    """`1,234,567`."""
-    return f"{value:,}"
+def count(value: int | None) -> str:
+    """`1,234,567`; a dash where nobody knows."""
+    return UNKNOWN if value is None else f"{value:,}"
 
 
 def many(value: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""How long an approved plan may take by the clock, and what that reserves of a budget. Pure.
+"""How long an approved plan may take by the clock, and how many devices it may hold. Pure.
 
 The limit is generous, since it is there to end what never ends and not to cut short what is slow:
 some times what is expected at poor utilisation, and an hour at least. What nobody can estimate (the
@@ -7,13 +7,11 @@ experiment's author has declared a ceiling, nothing goes beyond that.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping
 
 from runner.schema import step_graph
 from runner.schema.devices import KINDS
-from runner.schema.record import EVERYTHING, Plan, PlannedStep, Resources
+from runner.schema.record import Plan, PlannedStep, Resources
 
 TIMES = 4  # what is expected
 COUNTED = ("train", "tokenize", "evaluate")  # what takes little, and what is known
@@ -88,59 +86,3 @@ def _chains(steps: Mapping[str, PlannedStep]) -> list[list[str]]:
 def device_hours(plan: Plan, seconds: float) -> float:
     """What the plan's execution takes in this time at most, of all kinds together."""
     return at_once(plan).total() * seconds / 3600
-
-
-@dataclass(frozen=True)
-class Spending:
-    """What one execution takes, or has taken, of one kind of its person's budget."""
-
-    person: int  # id of who approved it
-    kind: str
-    device_hours: float
-    ended: datetime | None = None  # None: it is set aside
-
-
-def set_aside(
-    person: int, plan: Plan, seconds: float, ended: datetime | None = None
-) -> list[Spending]:
-    """What the plan's execution takes in this time at most, by kind."""
-    return [
-        Spending(person, kind, count * seconds / 3600, ended)
-        for kind, count in sorted(at_once(plan).items())
-    ]
-
-
-def over_budget(
-    wanted: Sequence[Spending],
-    others: Iterable[Spending],
-    budgets: Mapping[str, float],
-    now: datetime,
-) -> str:
-    """Why `wanted`, which is of one person, breaks one of the budgets (device-hours a person and
-    calendar month, UTC, by kind), as a clause; or nothing."""
-    persons = {one.person for one in wanted}
-    mine = [
-        one
-        for one in others
-        if one.person in persons and (one.ended is None or _month(one.ended) == _month(now))
-    ]
-    for kind, most in sorted(budgets.items()):
-        here = [one.device_hours for one in wanted if kind in (EVERYTHING, one.kind)]
-        taken = sum(one.device_hours for one in mine if kind in (EVERYTHING, one.kind))
-        if here and taken + sum(here) > most:
-            of = "" if kind == EVERYTHING else f" of `{kind}`"
-            return (
-                f"this sets aside {_hours(sum(here))} device-hours{of}, and of the "
-                f"{_hours(most)} that a person has here in a calendar month (UTC), "
-                f"{_hours(taken)} are used or set aside"
-            )
-    return ""
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.1f}".removesuffix(".0")
-
-
-def _month(at: datetime) -> tuple[int, int]:
-    there = at.astimezone(UTC)
-    return there.year, there.month

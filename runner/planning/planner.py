@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from engine.data.tokenize import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code, yaml_lines
@@ -27,11 +27,10 @@ from runner.schema.record import (
     PlannedStep,
     Preregistration,
     Resources,
-    run_of,
 )
 from runner.spec import declaration, ladder
 from runner.spec.declaration import Experiment
-from runner.spec.step_types import Train, calls_of, parts_of
+from runner.spec.step_types import calls_of, parts_of
 from runner.spec.steps import Node
 from runner.store.store import Store
 
@@ -210,8 +209,7 @@ def _data(
     if experiment.data is None:
         return None, []
     text, problems = texts(experiment.data.source), []
-    models = [node.checked.model for node in experiment.nodes.values() if _trains(node.checked)]
-    for seq_len in dict.fromkeys(model.seq_len for model in models):
+    for seq_len in dict.fromkeys(of.model.seq_len for of in experiment.arms.values()):
         try:
             text.check_lengths(seq_len, experiment.eval.tokens)
         except BadText as error:
@@ -226,10 +224,6 @@ def _data(
         validation_sha256=text.validation_sha256,
     )
     return planned, problems
-
-
-def _trains(checked: object) -> TypeGuard[Train]:
-    return isinstance(checked, Train)
 
 
 def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) -> dict[str, str]:
@@ -434,9 +428,8 @@ def _of_no_law(
 
 def _arms(experiment: Experiment) -> dict[str, PlannedArm]:
     """What the steps train, by arm. Those that differ in the seed only share one."""
-    found = {}
-    for name, node in experiment.nodes.items():
-        run, checked = run_of(name, node.do, node.config), node.checked
-        if run and run[0] not in found and _trains(checked):
-            found[run[0]] = cost.arm_of(checked.model, checked.train, node.config["own"])
-    return {arm: found[arm] for arm in sorted(found, key=natural)}
+    arms = experiment.arms
+    return {
+        name: cost.arm_of(of.model, of.train, of.own.model_dump())
+        for name, of in sorted(arms.items(), key=lambda item: natural(item[0]))
+    }

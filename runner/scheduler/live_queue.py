@@ -13,52 +13,19 @@ that takes longer than was expected goes on, up to the limit of its approval
 (`runner.planning.limits`), and what it uses counts.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from runner.planning.limits import largest
-from runner.scheduler.admission import Refused, Request, admit, priority_of
-from runner.scheduler.budget_ledger import about_to_be
+from runner.scheduler.admission import Refused, Request, admit
+from runner.scheduler.budget_ledger import Ledger, Life, request_of, same_month
 from runner.scheduler.cluster import Described
 from runner.scheduler.queue import Entry, Queue, Start
 from runner.scheduler.schedule import Cluster, Place, Policy, forecast, schedule
-from runner.schema import record
-from runner.schema.record import Claimed, Ending, Execution, Plan
+from runner.schema.record import Plan
 from runner.store.store import Store
 
-OVERHEAD = 60  # seconds that a job is expected to take besides: to start, compile and evaluate
 FRESH = 15  # seconds for which an answer holds while nothing came, began or ended
-
-
-@dataclass(frozen=True)
-class Life:
-    """What of an execution's records the queue is made from. Times are Unix seconds."""
-
-    request: Request
-    claimed: int | None = None  # its first attempt
-    ended: int | None = None
-
-
-def request_of(name: str, plan: Plan, person: str, at: datetime) -> Request:
-    """What an execution of `plan` takes: the devices that its largest part asks for, all along.
-
-    It is expected to take what it takes at poor utilisation.
-    """
-    most = largest(plan)
-    longest = max((arm.model_flops or 0 for arm in plan.arms.values()), default=0)
-    share = longest / plan.cost.model_flops if plan.cost.model_flops else 0.0
-    slow = plan.cost.seconds[1]
-    return Request(
-        name=name,
-        person=person.lower(),  # GitHub's logins are the same in either case
-        priority=priority_of(plan.cost.runs, math.ceil(slow * share)),
-        kind=most.kind,
-        count=most.count,
-        seconds=math.ceil(slow) + OVERHEAD,
-        submitted=_seconds(at),
-    )
 
 
 # ── The queue ────────────────────────────────────────────────────────────────────────────────
@@ -73,7 +40,9 @@ def queue_of(lives: Iterable[Life], cluster: Cluster, policy: Policy, now: int) 
         if life.ended is not None:
             if since is not None:
                 used = max(0, life.ended - since) * entry.devices
-                queue.remember(entry.account, used, life.ended, _month(life.ended) == _month(now))
+                queue.remember(
+                    entry.account, used, life.ended, same_month(_at(life.ended), _at(now))
+                )
             continue
         if since is not None:  # it may have taken more already than was set aside
             entry = replace(entry, reserved=max(entry.reserved, (now - since) * entry.devices))
@@ -126,16 +95,14 @@ class Turns:
     """Says from a store's records whose turn it is on a described cluster. Changes nothing."""
 
     def __init__(self, store: Store, described: Described) -> None:
-        self._store = store
+        self.ledger = Ledger(store)
         self._cluster = described.cluster
         self._policy = _in_lower_case(described.policy)
-        self._requests: dict[str, Request | None] = {}  # None: it stands in no line
-        self._over: dict[str, Life] = {}
         self._last: tuple[list[Life], int, dict[str, Place]] | None = None
 
     def waiting(self, now: datetime) -> Mapping[str, Place]:
         """The executions that may not begin yet, and their places. Any other one may."""
-        lives, at = list(self._lives()), _seconds(now)
+        lives, at = self._lives(), _seconds(now)
         if self._last and self._last[0] == lives and 0 <= at - self._last[1] < FRESH:
             return self._last[2]
         places: dict[str, Place] = {}
@@ -151,7 +118,7 @@ class Turns:
     def refusal(self, plan: Plan, person: str, now: datetime) -> str:
         """Why `person` may not approve `plan` now: a sentence, or nothing."""
         at = _seconds(now)
-        lives = [*self._lives(), *self._about_to_be()]
+        lives = [*self._lives(), *self.ledger.about_to_be()]
         queue = queue_of(lives, self._cluster, self._policy, at)
         try:
             admit(
@@ -163,49 +130,10 @@ class Turns:
             return f"{words[:1].upper()}{words[1:]}.{month}"
         return ""
 
-    def _lives(self) -> Iterator[Life]:
-        """What was approved on GitHub. The records of what has ended are read once."""
-        for id in record.names(self._store, "executions"):
-            if id in self._over:
-                yield self._over[id]
-                continue
-            folder = f"executions/{id}"
-            if id not in self._requests:
-                execution = record.read(self._store, f"{folder}/execution", Execution)
-                if execution is None:
-                    continue
-                self._requests[id] = _request(execution)
-            request = self._requests[id]
-            if request is None:
-                continue
-            events = record.names(self._store, folder)
-            claimed = record.read(self._store, f"{folder}/t1.claimed", Claimed)
-            result = record.read(self._store, f"{folder}/result", Ending)
-            life = Life(
-                request,
-                claimed=_seconds(claimed.at) if claimed else None,
-                ended=_seconds(result.at) if result else None,
-            )
-            if result:
-                self._over[id] = life
-            if claimed or not {"cancelled", "voided"} & set(events):
-                yield life
-
-    def _about_to_be(self) -> Iterator[Life]:
-        """Approvals on record whose executions are not, because the bot died between the two."""
-        known = set(record.names(self._store, "executions"))
-        for approval, plan in about_to_be(self._store, known):
-            if plan.plan:
-                who, id = approval.by.login, approval.execution
-                yield Life(request_of(id, plan.plan, who, approval.at))
-
-
-def _request(execution: Execution) -> Request | None:
-    """None for what stands in no line: it was started by hand."""
-    if execution.origin is None:
-        return None
-    who = execution.origin.approved_by.login
-    return request_of(execution.id, execution.plan, who, execution.at)
+    def _lives(self) -> list[Life]:
+        return [
+            life for life in self.ledger.lives() if life.claimed is not None or not life.stopped
+        ]
 
 
 def _in_lower_case(policy: Policy) -> Policy:
@@ -220,6 +148,5 @@ def _seconds(at: datetime) -> int:
     return int(at.timestamp())
 
 
-def _month(at: int) -> tuple[int, int]:
-    moment = datetime.fromtimestamp(at, UTC)
-    return moment.year, moment.month
+def _at(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -27,11 +27,11 @@ from runner.lib.problems import Problem as Problem
 from runner.schema import devices as schema_devices
 from runner.schema import tracks
 from runner.schema.own_model import Options, OwnModel
-from runner.schema.record import ARM_NAME, Resources, Speedrun
+from runner.schema.record import ARM_NAME, Resources, Speedrun, run_of
 from runner.spec import ladder as spec_ladder
 from runner.spec import steps as stepping
 from runner.spec.ladder import Ladder
-from runner.spec.step_types import Own, in_the_way
+from runner.spec.step_types import Own, Train, in_the_way
 from runner.spec.steps import Node, StepName
 from runner.spec.steps import Step as Step
 
@@ -117,6 +117,16 @@ class Experiment:
     ceiling_hours: float | None = None
     speedrun: Speedrun | None = None
     ladder: Ladder | None = None
+
+    @property
+    def arms(self) -> dict[str, Train]:
+        """What its nodes train, by arm, the one declared first in front."""
+        found: dict[str, Train] = {}
+        for name, node in self.nodes.items():
+            run = run_of(name, node.do, node.config)
+            if run and isinstance(node.checked, Train):
+                found.setdefault(run[0], node.checked)
+        return found
 
     def problem(self, path: yaml_lines.Path, message: str) -> Problem:
         """A complaint about the value at `path` of this experiment's file."""

@@ -28,7 +28,7 @@ OPTIONS = (  # of JAX, by which its figures change
 )
 READ_BY_LIBRARIES = ("XLA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_TF32_", "CUDNN_", "CUBLAS_")
 MOST_WORDS = 500  # of one line
-PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # where `settle` says what one device does in a second
+PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # where `set_flags` says what one device does in a second
 
 _told: dict[str, str] = {}  # by whoever has looked around already
 _held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
@@ -41,16 +41,29 @@ class WrongDevice(Exception):
 def settle(devices: str, count: int, *, taken: bool = False) -> None:
     """Fix cores, threads and flags for this process, on so many `devices` (a key of
     `devices.KINDS`); `taken`: whoever started it has taken its cores. Raises WrongDevice."""
-    kind = KINDS[devices]
     if not taken:
         take(devices, count)
+    set_flags(devices)
+    look(devices)
+
+
+def set_flags(devices: str) -> None:
+    """Have JAX compute on such devices, and alike each time, once it is imported."""
+    kind = KINDS[devices]
     os.environ[PEAK_FLOPS] = repr(kind.peak_flops)
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
-        return
     if kind.platform == "gpu":
         flags = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_exclude_nondeterministic_ops=true"
         os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
+
+
+def look(devices: str) -> None:
+    """Have JAX take the devices, after which this process can no longer be forked. Raises
+    WrongDevice where it finds none of the kind."""
+    kind = KINDS[devices]
+    if kind.platform == "cpu":  # it finds one when it is used
+        return
     import jax
 
     if jax.default_backend() == "cpu":

@@ -1,7 +1,7 @@
 """Asks a model of the experiment's own for logits, of which no code runs here. One child under
 bubblewrap (`runner.worker.builtin.model_server`) imports that code and leaves the model's program,
-without a token in sight. Further ones are each given the program, the parameters and the questions
-as they come, and nothing that another child has left.
+without a token in sight. Another one is given the program, the parameters and the questions as they
+come, and nothing that the first has left; a process of it answers the questions of one turn only.
 
 A child is watched by this process's main thread, as `runner.isolation.bubblewrap` wants it, while
 whoever asks sits in another one."""
@@ -9,6 +9,7 @@ whoever asks sits in another one."""
 import math
 import os
 import queue
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -34,11 +35,13 @@ from runner.worker.builtin.model_server import (
     WHY,
     Header,
     Task,
+    of_turn,
     question,
 )
 from runner.worker.builtin.own_code_errors import BadOwnCode
+from runner.worker.builtin.params_file import PARAMS
 from runner.worker.builtin.programs import MAX_PROGRAM
-from runner.worker.builtin.trained import NOT_PLANNED, PARAMS, Planned
+from runner.worker.builtin.trained import NOT_PLANNED, Planned
 
 MAX_HEADER = 1 << 16  # bytes
 MAX_EARLY = 1 << 17  # bytes that are kept before they are asked for
@@ -182,7 +185,8 @@ class Talk:
     def __init__(self, asked: Path, vocab_size: int) -> None:
         self._asked, self._vocab = asked, vocab_size
         self._lock = threading.Lock()
-        self._number = 0
+        self._turn = self._number = 0
+        of_turn(asked, 0).mkdir()
         self._waits_for = 0  # bytes
         self._bytes = bytearray()
         self._heard: queue.Queue[bytes | None] = queue.Queue()
@@ -200,7 +204,8 @@ class Talk:
         with self._lock:
             self._waits_for = 4 * math.prod(shape)
             self._hand_over()
-        draft.replace(self._asked / question(self._number))  # it is there whole, or not at all
+        # It is there whole, or not at all.
+        draft.replace(of_turn(self._asked, self._turn) / question(self._number))
         self._number += 1
         found = self._heard.get()
         if found is None:
@@ -219,6 +224,12 @@ class Talk:
             self._waits_for = 0
             self._heard.put(bytes(self._bytes[:size]))
             del self._bytes[:size]
+
+    def anew(self) -> None:
+        """Have another process answer from here on, which has seen nothing of what was asked."""
+        of_turn(self._asked, self._turn + 1).mkdir()
+        shutil.rmtree(of_turn(self._asked, self._turn))
+        self._turn, self._number = self._turn + 1, 0
 
     def end(self) -> None:
         """Tell the child that there are no more questions."""

@@ -5,7 +5,6 @@ checkout are real. `follow` reads nothing but the advice.
 """
 
 import base64
-import dataclasses
 import json
 import re
 import subprocess
@@ -26,8 +25,9 @@ from typer.testing import CliRunner
 
 from bot.cli.main import app
 from bot.github import app_manifest
-from bot.setup import doctor, settings
+from bot.setup import doctor
 from bot.setup import init as setup_init
+from bot.setup.settings import Settings
 from runner.isolation import bubblewrap
 from runner.lib import redact
 from runner.schema import record
@@ -66,23 +66,25 @@ class World:
         self.ray_token = self.private("ray-token", TOKEN)
         self.new_key()
         (root / "store").mkdir(mode=0o700)
-        self.deployment = doctor.Deployment(
-            repository="lab/lab",
-            store=str(root / "store"),
-            ray_address=RAY,
-            ray_token_file=self.ray_token,
-            app="Iv1.lab",
-            api=API,
-            url=URL,
-            http=httpx.Client(transport=httpx.MockTransport(self._answer)),
-            probe=lambda: self.bubblewrap,
-        )
+        self.actions = False
+        self.said: dict[str, Any] = {
+            "repository": "lab/lab",
+            "store": str(root / "store"),
+            "ray_address": RAY,
+            "ray_token_file": self.ray_token,
+            "app_id": "Iv1.lab",
+            "github_api": API,
+            "url": URL,
+        }
+        asks = httpx.MockTransport(self._answer)
+        monkeypatch.setattr(doctor, "client", lambda: httpx.Client(transport=asks))
+        monkeypatch.setattr(bubblewrap, "probe", lambda: self.bubblewrap)
 
     def say(self, name: str, value: object) -> None:
         self._set(name, str(value))
 
     def change(self, **what: Any) -> None:
-        self.deployment = dataclasses.replace(self.deployment, **what)
+        self.said |= what
 
     def private(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -109,9 +111,14 @@ class World:
         told = CliRunner().invoke(app, ["init", str(self.checkout), "--yes", "--replace"])
         assert told.exit_code == 0, told.output
 
+    def settings(self) -> Settings:
+        return Settings(**self.said)
+
+    def found(self) -> dict[str, doctor.Finding]:
+        return doctor.looked_at(self.settings(), self.actions)
+
     def failing(self) -> dict[str, doctor.Finding]:
-        found = {check.name: check.run() for check in doctor.checks(self.deployment)}
-        return {name: finding for name, finding in found.items() if not finding.ok}
+        return {name: finding for name, finding in self.found().items() if not finding.ok}
 
     # ── Those who are asked ──
 
@@ -357,12 +364,13 @@ def test_what_lies_where_own_code_can_read_it_is_found(
 
 
 def test_no_finding_holds_a_secret(world: World) -> None:
-    held = [*settings.all_secrets(), TOKEN, "ghs_of-the-installation"]
+    held = [*world.settings().all_secrets(), "ghs_of-the-installation"]
+    assert TOKEN in held
     assert len(held) == 4
     for plant, _ in FAULTS.values():
         plant(world)
-    found = {check.name: check.run() for check in doctor.checks(world.deployment)}
-    told = doctor.as_json(found) + "\n".join(doctor.told(found))
+    found = world.found()
+    told = doctor.as_json(found) + "\n".join(doctor.lines(found))
     assert not [secret for secret in held if secret in told]
 
 
@@ -374,7 +382,7 @@ def test_the_doctor_leaves_nothing_in_the_store(world: World) -> None:
 @pytest.mark.parametrize("place", ["stroe/lab", "stroe"])
 def test_the_doctor_makes_no_store_of_a_name_with_a_slip(world: World, place: str) -> None:
     world.change(store=str(world.root / place))
-    assert "there is no store at" in world.failing()["store"].words
+    assert "There is no store at" in world.failing()["store"].words
     assert not (world.root / "stroe").exists()
 
 
@@ -403,13 +411,12 @@ def test_a_mere_token_is_said_to_make_no_check_runs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGATTA_GITHUB_TOKEN", "ghs_of-the-installation")
-    world.change(app="")
-    found = {check.name: check.run() for check in doctor.checks(world.deployment)}
-    assert "no check runs" in found["token"].words
+    world.change(app_id="")
+    assert "no check runs" in world.found()["token"].words
 
 
 def test_where_github_is_away_the_rest_is_looked_at(world: World) -> None:
-    world.change(api="https://ray.test")
+    world.change(github_api="https://ray.test")
     world.ray_runs = False
     failing = world.failing()
     assert "cannot be reached" in failing["clock"].words
@@ -420,10 +427,10 @@ def test_actions_mode_needs_no_app_and_no_webhook(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGATTA_GITHUB_TOKEN", "ghs_of-the-installation")
-    world.change(app="", url="", actions=True)
-    names = [check.name for check in doctor.checks(world.deployment)]
+    world.actions = True
+    names = set(world.found())
     assert "token" in names
-    assert not {"webhook secret", "App's key", "webhook"} & set(names)
+    assert not {"webhook secret", "App's key", "webhook", "reachable"} & names
     assert world.failing() == {}
 
 
@@ -443,8 +450,8 @@ def test_the_command_names_what_fails_and_exits_with_1(
 def test_the_branch_of_records_is_there_unless_it_is_switched_off(
     monkeypatch: pytest.MonkeyPatch, said: str | None, on: bool
 ) -> None:
-    seen: list[doctor.Deployment] = []
-    monkeypatch.setattr(doctor, "checks", lambda of: seen.append(of) or [])
+    seen: list[Settings] = []
+    monkeypatch.setattr(doctor, "looked_at", lambda of, _: seen.append(of) or {})
     command = ["doctor", "--repository", "lab/lab", "--ray-address", RAY]
     told = CliRunner().invoke(app, command, env={"REGATTA_RECORDS_BRANCH": said})
     assert told.exit_code == 0, told.output

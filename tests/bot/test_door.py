@@ -21,7 +21,7 @@ from bot.inbox import webhook
 from bot.model.thread import ThreadId
 from bot.service import connections
 from bot.service import server as service_server
-from runner.execution.ray_jobs import RayAddress
+from bot.setup.settings import Settings
 from runner.store.store import Store
 
 SECRET = "a-secret-of-the-tests"
@@ -328,9 +328,6 @@ def test_the_bot_is_served_behind_the_door(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(service_server, "create_app", lambda _: None)
     monkeypatch.setattr(service_server.logs, "set_up", lambda *_, **__: None)
     monkeypatch.setattr(uvicorn, "run", lambda _, **options: told.update(options))
-    service_server.serve(
-        service_server.Settings(
-            "store", "o/n", SECRET, lambda: "", RayAddress("http://127.0.0.1:9", "")
-        )
-    )
+    said = Settings(repository="o/n", ray_address="http://127.0.0.1:9")
+    service_server.serve(said, "127.0.0.1", 8080)
     assert {name: told[name] for name in connections.TOLD} == connections.TOLD

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from bot.controller.reconciler import Reconciler
-from bot.service.server import Settings, create_app
-from runner.execution.ray_jobs import RayAddress
+from bot.service.server import create_app
+from bot.setup.settings import Settings
 from tests.payloads import NotHere, Payload, payloads
 from tests.scenarios.lab import SECRET, Lab, a_lab
 
@@ -63,11 +63,14 @@ class Front:
         (lab.root / "token").write_text("a-token-of-the-tests")
         app = create_app(
             Settings(
-                store=self.store,
+                store=str(self.store),
                 repository="regatta-lab/lab",
                 webhook_secret=SECRET,
-                credentials=lambda: "installation-token",
-                ray=RayAddress("http://127.0.0.1:9", lab.root / "token"),
+                github_token="installation-token",
+                bot="regatta-lab[bot]",
+                isolation="none",
+                ray_address="http://127.0.0.1:9",
+                ray_token_file=lab.root / "token",
                 github_api=f"{lab.sandbox.url}/api/v3",
             )
         )

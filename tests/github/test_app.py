@@ -15,7 +15,7 @@ from bot.fake_github.server import Clock, Sandbox, make_sandbox, running
 from bot.fake_github.world.faults import Fault
 from bot.github import AppAuth, GitHub, Gone, Later, Refused
 from bot.model.thread import Button
-from bot.setup import settings
+from bot.setup.settings import Settings, Unset
 from tests.sandbox.conftest import BOT_TOKEN, FILES, NAME, SECRET, TOKENS
 from tests.sandbox.openapi import Recorder
 
@@ -92,20 +92,23 @@ def test_a_clock_ten_minutes_off_still_gets_in(app: App) -> None:
     assert len(refused) == 1  # the first word was signed by the local clock
 
 
-def test_the_login_is_what_github_calls_the_app(app: App) -> None:
+def said(app: App, bot: str = "") -> Settings:
     api = f"{app.url}/api/v3"
-    assert settings.login("", app.auth, api) == "regatta-lab[bot]"
-    assert settings.login("regatta-lab[bot]", app.auth, api) == "regatta-lab[bot]"
-    with pytest.raises(settings.Unset, match="the App speaks as regatta-lab"):
-        settings.login("my-lab[bot]", app.auth, api)
+    return Settings(repository=NAME, ray_address="http://127.0.0.1:9", bot=bot, github_api=api)
+
+
+def test_the_login_is_what_github_calls_the_app(app: App) -> None:
+    assert said(app).login(app.auth) == "regatta-lab[bot]"
+    assert said(app, "regatta-lab[bot]").login(app.auth) == "regatta-lab[bot]"
+    with pytest.raises(Unset, match="the App speaks as regatta-lab"):
+        said(app, "my-lab[bot]").login(app.auth)
 
 
 def test_the_login_of_a_token_is_asked_for(app: App) -> None:
-    api = f"{app.url}/api/v3"
-    assert settings.login("", lambda: TOKENS["ada"], api) == "ada"
-    assert settings.login("said", lambda: "not asked", api) == "said"
-    with pytest.raises(settings.Unset, match="REGATTA_BOT"):
-        settings.login("", lambda: "unknown", api)
+    assert said(app).login(lambda: TOKENS["ada"]) == "ada"
+    assert said(app, "said").login(lambda: "not asked") == "said"
+    with pytest.raises(Unset, match="REGATTA_BOT"):
+        said(app).login(lambda: "unknown")
 
 
 def test_a_token_is_kept_and_renewed_before_it_ends(app: App) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from runner.planning import limits
-from runner.planning.limits import Spending
-from runner.scheduler.budget_ledger import Ledger
+from runner.scheduler import budget_ledger
+from runner.scheduler.budget_ledger import Ledger, Spending
 from runner.schema import record
 from runner.schema.record import (
     Approval,
@@ -98,16 +98,16 @@ def test_steps_hold_what_may_be_made_side_by_side(
 ) -> None:
     plan = made_of(kinds, needs)
     assert limits.at_once(plan) == held
-    hours = {one.kind: one.device_hours for one in limits.set_aside(GRACE, plan, 5 * 3600)}
+    hours = {one.kind: one.device_hours for one in budget_ledger.set_aside(GRACE, plan, 5 * 3600)}
     assert hours == {kind: 5 * count for kind, count in held.items()}
     assert limits.device_hours(plan, 3600) == sum(held.values())
 
 
 def test_a_budget_of_one_kind_counts_that_kind_alone() -> None:
     wanted = [taking(2), taking(3, kind="h100")]
-    assert limits.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) == ""
-    assert "sets aside 5 device-hours, and" in limits.over_budget(wanted, [], {"*": 4}, NOW)
-    assert "3 device-hours of `h100`" in limits.over_budget(wanted, [], {"h100": 2}, NOW)
+    assert budget_ledger.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) == ""
+    assert "sets aside 5 device-hours, and" in budget_ledger.over_budget(wanted, [], {"*": 4}, NOW)
+    assert "3 device-hours of `h100`" in budget_ledger.over_budget(wanted, [], {"h100": 2}, NOW)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_steps_that_ended_are_charged_what_they_used_or_where_nobody_knows_what_
     record.write(store, "executions/x0/execution", execution)
     assert execution.origin
     who = execution.origin.approved_by.id
-    assert list(Ledger(store).spendings()) == limits.set_aside(who, plan, 3600)
+    assert list(Ledger(store).spendings()) == budget_ledger.set_aside(who, plan, 3600)
     claimed = Claimed(at=NOW, nonce="0" * 16, spec_sha256="0" * 64)
     record.write(store, "executions/x0/t1.claimed", claimed)
     used = (
@@ -156,7 +156,7 @@ def test_steps_that_ended_are_charged_what_they_used_or_where_nobody_knows_what_
 def test_a_budget_counts_what_a_person_has_set_aside_or_used_this_month(
     others: list[Spending], budgets: dict[str, float], why: str
 ) -> None:
-    found = limits.over_budget([taking(2)], others, budgets, NOW)
+    found = budget_ledger.over_budget([taking(2)], others, budgets, NOW)
     assert why in found
     assert bool(found) == bool(why)
 

@@ -21,6 +21,7 @@ from engine.config.schema import ComputeConfig, ModelConfig
 from engine.data.token_store import TokenStore
 from engine.data.tokenize import read_text
 from engine.model.decoder import Decoder, Model
+from engine.training.digest import path_of
 from engine.training.evaluate import CannotScore, Evaluation, bits_per_byte
 from runner.isolation import bubblewrap
 from runner.planning import planner
@@ -29,7 +30,7 @@ from runner.worker.builtin import look_ahead_probe, programs
 from runner.worker.builtin.look_ahead_probe import Examined, Place
 from runner.worker.builtin.own_code_errors import BadOwnCode
 from runner.worker.builtin.plugin_model import own_model
-from runner.worker.builtin.trained import Planned, path_of
+from runner.worker.builtin.trained import Planned
 from runner.worker.model_client import Asker
 from tests.cheats import model as cheats
 
@@ -99,6 +100,8 @@ class Here:
         if program:
             self.logits_of = programs.loaded(program, named, tokens, config["vocab_size"])
         return about(self)
+
+    def anew(self) -> None: ...
 
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
         found = np.asarray(self.logits_of(tokens_BS))
@@ -198,6 +201,23 @@ def test_an_isolated_model_is_scored_like_one_here_and_counted(
     assert (examined.positions, examined.largest, examined.void) == (TARGETS, 0.0, "")
     window = 2 * 32 * 32 * 256 * 2 + 3 * 32 * 32  # two products and a softmax
     assert examined.forward_flops_per_token == window // 32
+
+
+@isolated
+def test_an_isolated_model_starts_python_twice_once_for_its_program_and_once_for_all_questions(
+    text: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, own = bubblewrap.run, []
+
+    def counted(box: bubblewrap.Box, *words: Any, **more: Any) -> bubblewrap.Ended:
+        own.append(box.own)
+        return run(box, *words, **more)
+
+    monkeypatch.setattr(bubblewrap, "run", counted)
+    scored(
+        isolated_ask(tmp_path, "Honest"), planned("Honest"), trained(tmp_path / "m", "Honest"), text
+    )
+    assert own == [CHEATS, None], "its code is where no token is"
 
 
 @isolated

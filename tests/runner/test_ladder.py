@@ -36,8 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plan(folder: Path, declared: str = DECLARED, rung: int = 1) -> Plan:
     experiment = declaration.parse(declared, FILE)
-    text = planner.the_text(experiment, folder)
-    return planner.make_plan(experiment, "experiments/warm", text, None, rung)
+    return planner.make_plan(experiment, folder, called="experiments/warm", rung=rung)
 
 
 def test_each_rung_is_a_plan_of_its_own(folder: Path) -> None:

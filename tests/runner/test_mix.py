@@ -23,6 +23,7 @@ from runner.worker.builtin.evaluate import evaluate
 from runner.worker.builtin.mix import mix
 from runner.worker.builtin.mixtures import parts_of, sampler
 from runner.worker.builtin.tokens import tokenize
+from runner.worker.metrics_chunks import MetricsChunks
 
 SONGS = {
     "web": "row, row, row your boat gently down the stream\n",
@@ -168,13 +169,13 @@ def test_a_maker_killed_around_a_phase_leaves_no_trace_in_the_model(
     monkeypatch: pytest.MonkeyPatch,
     stop: int,
 ) -> None:
-    def note(folder: Path, step: int, loss: float | None) -> None:
-        noted(folder, step, loss)
-        if step == stop:
+    def add(chunks: MetricsChunks, figures: dict[str, Any]) -> None:
+        noted(chunks, figures)
+        if figures["step"] == stop:
             raise Killed
 
-    noted = training._note
-    monkeypatch.setattr(training, "_note", note)
+    noted = MetricsChunks.add
+    monkeypatch.setattr(MetricsChunks, "add", add)
     with pytest.raises(Killed):
         made(stores, tmp_path / "1-dead")
     monkeypatch.undo()
@@ -318,7 +319,7 @@ def test_what_cannot_be_is_said_with_its_line(
 def test_what_own_code_makes_may_be_any_mixture() -> None:
     phase = PHASE % "tokens: other, weights: {any: 1, thing: 2}"
     text = HEAD + train_step(phase, "tokens: mix, other: own")
-    [found] = declaration.parse(text, "experiment.yaml").arms["train"][1].phases
+    [found] = declaration.parse(text, "experiment.yaml").arms["train"].train.phases
     assert (found.tokens, found.weights) == ("other", {"any": 1, "thing": 2})
 
 
@@ -347,13 +348,13 @@ arms:
 
 def test_an_arm_can_change_its_schedule_and_costs_the_same() -> None:
     experiment = declaration.parse(SHORT % "", "experiment.yaml")
-    plan = planner.make_plan(experiment, "x", planner.the_text(experiment, None), None)
+    plan = planner.make_plan(experiment, Path("x"))
     flat, late = plan.arms["flat"], plan.arms["late"]
     assert [phase.at for phase in late.train.phases] == [8]
     assert (late.tokens, late.model_flops) == (flat.tokens, flat.model_flops)
     assert type(plan).model_validate_json(plan.model_dump_json()) == plan
     other = declaration.parse(SHORT % ", warmup: 1", "experiment.yaml")
-    again = planner.make_plan(other, "x", planner.the_text(other, None), None)
+    again = planner.make_plan(other, Path("x"))
     assert again.fingerprint != plan.fingerprint
 
 

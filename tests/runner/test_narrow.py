@@ -19,9 +19,7 @@ def planned(folder, declaration: str) -> Plan:  # type: ignore[no-untyped-def]
     experiment = spec_declaration.parse(
         declaration.replace("preregistration: 1\n", ""), "experiment.yaml"
     )
-    return planner.make_plan(
-        experiment, "experiments/warm", planner.the_text(experiment, folder), None
-    )
+    return planner.make_plan(experiment, folder, called="experiments/warm")
 
 
 @pytest.mark.parametrize(
@@ -71,8 +69,8 @@ def test_an_arm_of_a_predicted_order_stays() -> None:
 
 
 def test_a_plan_of_steps_is_not_narrowed(plan: Plan) -> None:
-    step = plan.model_copy(update={"steps": {"one": None}})
-    assert subset.read("seeds=0", step) == "a plan of steps is approved as a whole"
+    steps = plan.model_copy(update={"data": None})
+    assert subset.read("seeds=0", steps) == "a plan of steps is approved as a whole"
 
 
 def test_what_is_left_is_what_the_smaller_declaration_would_have_been(

@@ -45,8 +45,10 @@ def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> Non
         "model.py",
     ]
     steps = planner.plan_folder(here / "mine").steps
-    sizes = [step.config["model"]["width"] for step in steps.values() if step.do == "train"]
-    assert len(set(sizes)) == 4
+    trained = sorted((step for step in steps.values() if step.do == "train"), key=lambda x: x.turn)
+    sizes = [step.config["model"]["width"] for step in trained]
+    assert sizes == sorted(set(sizes)), "the smallest comes first"
+    assert len(sizes) == 4
     assert list(reach("model", here / "mine")) == ["model.py"]
     assert not of_lab(["model.py"], here / "mine", here), "nothing of the lab's"
 
@@ -77,10 +79,10 @@ def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> N
     new("mine", "--from", "hackable")
     declared = here / "mine" / declaration.FILE_NAME
     lines = declared.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if "{name: " not in line or "{name: xs," in line]
+    kept = [line for line in lines if "{model: {" not in line or line.startswith("  xs:")]
     assert len(kept) == len(lines) - 3
     [steps] = [line for line in lines if "num_train_steps:" in line]
-    text = "".join(kept).replace(steps, "        num_train_steps: 20\n")
+    text = "".join(kept).replace(steps, "  num_train_steps: 20\n")
     declared.write_text(text.replace("train_batch_size: 16", "train_batch_size: 4"))
 
     store = Store(tmp_path / "store")
@@ -91,9 +93,9 @@ def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> N
         name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)
         for name in names
     }
-    curve = (made["train/xs"].folder / "curve.jsonl").read_text().splitlines()
+    curve = (made["train/xs,seed=0"].folder / "curve.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in curve]
     assert losses[0] == pytest.approx(5.5, abs=0.2), "it begins by guessing"
     assert losses[-1] < 4
-    score = json.loads((made["evaluate"].folder / "scores.json").read_text())["xs"]
+    score = json.loads((made["evaluate"].folder / "scores.json").read_text())["xs,seed=0"]
     assert score["bpb"] < 6

@@ -72,7 +72,11 @@ def test_arms_with_own_code_become_steps(tmp_path: Path) -> None:
     harder = plan.steps["train/harder,seed=0"].config
     assert (harder["options"], harder["model"]["rope_theta"]) == ({"gamma": 2}, 10_000.0)
     assert plan.steps["evaluate"].config["tokens"] == 64
-    assert sorted(plan.arms) == ["theirs"], "whose runs are no stranger's work"
+    assert [(name, arm.own, arm.parameters is None) for name, arm in plan.arms.items()] == [
+        ("harder", {"loss": "loss:focal"}, False),
+        ("mine", {"model": "model:Mine"}, True),
+        ("theirs", {}, False),
+    ], "what a model of the experiment's own costs is not known"
 
 
 @pytest.mark.parametrize("declared", [SHORT, STEPS])
@@ -178,8 +182,6 @@ def problems(declared: str) -> list[tuple[int, str, str]]:
          "schedule: \"loss:focal\"}, train: {phases: [{at: 2, warmup: 1}]}", 13,
          "arms.harder.own", "phases change the schedule, which is own code's here"),
         ("learning_rate: 0.01", "learning_rate: -1", 4, "train.learning_rate", "greater than 0"),
-        ("source: stdlib", "source: text.txt", 2, "data.source",
-         "arms with own code train on `stdlib` or `lab-2026-11` so far"),
         ("seeds:", "own: {optimiser: \"a:b\"}\nseeds:", 7, "own.optimiser",
          "did you mean `optimizer`?"),
     ],
@@ -288,3 +290,16 @@ def test_where_it_is_not_certain_what_a_function_takes_it_is_left_alone(
     tmp_path: Path, text: str
 ) -> None:
     assert planned(tmp_path / "x", STEPS, loss=text).steps
+
+
+def test_arms_with_own_code_train_on_a_text_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    (folder / "text.txt").write_text("A line of a text of its own.\n" * 400)
+    plan = planned(folder, SHORT.replace("source: stdlib", "source: text.txt"))
+    tokenize = plan.steps["tokenize"]
+    assert plan.data
+    assert tokenize.config["sha256"]["train"] == plan.data.train_sha256
+    (folder / "text.txt").rename(folder / "other.txt")
+    renamed = planned(folder, SHORT.replace("source: stdlib", "source: other.txt"))
+    assert renamed.steps["tokenize"].fingerprint == tokenize.fingerprint, "a name is no content"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -61,7 +62,9 @@ def plan(
     text: Text = SPLIT,
     sealed: Preregistration | None = None,
 ) -> Plan:
-    return planner.make_plan(spec_declaration.parse(declaration, FILE), folder, text, sealed)
+    experiment = spec_declaration.parse(declaration, FILE)
+    with mock.patch.object(planner, "_text", lambda _, source: replace(text, source=source)):
+        return planner.make_plan(experiment, Path("no-folder"), called=folder, sealed=sealed)
 
 
 def changed(was: str, now: str) -> str:
@@ -330,7 +333,7 @@ def test_a_text_of_its_own_is_kept_for_the_job_under_its_digests(tmp_path: Path)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     store = Store(tmp_path / "store")
     made = planner.plan_folder(tmp_path, store)
-    folder = planner.text_folder(made.data.train_sha256, made.data.validation_sha256)
+    folder = planner.text_folder(made.steps["tokenize"])
     train, validation = (store.require(f"{folder}/{split}") for split in ("train", "validation"))
     assert train + validation == TEXT.encode()
     assert len(validation) == made.data.validation_tokens

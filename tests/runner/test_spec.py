@@ -46,13 +46,13 @@ def test_an_experiment_is_resolved_to_the_last_default() -> None:
     assert (found.resources.kind, found.resources.count) == ("cpu", 1)
     assert found.seeds == (0, 1, 2)
     assert list(found.arms) == ["slow", "fast"]
-    model, train = found.arms["fast"]
+    model, train = found.arms["fast"].model, found.arms["fast"].train
     assert model.num_kv_heads == model.num_heads == 2
     assert (model.vocab_size, model.tie_word_embeddings) == (256, False)
     assert (train.learning_rate, train.lr_schedule, train.optimizer) == (0.003, "wsd", "adamw")
-    slow_model, slow = found.arms["slow"]
-    assert slow_model == model
-    assert slow == train.model_copy(update={"learning_rate": 0.0003})
+    slow = found.arms["slow"]
+    assert slow.model == model
+    assert slow.train == train.model_copy(update={"learning_rate": 0.0003})
 
 
 def test_what_is_optional_may_be_left_out() -> None:
@@ -78,7 +78,14 @@ def test_an_arm_may_complete_what_the_experiment_leaves_open() -> None:
     text = changed("hidden_dim: 16, ", "").replace("fast: {}", "fast: {model: {hidden_dim: 16}}")
     text = text.replace("slow: {train", "slow: {model: {hidden_dim: 8}, train")
     found = parse(text)
-    assert [model.hidden_dim for model, _ in found.arms.values()] == [8, 16]
+    assert [of.model.hidden_dim for of in found.arms.values()] == [8, 16]
+
+
+def test_arms_train_on_as_many_devices_as_they_ask_for_and_all_else_takes_one() -> None:
+    nodes = parse(changed("count: 1", "count: 2")).nodes
+    assert nodes["train/fast,seed=0"].config["compute"]["mesh"]["data"] == 2
+    counts = {node.do: node.resources.count for node in nodes.values()}
+    assert counts == {"tokenize": 1, "train": 2, "evaluate": 1}
 
 
 def test_as_many_runs_as_there_may_be_are_read() -> None:
@@ -199,7 +206,11 @@ def test_the_labs_own_experiments_can_be_read() -> None:
          "must be `constant`, `linear`, `cosine` or `wsd`, not `linaer`"),
         ("kind: cpu", "kind: gpu", 7, "resources.kind",
          "no devices of kind `gpu`; it has `cpu`, `h100`, `v4`, `v5e`, `v5p`"),
-        ("count: 1", "count: 2", 7, "resources.count", "a run trains on one device so far"),
+        ("count: 1", "count: 3", 5, "train.train_batch_size", "cannot be spread evenly over data"),
+        ("resources:", "compute: {mesh: {data: 2}}\nresources:", 7, "compute.mesh",
+         "is a mesh of 2 and there is 1 device"),
+        ("fast: {}", "fast: {compute: {dtype: float16}}", 11, "arms.fast.compute.dtype",
+         "must be `float32` or `bfloat16`"),
         ("count: 1", "count: 0", 7, "resources.count", "it should be greater than or equal to 1"),
         ("[0, 1, 2]", "[1, 1]", 8, "seeds", "a seed stands twice; each is one run"),
         ("[0, 1, 2]", f"[{', '.join(map(str, range(129)))}]", 8, "seeds",

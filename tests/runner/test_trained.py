@@ -13,8 +13,8 @@ import pytest
 import safetensors.numpy
 
 from engine.model.plain import PlainConfig, PlainModel
-from engine.training.checkpoint import tree_sha256
-from runner.worker.builtin import trained
+from engine.training.digest import tree_sha256
+from runner.worker.builtin import params_file, trained
 from runner.worker.builtin.own_code_errors import BadOwnCode
 
 PARAMS = {"a/w": np.ones((3, 4), np.float32), "b": np.zeros(2, np.float32)}
@@ -40,9 +40,9 @@ def test_an_honest_folder_is_read_whole(folder: Path) -> None:
     assert trained.planned(folder) == (CONFIG, "model:Mine")
     params = trained.params_of(folder, model())
     np.testing.assert_array_equal(params["a"]["w"], PARAMS["a/w"])
-    assert trained.measured(folder) == (tree_sha256(PARAMS), 14)
+    assert params_file.measured(folder) == (tree_sha256(PARAMS), 14)
     assert tree_sha256(params) == tree_sha256(PARAMS)
-    assert set(trained.arrays_of(folder)) == set(PARAMS)
+    assert set(params_file.arrays_of(folder)) == set(PARAMS)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,17 @@ def test_a_sparse_file_of_gigabytes_is_refused_and_not_read(folder: Path, name: 
 )
 def test_parameters_that_are_none_are_refused_in_words(folder: Path, content: bytes) -> None:
     (folder / "params.safetensors").write_bytes(content)
-    for read in (trained.measured, trained.arrays_of, lambda of: trained.params_of(of, model())):
+    for read in (
+        params_file.measured,
+        params_file.arrays_of,
+        lambda of: trained.params_of(of, model()),
+    ):
         with pytest.raises(BadOwnCode, match=r"params\.safetensors"):
             read(folder)
     (folder / "params.safetensors").unlink()
     os.mkfifo(folder / "params.safetensors")
     with pytest.raises(BadOwnCode, match=r"params\.safetensors"):
-        trained.measured(folder)
+        params_file.measured(folder)
 
 
 def test_parameters_of_another_model_are_named(folder: Path) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.scheduler.budget_ledger import OVERHEAD, Life, request_of
 from runner.scheduler.cluster import parse
-from runner.scheduler.live_queue import OVERHEAD, Life, Turns, queue_of, request_of
+from runner.scheduler.live_queue import Turns, queue_of
 from runner.scheduler.queue import HOUR
 from runner.scheduler.schedule import Cluster, Policy, Pool
 from runner.schema import record

@@ -145,7 +145,7 @@ class Row:
     entry: Entry
     arm: str
     summary: ArmSummary
-    rank: int | None = None  # None: of one seed, or with runs missing
+    rank: int | None = None  # None: of one seed, with runs missing, or of what cannot be believed
     shared: bool = False
 
     @property
@@ -185,10 +185,43 @@ class Row:
         return self.entry.plan.arms[self.arm]
 
     @property
+    def parameters(self) -> int | None:
+        """Of its model; of one of its own as the lab counted them in what was trained."""
+        counted = (run.evaluated.parameters for run in self._runs if run.evaluated)
+        return self.planned.parameters or next(filter(None, counted), None)
+
+    @property
+    def model_flops(self) -> int | None:
+        """Of one of its runs, by formula; of a model of its own 3 times the forward pass that was
+        traced, by that one's word."""
+        looked = (run.evaluated.examined for run in self._runs if run.evaluated)
+        traced = next((x.forward_flops_per_token for x in looked if x), None)
+        by_trace = 3 * traced * self.planned.tokens if traced else None
+        return self.planned.model_flops or by_trace
+
+    @property
+    def _runs(self) -> list[record.Run]:
+        return [run for run in self.entry.runs if run.arm == self.arm]
+
+    @cached_property
+    def unranked(self) -> str:
+        """Why it has no rank, whatever its figure is; empty where it may have one."""
+        plan, ends = self.entry.plan, self.entry.steps
+        trained = {name for (arm, _), name in plan.trained().items() if arm == self.arm}
+        used = {x for x, step in plan.steps.items() if trained & {x, *step.needs} and step.own}
+        loose = [x for x in used if x in ends and not _apart(ends[x])]
+        return "its own code did not run in isolation" if loose else ""
+
+    @property
     def verdicts(self) -> list[record.Verdict]:
         """The verdicts that are about this arm."""
         found = self.entry.result.verdicts if self.entry.result else ()
         return [v for v in found if self.arm in v.prediction.arms]
+
+
+def _apart(end: record.StepEnd) -> bool:
+    """Whether own code ran apart from all that says what it came to."""
+    return not end.receipt.get("isolation", "none").startswith("none")
 
 
 @dataclass(frozen=True)
@@ -418,7 +451,9 @@ def ranked(rows: list[Row]) -> tuple[Row, ...]:
     """Best first. A rank is one more than the rows whose whole band is better than this one's."""
     ordered = sorted(rows, key=lambda row: (row.mean, row.entry.execution.at, row.arm))
     certain = [
-        row for row in ordered if row.summary.spread is not None and row.summary.n == row.summary.of
+        row
+        for row in ordered
+        if row.summary.spread is not None and row.summary.n == row.summary.of and not row.unranked
     ]
     highs = sorted(row.band[1] for row in certain)
     ranks = [bisect_left(highs, row.band[0]) + 1 for row in certain]

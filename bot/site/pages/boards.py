@@ -36,10 +36,10 @@ class Cost:
 
 
 COSTS: Mapping[str, Cost] = {
-    "flops": Cost("Model FLOPs", lambda row: row.planned.model_flops),
+    "flops": Cost("Model FLOPs", lambda row: row.model_flops),
     "hardware_flops": Cost("Hardware FLOPs", lambda row: row.hardware_flops),
     "tokens": Cost("Tokens", lambda row: row.planned.tokens),
-    "parameters": Cost("Parameters", lambda row: row.planned.parameters),
+    "parameters": Cost("Parameters", lambda row: row.parameters),
 }
 
 
@@ -87,9 +87,9 @@ def keys(line: Line) -> dict[str, Any]:
         "low": rounded(low),
         "high": rounded(high),
         "seeds": row.summary.n,
-        "parameters": row.planned.parameters,
+        "parameters": row.parameters,
         "tokens": row.planned.tokens,
-        "flops": row.planned.model_flops,
+        "flops": row.model_flops,
         "hardware_flops": rounded(math.sqrt(row.spent.low * row.spent.high)) if row.spent else None,
         "tier": line.tier,
         "author": line.author,

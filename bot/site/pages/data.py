@@ -44,7 +44,7 @@ def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
 def _told(one: Output) -> Iterator[base_record.Record | str]:
     """What the page tells from records, but not the whole plan: it may have many steps."""
     yield from (one.called, one.entry.execution.id, one.entry.plan.title)
-    yield from filter(None, (one.step, one.end, one.entry.plan.data))
+    yield from (one.step, one.end)
 
 
 def _listed(name: str, store: Store) -> set[str]:
@@ -141,15 +141,15 @@ def _page(path: str, one: Output, look: Look, store: Store) -> str:
     found = find(one, store)
     listed = sorted(found.manifest.files.items()) if found.manifest else []
     step = one.step
-    needs = step.needs[:MOST_NAMED] if step else ()
-    pages = pages_of(one.entry, needs) if step else {}
+    needs = step.needs[:MOST_NAMED]
+    pages = pages_of(one.entry, needs)
     return look.pages.get_template("data.html").render(
         root="../" * path.count("/"),
         one=one,
         entry=one.entry,
         step=step,
         takes={name: pages.get(name) for name in needs},
-        config=list(step.config.items())[:MOST_NAMED] if step else [],
+        config=list(step.config.items())[:MOST_NAMED],
         found=found,
         listed=listed[:MOST_FILES],
         rest=listed[MOST_FILES:],

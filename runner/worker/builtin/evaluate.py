@@ -11,9 +11,9 @@ from typing import Any
 
 from engine.data.sampling import apportion
 from engine.data.token_store import TokenStore
-from engine.training.checkpoint import tree_sha256
+from engine.training.digest import tree_sha256
 from engine.training.evaluate import Evaluation, bits_per_byte, together
-from runner.worker.builtin import look_ahead_probe, trained
+from runner.worker.builtin import look_ahead_probe, params_file, trained
 from runner.worker.builtin.mixtures import parts_of
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.plugin_model import Functions
@@ -75,7 +75,7 @@ def _asked(
     """The figures of a model that none of whose code runs here, and those of the parts."""
     with blamed(f"the model {label}".strip(), "scored"):
         try:
-            sha256, parameters = trained.measured(folder)
+            sha256, parameters = params_file.measured(folder)
             found, examined = look_ahead_probe.scored(ask, model, folder, parts)
         except MemoryError as error:
             raise BadOwnCode(f"scoring it takes more memory than there may be ({error})") from error

@@ -6,8 +6,8 @@ positions that are drawn in secret once its parameters are there, it is asked ag
 window up to that position, and random tokens after it, so that the batch has the same shape and an
 honest model gives the same bits. What differs by more than `MOST_APART` voids the score.
 
-What is asked is a program that the lab computes (`runner.worker.builtin.programs`), in a fresh
-process each time. It is a function of parameters and tokens: it can remember nothing from one
+What is asked is a program that the lab computes (`runner.worker.builtin.programs`), and a fresh
+process is asked again. It is a function of parameters and tokens: it can remember nothing from one
 question to the next, and find out about no question but by its tokens. A model of which there is no
 such program answers by its own code, which could do both: it has a figure, and that does not count.
 
@@ -51,10 +51,13 @@ class Examined(NamedTuple):
 
 
 class Talk(Protocol):
-    """A talk with one process of the model."""
+    """A talk with a process of the model."""
 
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
         """The logits of windows: (B, S, V), or at one position of each (B, V)."""
+
+    def anew(self) -> None:
+        """Go on with a fresh process, to which nothing is known of what was asked."""
 
 
 class Ask(Protocol):
@@ -68,7 +71,7 @@ class Ask(Protocol):
     def talk(
         self, model: Planned, folder: Path, rows: int, program: bytes, about: Callable[[Talk], T]
     ) -> T:
-        """What `about` makes of a talk with a fresh process that has the parameters in `folder`."""
+        """What `about` makes of a talk about the parameters in `folder`."""
 
 
 class Place(NamedTuple):
@@ -130,10 +133,14 @@ def scored(
                     where = _words(place, token, whole[place][token], logits_V[token])
         return worst, where
 
-    found = ask.talk(model, folder, rows, made.program, of_windows)
-    worst, where = 0.0, made.not_exported
-    if made.program:
-        worst, where = ask.talk(model, folder, rows, made.program, of_prefixes)
+    def of_both(talk: Talk) -> tuple[dict[str, Evaluation], tuple[float, str]]:
+        found = of_windows(talk)
+        if not made.program:
+            return found, (0.0, made.not_exported)
+        talk.anew()
+        return found, of_prefixes(talk)
+
+    found, (worst, where) = ask.talk(model, folder, rows, made.program, of_both)
     return found, Examined(
         positions=len(places),
         largest=min(worst, 1e30),

@@ -8,6 +8,11 @@ prints the logits of each batch that it finds in its folder of questions, until 
 that there are no more. A model that is no such program is asked by its own code, and has no rank
 for it.
 
+Questions come in turns, and a process answers those of one turn only. It is a fork of one that has
+imported what it takes and has seen neither a token nor a parameter, so that nothing which one turn
+leaves in memory is there in the next. JAX has no thread until it has a device, which each fork
+takes for itself.
+
 Logits are little-endian float32. What the model prints itself is a log. Whoever asks believes
 nothing of it but the logits (`runner.worker.builtin.look_ahead_probe`)."""
 
@@ -17,6 +22,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from itertools import count as counting
 from pathlib import Path
 from typing import Any
@@ -25,7 +31,7 @@ from runner.lib import untrusted_files
 from runner.lib.base_record import Record
 from runner.lib.bounds import MOST_COUNT, MOST_WORDS, Count, Words
 from runner.schema.record import Resources
-from runner.worker import environment
+from runner.worker import environment, step_process
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 
 ALL = -1  # in the place of a position: the logits of the whole window
@@ -45,7 +51,7 @@ class Task(Record):
     box: str  # the folder that it may write to
     resources: Resources
     model: str = ""  # to answer: the folder of its parameters
-    questions: str = ""  # to answer: the folder where they appear
+    questions: str = ""  # to answer: the folder with a folder of questions for each turn
     program: str = ""  # to answer: the file; empty: its own code answers
 
 
@@ -62,8 +68,14 @@ def question(number: int) -> str:
     return f"{number:08d}.npy"
 
 
+def of_turn(questions: Path, turn: int) -> Path:
+    """The folder of a turn's questions. With it, the turn before is over."""
+    return questions / str(turn)
+
+
 def export(task: Task) -> None:
     """Leave the model's program, or why there is none, in the box. Raises BadOwnCode."""
+    environment.settle(task.resources.kind, task.resources.count, taken=True)
     model = _own(task)
     import jax
     import jax.numpy as jnp
@@ -88,13 +100,31 @@ def export(task: Task) -> None:
     Path(task.box, HEADER).write_bytes(header.canonical())
 
 
-def answer(task: Task, out: Any) -> None:
+def answer(task: Task, out: Any) -> int:
+    """Answer, each turn in a process of its own; returns the first exit code that is not 0."""
+    environment.set_flags(task.resources.kind)
+    if task.program:
+        from runner.worker.builtin import params_file, programs  # noqa: F401  for all forks
+    turn = 0
+    while True:
+        if not (fork := os.fork()):
+            step_process.leave(_told(task, partial(_answer_turn, task, turn, out)))
+        _, status = os.waitpid(fork, 0)
+        if code := os.waitstatus_to_exitcode(status):
+            return code if code > 0 else 128 - code
+        turn += 1
+        if not of_turn(Path(task.questions), turn).exists():
+            return 0
+
+
+def _answer_turn(task: Task, turn: int, out: Any) -> None:
     """Answer until there are no more questions. Raises BadOwnCode."""
+    environment.look(task.resources.kind)
     run = _by_program(task) if task.program else _by_own_code(task)
     import numpy as np
 
     for number in counting():
-        asked = _next(Path(task.questions), number)
+        asked = _next(Path(task.questions), turn, number)
         if asked is None:
             return
         table = np.load(asked, allow_pickle=False)
@@ -107,11 +137,11 @@ def answer(task: Task, out: Any) -> None:
 
 
 def _by_program(task: Task) -> Callable[[Any], Any]:
-    from runner.worker.builtin import programs, trained
+    from runner.worker.builtin import params_file, programs
 
     program = untrusted_files.read(Path(task.program), programs.MAX_PROGRAM) or b""
     tokens = task.rows, int(task.config["seq_len"])
-    params = trained.arrays_of(Path(task.model))
+    params = params_file.arrays_of(Path(task.model))
     try:
         return programs.loaded(program, params, tokens, int(task.config["vocab_size"]))
     except programs.NotExported as error:
@@ -129,11 +159,13 @@ def _by_own_code(task: Task) -> Callable[[Any], Any]:
     return lambda tokens_BS: run(params, tokens_BS)
 
 
-def _next(folder: Path, number: int) -> Path | None:
+def _next(questions: Path, turn: int, number: int) -> Path | None:
+    found = of_turn(questions, turn) / question(number)
+    over = of_turn(questions, turn + 1), questions / END
     while True:
-        if (found := folder / question(number)).exists():
+        if found.exists():
             return found
-        if (folder / END).exists():
+        if any(sign.exists() for sign in over):
             return None
         time.sleep(LOOK_EVERY)
 
@@ -155,9 +187,13 @@ def main() -> int:
     log = os.open(Path(task.box, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    return answer(task, out) if task.questions else _told(task, partial(export, task))
+
+
+def _told(task: Task, do: Callable[[], None]) -> int:
+    """Do it, and where that fails leave the reason in the box; returns the exit code."""
     try:
-        environment.settle(task.resources.kind, task.resources.count, taken=True)
-        answer(task, out) if task.questions else export(task)
+        do()
     except BaseException as error:
         traceback.print_exc()
         words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"

@@ -3,12 +3,14 @@ runs, and computed by the lab where none of it does.
 
 Such a program is a function of parameters and tokens alone. It keeps nothing from one call to the
 next, and cannot see which call it is in: `checked` refuses whatever is no arithmetic. So whoever
-gives it a window and then the same window with another ending knows what it looked at."""
+gives it a window and then the same window with another ending knows what it looked at.
+
+Nothing is imported here that needs no more than a program: the lab's models are not."""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.export
@@ -17,8 +19,10 @@ import numpy as np
 from jax.extend.mlir import deserialize_portable_artifact, ir
 from jax.interpreters.mlir import make_ir_context
 
-from engine.model.decoder import Decoder, Model
-from runner.worker.builtin.trained import path_of
+from engine.training.digest import path_of
+
+if TYPE_CHECKING:
+    from engine.model.decoder import Model
 
 MAX_PROGRAM = 64 << 20  # bytes, tables that are written into it included
 MAX_WORDS = 300  # characters of a library's reason
@@ -52,9 +56,11 @@ class NotExported(Exception):
     """A model is no program that can be handed over; the message says why."""
 
 
-def exported(model: Model, rows: int) -> bytes:
+def exported(model: "Model", rows: int) -> bytes:
     """The program of the model's logits (rows, S, V), for the kind of device that is here. Raises
     NotExported, and what the model raises when it is traced."""
+    from engine.model.decoder import Decoder  # whoever computes a program needs no Flax
+
     if isinstance(model, Decoder):  # a platform's fast attention is a call of other code
         model = replace(model, compute=model.compute.model_copy(update={"attention": "reference"}))
     like = jax.eval_shape(model.init, jax.random.key(0))

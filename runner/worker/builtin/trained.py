@@ -1,29 +1,26 @@
 """What a `train` step leaves of its model, read as a claim: who wrote it may have run code of the
 experiment's own. A file is read as far as it can be long, and an array only in the shape that is
-expected of it."""
+expected of it (`runner.worker.builtin.params_file`)."""
 
 from collections.abc import Mapping
-from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
 
 from engine.config.schema import ModelConfig
 from engine.model.decoder import Decoder, Model
-from engine.training.checkpoint import array_bytes
+from engine.training.digest import path_of
 from runner.lib import bounds, untrusted_files
 from runner.schema.own_model import OwnModel
 from runner.worker.builtin.own_code_errors import BadOwnCode
+from runner.worker.builtin.params_file import PARAMS, float32, opened
 from runner.worker.builtin.plugin_model import OWN, Functions, own_model
 
-PARAMS, MODEL = "params.safetensors", "model.json"
+MODEL = "model.json"
 MAX_CONFIG = 1 << 20  # bytes of model.json and own.json
-MAX_HEADER = 8 << 20  # bytes of names, shapes and places before the arrays
 NOT_PLANNED = (
     "{} made the model, and this step was not planned with it; let its input `models` come from "
     "the `train` step"
@@ -70,15 +67,10 @@ def model_of(this: Planned, functions: Functions) -> Model:
     return own_model(this.config, this.own, functions[this.own])
 
 
-def path_of(path: Any) -> str:
-    """The name in the file of a parameter in nested dictionaries."""
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
 def params_of(folder: Path, model: Model) -> Any:
     """Its parameters, which have the names, shapes and dtypes of the model's. Raises BadOwnCode."""
     like = jax.eval_shape(model.init, jax.random.key(0))
-    with _opened(folder) as file:
+    with opened(folder) as file:
         names = set(file.keys())
 
         def read(path: Any, wanted: jax.ShapeDtypeStruct) -> np.ndarray:
@@ -89,49 +81,6 @@ def params_of(folder: Path, model: Model) -> Any:
                     f"{PARAMS} has {name} as {shape or 'nothing'}, and the model's is "
                     f"{wanted.shape}; train it with the model that is scored"
                 )
-            return _float32(name, file)
+            return float32(name, file)
 
         return jax.tree_util.tree_map_with_path(read, like)
-
-
-def arrays_of(folder: Path) -> dict[str, np.ndarray]:
-    """All arrays of a model that is not known here, by name. Raises BadOwnCode."""
-    with _opened(folder) as file:
-        return {name: _float32(name, file) for name in sorted(file.keys())}
-
-
-def measured(folder: Path) -> tuple[str, int]:
-    """(SHA-256, number) of the parameters in a folder, of which one array at a time is in memory.
-    The digest is `engine.training.checkpoint.tree_sha256` of all. Raises BadOwnCode."""
-    digest, size = sha256(), 0
-    with _opened(folder) as file:
-        for name in sorted(file.keys()):
-            array = _float32(name, file)
-            size += array.size
-            for part in array_bytes(name, array):
-                digest.update(part)
-    return digest.hexdigest(), size
-
-
-def _float32(name: str, file: Any) -> np.ndarray:
-    found: np.ndarray = file.get_tensor(name)
-    if found.dtype != np.float32:
-        raise BadOwnCode(f"{PARAMS} has {name} as {found.dtype}; parameters are float32")
-    return found
-
-
-@contextmanager
-def _opened(folder: Path) -> Any:
-    """The file of parameters, of which only names and shapes are read as yet."""
-    path = folder / PARAMS
-    try:
-        with untrusted_files.refusing(path), untrusted_files.open_regular(path) as raw:
-            header = int.from_bytes(raw.read(8), "little")
-        if header > MAX_HEADER:
-            raise BadOwnCode(
-                f"{PARAMS}: its header has {header:,} bytes, and {MAX_HEADER:,} at most"
-            )
-        with safe_open(path, framework="numpy") as file:
-            yield file
-    except (untrusted_files.Refused, SafetensorError, OSError) as error:
-        raise BadOwnCode(f"{PARAMS} cannot be read: {error}") from error

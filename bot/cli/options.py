@@ -1,0 +1,91 @@
+"""How a command reads `bot.setup.settings.Settings`, and how it ends where that is not enough."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from bot.setup.settings import PREFIX, Settings, Unset
+from runner.cli.options import TheJobs, TheStore
+
+OPTIONS = {name: field for name, field in Settings.model_fields.items() if field.description}
+SHARED = {"repository", "ray_address", "ray_token_file", "store", "jobs", "github_api", "bot"}
+SHARED |= {"cluster", "isolation", "trust_approved_code", "records_branch"}
+AS_IN_RUNNER: dict[str, object] = {"store": TheStore, "jobs": TheJobs}
+
+errors = Console(stderr=True)
+
+
+def option(name: str) -> Any:
+    """The option of one field, for a parameter's annotation."""
+    field = OPTIONS[name]
+    spelt = [f"--{name.replace('_', '-')}"] if field.default is False else []  # no --no-…
+    return typer.Option(*spelt, envvar=f"{PREFIX}{name.upper()}", help=field.description)
+
+
+def reads(*also: str, **defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the settings as its first argument, and their options besides its own: those
+    that all share, and `also` these. What it takes no option for is as if nobody had said it."""
+    taken = [name for name in OPTIONS if name in SHARED.union(also)]
+
+    def made(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**said: Any) -> None:
+            command(only(**{name: said.pop(name) for name in taken}), **said)
+
+        _, *own = signature(command).parameters.values()
+        options = [_parameter(name, defaults) for name in taken]
+        own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own]
+        run.__signature__ = Signature([*options, *own])  # type: ignore[attr-defined]
+        return run
+
+    return made
+
+
+def only(**said: Any) -> Settings:
+    """The settings as if no option but these had been said anywhere; secrets as they are."""
+    unsaid: dict[str, Any] = {
+        name: field.default for name, field in OPTIONS.items() if name not in said
+    }
+    return Settings(**unsaid, **said)
+
+
+def _parameter(name: str, defaults: dict[str, object]) -> Parameter:
+    field = OPTIONS[name]
+    default = Parameter.empty if field.is_required() else defaults.get(name, field.default)
+    kind = AS_IN_RUNNER.get(name) or Annotated[field.annotation, option(name)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+@contextmanager
+def told(settings: Settings, whom: str, mend: str, *also: type[Exception]) -> Iterator[None]:
+    """Ends the process in words: with 2 where something is missing, as `also` these say, or GitHub
+    refuses `whom` the repository; with 1 where GitHub is away."""
+    from bot.controller.catch_up import AnotherRepository
+    from bot.github import Later, Refused
+    from bot.telemetry.logs import escaped
+    from runner.execution.ray_jobs import RayError
+    from runner.scheduler.cluster import BadCluster
+
+    missing: tuple[type[Exception], ...] = (AnotherRepository, BadCluster, RayError, Unset, *also)
+    try:
+        yield
+    except missing as error:
+        stop(str(error))
+    except Later as error:
+        stop(f"GitHub says later: {escaped(str(error))}", 1)
+    except Refused as error:
+        seen = f"GitHub shows no {settings.repository} to {whom} ({escaped(str(error))})."
+        stop(f"{seen} {mend}".strip())
+
+
+def stop(words: str, code: int = 2) -> NoReturn:
+    """End with these words, in red."""
+    errors.print(Text(words, style="red"))
+    sys.exit(code)

@@ -1,0 +1,43 @@
+"""What a server and a job of Actions are both made of."""
+
+from typing import Any
+
+from bot.controller import catch_up
+from bot.controller.reconciler import Reconciler
+from bot.github import GitHub
+from bot.setup.settings import Settings
+from runner.execution.ray_jobs import RayAddress, RayJobs
+from runner.scheduler import cluster
+from runner.store.store import Store
+
+
+def opened(settings: Settings) -> tuple[Store, GitHub]:
+    """Store and repository, which belong to each other. Raises Unset, StoreError, Later, Refused,
+    AnotherRepository."""
+    credentials = settings.credentials()
+    login = settings.login(credentials)
+    store = Store(settings.store, jobs=settings.jobs)
+    github = GitHub(
+        settings.repository,
+        credentials,
+        api=settings.github_api,
+        bot=login,
+        seconds_between_writes=settings.seconds_between_writes,
+    )
+    catch_up.belongs(store, github)
+    return store, github
+
+
+def reconciler(settings: Settings, store: Store, github: GitHub, **more: Any) -> Reconciler:
+    """The loop over them. Raises Unset, RayError, BadCluster."""
+    address = RayAddress(settings.ray_address, settings.file_of_ray_token())
+    return Reconciler(
+        store,
+        github,
+        RayJobs(address, store.id),
+        cluster=cluster.load(settings.cluster) if settings.cluster else None,
+        isolation=settings.isolated(),
+        sweep_every=catch_up.EVERY,
+        records_branch=settings.records_branch,
+        **more,
+    )
