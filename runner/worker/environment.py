@@ -28,7 +28,7 @@ OPTIONS = (  # of JAX, by which its figures change
 )
 READ_BY_LIBRARIES = ("XLA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_TF32_", "CUDNN_", "CUBLAS_")
 MOST_WORDS = 500  # of one line
-PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # where `settle` says what one device does in a second
+PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # where `set_flags` says what one device does in a second
 
 _told: dict[str, str] = {}  # by whoever has looked around already
 _held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
