@@ -1,7 +1,7 @@
 """A trainer without Ray or JAX: `StubRay` takes attempts as Ray would and leaves the outputs and
-the reports that `runner.worker.main` would, with made-up figures. Time passes only when it is told
-to: at each look (`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each
-as a function to hand to `StubRay(tamper=…)`.
+reports that `runner.worker.main` would, with made-up figures. Time passes only when it is told to:
+at each look (`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each as a
+function to hand to `StubRay(tamper=…)`.
 """
 
 import hashlib
@@ -314,7 +314,8 @@ class StubRay:
         for step in range(_newest(out) + 1, steps + 1):
             if step == self.diverge.get(run):
                 job.flush()
-                job.curve.rename(scratch / scratch_paths.STOPPED)
+                if job.curve.is_dir():
+                    job.curve.rename(scratch / scratch_paths.STOPPED)
                 return f"the loss was not finite (nan) at step {step}; lower learning_rate"
             loss = self.bpb(arm, seed) * math.log(2) + 3 * math.exp(-4 * step / steps)
             skipped = step == self.skip.get(run)

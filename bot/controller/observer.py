@@ -184,7 +184,9 @@ class Observer:
         ends = self._step_ends(life)
         return Ran(
             life=life,
-            progress=progress(self._store, life, ends) if life.attempts else None,
+            progress=progress(self._store, life, ends, provenance.failed(ends))
+            if life.attempts
+            else None,
             runs=tuple(filter(None, runs)),
             steps=ends,
             place=self._place(life),

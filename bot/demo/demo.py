@@ -249,7 +249,8 @@ def _watch(lab: Lab, story: Story) -> None:
                 facts = effects.observe(store, _no_word, leases, name)
                 if facts.result:
                     return
-                watching.show(facts, progress(store, facts))
+                ends = provenance.step_ends(store, facts.execution)
+                watching.show(facts, progress(store, facts, ends, provenance.failed(ends)))
             time.sleep(0.5)
     raise Missed(f"training did not end within {TRAINING_MAY_TAKE:.0f} s")
 

@@ -46,6 +46,7 @@ from runner.schema.record import (
     PlanRecord,
     Preregistration,
     Run,
+    StepEnd,
     Verdict,
     command_of,
 )
@@ -53,6 +54,8 @@ from runner.schema.record import (
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
 MOST_LINE = 600  # characters of one line of a step's configuration
+MOST_OF_ARM = 2_000  # likewise of an arm's, of which all that decides is said
+OWN = "own code"  # in the place of what is not known of a model of the experiment's own
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
 FOLD_END = "</details>"
 MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
@@ -83,11 +86,11 @@ _jinja.filters.update(
     code=code,
     prose=prose,
     fenced=fenced,
-    flops=format.flops,
+    flops=lambda value: OWN if value is None else format.flops(value),
     duration=format.duration,
     between=lambda seconds: format.between(*seconds),
     many=format.many,
-    count=format.count,
+    count=lambda value: OWN if value is None else format.count(value),
     percent=format.percent,
     sure=format.sure,
 )
@@ -141,34 +144,25 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
         return _say("plan-problems", record=record)
     folder = quote(record.plan.experiment)
     link = f"{repository_url}/tree/{record.commit}/{folder}" if repository_url else ""
-    if record.plan.steps:
-        return _say(
-            "plan-steps",
-            link=link,
-            record=record,
-            plan=record.plan,
-            steps=_steps(record),
-            standings=Counter(sorted(one.state for one in record.standings.values())),
-            cost=planning_cost.left(record.plan, record.standings),
-            drawing=_drawing(record.plan),
-            told=power.told(record.plan, record.plan.predictions, record.spread),
-            own_code=None if record.isolation else own_code(record.plan),
-            runs_in=runs_in(record.plan, record.isolation),
-            sentence=sentence,
-            **_foretold(record),
-        )
+    arms = _settings(record.plan) if record.plan.data else {}
     return _say(
-        "plan",
+        "plan" if record.plan.data else "plan-steps",
         link=link,
         record=record,
         plan=record.plan,
+        steps=_steps(record),
+        standings=Counter(sorted(one.state for one in record.standings.values())),
+        cost=planning_cost.left(record.plan, record.standings),
+        drawing=_drawing(record.plan),
         told=power.told(record.plan, record.plan.predictions, record.spread),
-        differing=_differing(record.plan),
-        value=_value,
+        own_code="" if record.isolation else own_code(record.plan),
+        runs_in=runs_in(record.plan, record.isolation),
+        differing=_differing(arms),
+        value=lambda arm, key: _value(arms[arm], key),
+        peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
+        lines=lambda arm: _flow_lines(arms[arm], MOST_OF_ARM),
         sentence=sentence,
         **_foretold(record),
-        peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
-        flow=format.flow,
     )
 
 
@@ -205,8 +199,8 @@ def plan_title(record: PlanRecord) -> str:
     if record.plan is None:
         number = len(record.problems)
         return "1 problem" if number == 1 else f"{number} problems"
-    cost, steps = planning_cost.left(record.plan, record.standings), record.plan.steps
-    what = format.many(len(steps), "step") if steps else format.many(cost.runs, "run")
+    plan, cost = record.plan, planning_cost.left(record.plan, record.standings)
+    what = format.many(cost.runs, "run") if plan.data else format.many(len(plan.steps), "step")
     return f"{what}, {format.flops(cost.model_flops)} model FLOPs"
 
 
@@ -214,16 +208,14 @@ def runs_in(plan: Plan, isolation: Isolated) -> str:
     """What the plan's own code would run in; empty where it has none, or cannot run."""
     if not (isolation and own_code(plan)):
         return ""
-    names = plan.own_code()
-    listed = ", ".join(f"`{code(name)}`" for name in names[:5]) or "its declaration"
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    listed = _own_names(plan) or "its declaration"
     if isolation == "trusted":
         return (
-            f"Code of its own ({listed}{more}) would run isolated by nothing: this lab's "
+            f"Code of its own ({listed}) would run isolated by nothing: this lab's "
             "operator trusts what is approved. Read it before you approve it."
         )
     return (
-        f"Code of its own ({listed}{more}) would run isolated: without network, and with nothing "
+        f"Code of its own ({listed}) would run isolated: without network, and with nothing "
         "in reach but its inputs and its output."
     )
 
@@ -234,13 +226,20 @@ def own_code(plan: Plan) -> str | None:
         "the lab runs such code only where it is isolated, which it cannot be here. "
         f"`regatta run {code(plan.experiment)}` runs it on your own machine."
     )
-    if names := plan.own_code():
-        listed = ", ".join(f"`{code(name)}`" for name in names[:5])
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        return f"It has code of its own ({listed}{more}), and {isolated}"
+    if listed := _own_names(plan):
+        return f"It has code of its own ({listed}), and {isolated}"
     if plan.compiled:
         return f"It is declared by code of its own (`experiment.py`), and {isolated}"
     return None
+
+
+def _own_names(plan: Plan) -> str:
+    """The arms, or else the steps, that have code of the experiment's own; empty if none has."""
+    names = plan.own_code()
+    if plan.data:
+        names = [name for name, arm in plan.arms.items() if arm.own] or names
+    listed = ", ".join(f"`{code(name)}`" for name in names[:5])
+    return listed + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _steps(record: PlanRecord) -> list[dict[str, Any]]:
@@ -274,31 +273,51 @@ def _counted(names: Iterable[str]) -> str:
     return ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.items())
 
 
-def _flow_lines(config: Mapping[str, Any]) -> list[str]:
-    """A step's configuration as YAML, a line a section; nothing in it can end a fence."""
+def _flow_lines(config: Mapping[str, Any], most: int = MOST_LINE) -> list[str]:
+    """Configuration as YAML, a line a section; nothing in it can end a fence."""
     given = {key: value for key, value in config.items() if value not in (None, {})}
     lines = []
     for key, value in given.items():
         if isinstance(value, Mapping):
             value = {name: inner for name, inner in value.items() if inner is not None}
-        flow = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+        flow = yaml.safe_dump(
+            value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False
+        )
         words = f"{key}: {one_line(flow.removesuffix('...' + chr(10)))}".replace("`", "ʼ")
-        lines.append(words if len(words) <= MOST_LINE else words[:MOST_LINE] + " …")
+        lines.append(words if len(words) <= most else words[:most] + " …")
     return lines
 
 
-def _differing(plan: Plan) -> list[str]:
-    """The keys in which the arms differ, as `train.learning_rate`."""
-    arms = list(plan.arms.values())
-    keys = [f"model.{key}" for key in type(arms[0].model).model_fields]
-    keys += [f"train.{key}" for key in type(arms[0].train).model_fields]
-    return [key for key in keys if len({_value(arm, key) for arm in arms}) > 1]
+def _settings(plan: Plan) -> dict[str, dict[str, dict[str, Any]]]:
+    """All that says how each arm is trained, by section; of an older lab's plans what is known."""
+    steps = {arm: plan.steps[name].config for (arm, _), name in plan.trained().items()}
+    return {
+        name: {
+            "model": arm.model.model_dump(mode="json"),
+            "train": arm.train.model_dump(mode="json"),
+            "own": arm.own,
+            "options": steps.get(name, {}).get("options", {}),
+            "compute": steps.get(name, {}).get("compute", {}),
+        }
+        for name, arm in plan.arms.items()
+    }
 
 
-def _value(arm: Any, key: str) -> Any:
+def _differing(arms: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """The keys in which the arms' settings differ, as `train.learning_rate`."""
+    keys = dict.fromkeys(
+        f"{section}.{key}"
+        for arm in arms.values()
+        for section, values in arm.items()
+        for key in values
+    )
+    return [key for key in keys if len({_value(arm, key) for arm in arms.values()}) > 1]
+
+
+def _value(arm: Mapping[str, Mapping[str, Any]], key: str) -> str:
     section, _, name = key.partition(".")
-    value = getattr(getattr(arm, section), name)
-    return format.flow(value) if name == "phases" else value
+    value = arm[section].get(name)
+    return "–" if value is None else format.flow(value)
 
 
 # ── Commands ─────────────────────────────────────────────────────────────────────────────────
@@ -400,13 +419,13 @@ def status(ran: Ran, now: datetime | None = None, head: str | None = None, site:
     if ran.life.state == "cancelled" and ran.result:
         headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
     elif ran.result and ran.result.why:
-        headline += f": {prose(ran.result.why)}"
+        headline += f": {prose(_why(ran))}"
     steps = ran.execution.plan.steps
     fraction = ran.progress.fraction if ran.progress else len(ran.steps) / max(1, len(steps))
     return _say(
         "status",
         link=page(ran, site),
-        steps=[(name, ran.steps.get(name)) for name in step_summary.ordered(steps)],
+        steps=_ends(ran),
         ends=len(ran.steps),
         ended=step_summary.ended,
         icon=icon,
@@ -427,7 +446,7 @@ def status(ran: Ran, now: datetime | None = None, head: str | None = None, site:
 
 def status_title(ran: Ran) -> str:
     """An execution's state in one line, for a check."""
-    if ran.execution.plan.steps and not ran.result:
+    if not ran.execution.plan.data and not ran.result:
         return f"{_headline(ran)[1]}: {len(ran.steps)} of {len(ran.execution.plan.steps)}"
     if ran.result and ran.result.verdicts:
         return _tally(ran.result.verdicts)
@@ -435,9 +454,26 @@ def status_title(ran: Ran) -> str:
 
 
 def _headline(ran: Ran) -> tuple[str, str]:
-    if ran.execution.plan.steps and ran.life.state == "running":
+    plan = ran.execution.plan
+    if ran.life.state == "running" and not plan.data:
         return "🏃", "Making the steps"
+    if ran.life.state == "running" and ran.steps.keys() >= set(plan.trained().values()):
+        return "🔎", "Scoring the models"
     return _HEADLINES[ran.life.state]
+
+
+def _why(ran: Ran) -> str:
+    """Why an execution failed. Where no run came to its end, each of them says why itself."""
+    if ran.execution.plan.data and ran.runs and all(run.state == "failed" for run in ran.runs):
+        return "no run was trained to its end, so that there is none to score"
+    return ran.result.why if ran.result else ""
+
+
+def _ends(ran: Ran) -> list[tuple[str, StepEnd | None]]:
+    """The steps and how they ended, where they were declared as such."""
+    plan = ran.execution.plan
+    found = {} if plan.data else step_summary.ordered(plan.steps)
+    return [(name, ran.steps.get(name)) for name in found]
 
 
 def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
@@ -453,10 +489,12 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         link=page(ran, thread.site),
         **_under(ran, review),
         again=_again(thread, ran),
-        steps=[(name, ran.steps.get(name)) for name in step_summary.ordered(plan.steps)],
+        steps=_ends(ran),
+        found=_found(ran),
         ended=step_summary.ended,
         state=result.state,
         result=result,
+        why=_why(ran),
         tally=_tally(result.verdicts),
         judged=judged,
         failed=[run for run in ran.runs if run.state == "failed"],
@@ -470,6 +508,25 @@ def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
         receipt=_receipt(ran),
         foretold=list(forecasts.outcomes(ran.execution, scores)),
         gate=promotion.gate(plan, ran.runs) if result.state == "done" else None,
+    )
+
+
+def _found(ran: Ran) -> str:
+    """Which of an execution's runs others had made before; empty where none was, and where a table
+    of steps says it."""
+    plan = ran.execution.plan
+    found = {
+        schema_record.run_name(*run): ran.steps[name].by
+        for run, name in (plan.trained() if plan.data else {}).items()
+        if name in ran.steps and ran.steps[name].state == "cached"
+    }
+    if not found:
+        return ""
+    by = [f"`{code(one)}`" for one in dict.fromkeys(found.values()) if one]
+    whole = format.many(len(plan.runs()), "run")
+    more = f" and {len(by) - 3} more" if len(by) > 3 else ""
+    return f"{len(found)} of {whole} had been made before" + (
+        f", by {', '.join(by[:3])}{more}" if by else ""
     )
 
 
@@ -513,7 +570,7 @@ def verdict(thread: Thread, ran: Ran, earlier: Mapping[str, str] | None = None) 
         headline=_HEADLINES[ran.life.state][1],
         verdicts=ran.result.verdicts,
         judged=judged,
-        why=ran.result.why,
+        why=_why(ran),
         origin=ran.execution.origin,
         execution=ran.execution,
         seal=thread.seal.seal[:16],

@@ -26,7 +26,9 @@ from runner.analysis.comparability import scored_on
 from runner.analysis.forecast import SAVING
 from runner.analysis.text_diff import bounded, text_diff
 from runner.analysis.verdicts import Figures
+from runner.lib.canonical_json import to_json
 from runner.lib.format import percent
+from runner.lib.lab_code import LAB_CODE
 from runner.schema import record, step_graph
 
 RUN_AGAIN = "run again"
@@ -229,8 +231,10 @@ def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
     found, trained = {}, plan.trained()
     of = scored_on(plan)
     scored = f"{of.validation_sha256} {of.eval_tokens}" if of else ""
+    own = _own(plan)
     alike = {
         name: f"{arm.model.model_dump_json()}\n{arm.train.model_dump_json(exclude=SAVING)}"
+        + (f"\n{to_json(own[name])!r}" if arm.own else "")
         for name, arm in plan.arms.items()
     }
     for arm, seed in plan.runs():
@@ -284,23 +288,49 @@ def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
     """What of two designs is not the same, as lines of a diff: whole arms, keys of those that both
     have, seeds, steps of a graph, text, evaluation and devices."""
     lines = []
+    arms = _arms(before), _arms(after)
     for name in sorted(before.arms.keys() | after.arms.keys()):
-        one, other = before.arms.get(name), after.arms.get(name)
+        one, other = (these.get(name) for these in arms)
         if one and other:
-            lines += _changed(f"arms.{name}.", _arm(one), _arm(other))
+            lines += _changed(f"arms.{name}.", one, other)
         else:
             lines.append(f"{'-' if one else '+'} arms.{name}")
     lines += _changed("", _rest(before), _rest(after))
-    if before.steps or after.steps:
+    if not (before.data and after.data):  # or else the arms have said it
         found = step_graph.differences(before.steps, after.steps)
         lines += [f"! {name}: {why}" for name, why in found]
     return lines
 
 
-def _arm(arm: record.PlannedArm) -> dict[str, Any]:
-    return step_graph.leaves(
-        {"model": arm.model.model_dump(mode="json"), "train": arm.train.model_dump(mode="json")}
-    )
+def _arms(plan: record.Plan) -> dict[str, dict[str, Any]]:
+    """What decides how each arm comes out, and not with which lab or how it is computed."""
+    own = _own(plan)
+    return {
+        name: step_graph.leaves(
+            {
+                "model": arm.model.model_dump(mode="json"),
+                "train": arm.train.model_dump(mode="json"),
+                **own[name],
+            }
+        )
+        for name, arm in plan.arms.items()
+    }
+
+
+def _own(plan: record.Plan) -> dict[str, dict[str, Any]]:
+    """By arm the functions of the experiment's own that its training calls, what these are told,
+    their code, and in what it is computed where that is said."""
+    steps = {arm: plan.steps[name] for (arm, _), name in plan.trained().items()}
+    found = {}
+    for arm, planned in plan.arms.items():
+        config, code = (steps[arm].config, steps[arm].code) if arm in steps else ({}, {})
+        found[arm] = {
+            "own": planned.own,
+            "options": config.get("options", {}),
+            "dtype": config.get("compute", {}).get("dtype"),
+            "code": {name: sha256 for name, sha256 in code.items() if name != LAB_CODE},
+        }
+    return found
 
 
 def _rest(plan: record.Plan) -> dict[str, Any]:

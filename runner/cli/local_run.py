@@ -141,7 +141,7 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 if plan.steps:
                     for name, end in _ended(store, facts.execution, told):
                         watching.say(f"{name} {end.state} {step_summary.ended(end)}")
-                advance = progress(store, facts, told)
+                advance = progress(store, facts, told, provenance.failed(told))
                 if advance.runs:
                     watching.show(facts, advance)
                 # Long curves and many steps take time; no more than a tenth of it is spent on that.

@@ -20,6 +20,7 @@ class RunProgress:
     steps: int
     loss: float | None  # nats a token, of the newest step that has one
     tokens_per_second: float | None
+    ended: bool = False  # whole, or failed: nothing of it is still to be done
 
     @property
     def name(self) -> str:
@@ -49,23 +50,28 @@ class Progress:
         return (self.of_tokens - self.tokens) / self.tokens_per_second
 
 
-def progress(store: Store, facts: Facts, ended: Collection[str] = ()) -> Progress:
-    """How far training is, from the newest metrics of each run. What steps that have `ended` train
-    counts whole, and no other is looked at whose inputs are not there."""
+def progress(
+    store: Store, facts: Facts, ended: Collection[str] = (), failed: Collection[str] = ()
+) -> Progress:
+    """How far training is, from the newest metrics of each run, given the steps that have `ended`,
+    and which of these have `failed`. None is looked at whose inputs are not there, nor a step that
+    was made of a plan in steps: there may be very many."""
     plan = facts.execution.plan
     runs = []
     for (arm, seed), name in plan.trained().items():
-        last, found = plan.arms[arm].train.num_train_steps, Curve()
-        if name not in ended and set(ended) >= set(plan.steps[name].needs):
+        made, found = name in ended and name not in failed, Curve()
+        if set(ended) >= set(plan.steps[name].needs) and (plan.data or not made):
             found = run_metrics.of_step(store, plan.steps[name], newest=RECENT)
+        last = plan.arms[arm].train.num_train_steps
         runs.append(
             RunProgress(
                 arm=arm,
                 seed=seed,
-                step=last if name in ended else found.step,
+                step=last if made else found.step,
                 steps=last,
                 loss=found.losses[-1][1] if found.losses else None,
                 tokens_per_second=found.tokens_per_second,
+                ended=name in ended,
             )
         )
     return _together(plan, runs)
@@ -73,10 +79,13 @@ def progress(store: Store, facts: Facts, ended: Collection[str] = ()) -> Progres
 
 def _together(plan: Plan, runs: list[RunProgress]) -> Progress:
     known = [run for run in runs if run.tokens_per_second]
-    going = [run for run in known if run.step < run.steps] or known[-1:]
+    going = [run for run in known if not run.ended] or known[-1:]
     return Progress(
         runs=tuple(runs),
         tokens=sum(run.step * plan.arms[run.arm].tokens_per_step for run in runs),
-        of_tokens=sum(plan.arms[run.arm].tokens for run in runs),
+        of_tokens=sum(
+            (run.step if run.ended else run.steps) * plan.arms[run.arm].tokens_per_step
+            for run in runs
+        ),
         tokens_per_second=sum(run.tokens_per_second or 0 for run in going) or None,
     )

@@ -81,6 +81,11 @@ def step_ends(
     return found
 
 
+def failed(ends: Mapping[str, StepEnd]) -> set[str]:
+    """Those of the steps that have ended which were not made."""
+    return {name for name, end in ends.items() if end.state == "failed"}
+
+
 def logs(store: Store, execution: Execution) -> dict[str, str]:
     """Where lies what the steps have printed that failed in this execution, on disk."""
     found = {}

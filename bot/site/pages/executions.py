@@ -65,7 +65,10 @@ def strip(verdict: record.Verdict) -> dict[str, float] | None:
 def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Model and train keys: those all arms share, and by arm those that differ."""
     by_arm = {
-        name: arm.model.model_dump() | arm.train.model_dump() for name, arm in plan.arms.items()
+        name: arm.model.model_dump()
+        | arm.train.model_dump()
+        | {f"own.{part}": function for part, function in arm.own.items()}
+        for name, arm in plan.arms.items()
     }
     first = next(iter(by_arm.values()), {})
     keys = {key: None for arm in by_arm.values() for key in arm}  # not every arm has phases

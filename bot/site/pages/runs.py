@@ -104,6 +104,7 @@ def config(plan: record.Plan, arm: str) -> dict[str, Any]:
     return {
         **planned.model.model_dump(mode="json"),
         **planned.train.model_dump(mode="json"),
+        **{f"own.{part}": function for part, function in planned.own.items()},
         **({"text": data.source, "tokenizer": data.tokenizer} if data else {}),
         "device": f"{plan.resources.count} × {plan.resources.kind}",
     }
