@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from bot.controller import catch_up
 from bot.controller.reconciler import Reconciler
-from bot.fake_github.server import running
 from bot.fake_github.world.sandbox import Sandbox, make_sandbox
 from bot.fake_github.world.state import Clock
 from bot.github import GitHub
@@ -25,6 +24,7 @@ from runner.lib import fault_points
 from runner.publish.signing import Key
 from runner.scheduler.cluster import Described
 from runner.store.store import Store
+from tests.in_process import running
 from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
 
@@ -304,7 +304,7 @@ def a_lab(
     mode: Mode = "server",
     isolation: Isolated = "",
 ) -> Iterator[Lab]:
-    """A lab whose sandbox listens on loopback for the length of the block.
+    """A lab whose sandbox answers for the length of the block.
 
     Every request of the bot and every answer to it is held against GitHub's description."""
     lab = Lab(root, trainer, cluster, mode, isolation)
