@@ -44,12 +44,16 @@ def a_key(_number: int) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
+read_key = functools.cache(serialization.load_pem_private_key)  # which checks it each time
+
+
 class World:
     """A deployment where all is well, and what a fault or advice can change about it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self._set = root, monkeypatch.setenv
         monkeypatch.setattr(redact, "hold", lambda *_, **__: None)  # a second for each key
+        monkeypatch.setattr(jwt.algorithms, "load_pem_private_key", read_key)
         monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", self._answer_of_github)
         self.checkout = root / "checkout"
         self.checkout.mkdir()
