@@ -1,5 +1,5 @@
 """Whatever a job writes: what is read of it is refused in words or within bounds, and every page is
-built. `REGATTA_EXAMPLES` says how many stories are tried; six are, where nobody says."""
+built."""
 
 import json
 import os
@@ -33,13 +33,14 @@ from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 from runner.worker import shard_jobs
 from tests import hostile, synthetic
+from tests.examples import examples
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
 from tests.runner.test_measured import declare, made
 from tests.runner.test_measured import tiny as tiny  # a fixture
 from tests.stub_trainer import StubJob, StubRay
 
-EXAMPLES = int(os.environ.get("REGATTA_EXAMPLES", "6"))
+EXAMPLES = examples(2)
 MOST_MEMORY = 400 << 20  # bytes that reading any one file takes
 SOME = settings(
     max_examples=EXAMPLES,
