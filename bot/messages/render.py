@@ -54,7 +54,7 @@ from runner.schema.record import (
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
 MOST_LINE = 600  # characters of one line of a step's configuration
-MOST_OF_ARM = 2_000  # likewise of an arm's, of which all that decides is said
+MOST_OWN = 2_000  # likewise of what an arm says to code of its own
 OWN = "own code"  # in the place of what is not known of a model of the experiment's own
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
 FOLD_END = "</details>"
@@ -155,12 +155,12 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
         cost=planning_cost.left(record.plan, record.standings),
         drawing=_drawing(record.plan),
         told=power.told(record.plan, record.plan.predictions, record.spread),
-        own_code="" if record.isolation else own_code(record.plan),
+        own_code=None if record.isolation else own_code(record.plan),
         runs_in=runs_in(record.plan, record.isolation),
         differing=_differing(arms),
         value=lambda arm, key: _value(arms[arm], key),
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
-        lines=lambda arm: _flow_lines(arms[arm], MOST_OF_ARM),
+        lines=lambda arm: _arm_lines(arms[arm]),
         sentence=sentence,
         **_foretold(record),
     )
@@ -293,14 +293,24 @@ def _settings(plan: Plan) -> dict[str, dict[str, dict[str, Any]]]:
     steps = {arm: plan.steps[name].config for (arm, _), name in plan.trained().items()}
     return {
         name: {
-            "model": arm.model.model_dump(mode="json"),
-            "train": arm.train.model_dump(mode="json"),
+            "model": arm.model.model_dump(mode="json", exclude_none=True),
+            "train": arm.train.model_dump(mode="json", exclude_none=True),
             "own": arm.own,
             "options": steps.get(name, {}).get("options", {}),
             "compute": steps.get(name, {}).get("compute", {}),
         }
         for name, arm in plan.arms.items()
     }
+
+
+def _arm_lines(arm: Mapping[str, Any]) -> list[str]:
+    """An arm's settings, whole but for what code of its own is told: there is no end to that."""
+    labs = ("train",) if "model" in arm["own"] else ("model", "train")
+    return [
+        line
+        for section, values in arm.items()
+        for line in _flow_lines({section: values}, MOST_BODY if section in labs else MOST_OWN)
+    ]
 
 
 def _differing(arms: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:

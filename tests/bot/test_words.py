@@ -529,7 +529,7 @@ def plan_with(phases: list[dict[str, object]]) -> str:
 def test_phases_are_shown_as_they_are_written() -> None:
     body = plan_with([{"at": 8, "learning_rate": 1e-4, "lr_schedule": "cosine"}])
     assert "| arm | train.phases |" in body
-    assert "`flat` | \\[\\] |" in body
+    assert "`flat` | – |" in body
     shown = "{at: 8, learning_rate: 0.0001, lr_schedule: cosine, warmup: 0}"
     assert f"phases: [{shown}]}}\n" in body
     assert f"[{shown}]" in _shown(body)
