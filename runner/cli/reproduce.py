@@ -90,8 +90,8 @@ def command(
 
 
 def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Store:
-    """An empty store, with the code of the execution's own that it ran; it goes with the stack,
-    unless it lies where somebody wants it."""
+    """An empty store, with the code and the texts of the execution's own that it ran; it goes with
+    the stack, unless it lies where somebody wants it."""
     if not into and isinstance(opened.root, str):
         _stop(BAD_INPUT, f"{opened.root} is in a bucket; --into names a new place for its steps.")
     try:
@@ -105,8 +105,10 @@ def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Sto
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             fresh = Store(place)
         code = planner.code_folder(before.plan)
-        for entry in opened.walk(code):
-            fresh.create(entry.name, opened.require(entry.name))
+        texts = filter(None, map(planner.text_folder, before.plan.steps.values()))
+        for place in dict.fromkeys((code, *texts)):
+            for entry in opened.walk(place):
+                fresh.create(entry.name, opened.require(entry.name))
         own = fresh.fetch(code) if fresh.list(code) else fresh.local(code)
         changed = [*reproduce.changed_code(before.plan, own)]
     except StoreError as error:

@@ -60,6 +60,13 @@ def test_an_execution_is_reproduced_from_its_id(
     again = ask("reproduce", first, *at)
     assert again.exit_code == 0, again.output
     assert again.stdout.count("bit for bit") == 6 + 1
+    kept = tmp_path / "kept"
+    assert ask("reproduce", first, *at, "--into", kept).exit_code == 0
+    texts = [
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("texts/*/*")}
+        for root in (tmp_path / "store", kept)
+    ]
+    assert texts[0] == texts[1] != {}, "a text of its own is there again"
     local.ray.bpb = lambda _, seed: 5.0 + seed
     other = ask("reproduce", first, *at, "--json")
     assert other.exit_code == 1
