@@ -192,12 +192,14 @@ class Declared:
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
-            for names, place in ((list(modules), where), *_texts(experiment, files)):
-                try:
+            place: tuple[str | int, ...] = where
+            try:
+                files.lay(laid, list(modules))
+                files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
+                for names, place in _texts(experiment, files):
                     files.lay(laid, names)
-                except Unfit as error:
-                    raise BadExperiment([experiment.problem(place, str(error))]) from error
-            files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
+            except Unfit as error:
+                raise BadExperiment([experiment.problem(place, str(error))]) from error
             plan = planner.make_plan(experiment, laid, called=folder, sealed=sealed, rung=rung)
             planner.keep(self._store, plan, laid)
             return plan

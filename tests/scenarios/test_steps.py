@@ -132,7 +132,7 @@ def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) 
     lab.preregister(form_body(predictions=FAST_IS_BETTER))
     pull = proposed(lab, {"experiment.yaml": BUILT_IN})
     tell(lab, "grace", pull, "/run")
-    lab.trainer.advance(2)
+    lab.trainer.advance(1 + 16 + 1)  # the text, one of the four runs, and a step of the next
     look(lab, 30)
     status = next(body for body in lab.comments(pull) if "Making the steps" in body)
     assert "2 of 6 steps" in status
