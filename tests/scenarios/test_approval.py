@@ -280,14 +280,14 @@ def test_a_large_experiment_needs_a_second_person_who_has_no_part_in_it(lab: Lab
 
 
 def test_what_is_approved_is_set_aside_of_its_approvers_month(lab: Lab) -> None:
-    set_policy(lab, 'device_hours_per_person_and_month: {"*": 1.5}\n')
+    set_policy(lab, 'device_hours_per_person_and_month: {"*": 7}\n')
     lab.trainer.pace = 0
     pull, second = lab.propose(), from_a_fork(lab)
     tell(lab, "grace", pull, "/run")
     tell(lab, "grace", second, line(lab, second))
     refusal = lab.last(second)
-    assert "sets aside 1 device-hours, and of the 1.5 that a person has here" in refusal
-    assert "1 are used or set aside" in refusal
+    assert "sets aside 6 device-hours, and of the 7 that a person has here" in refusal
+    assert "6 are used or set aside" in refusal
     assert len(executions(lab)) == 1
     lab.trainer.pace = None
     lab.settle()
