@@ -1,7 +1,7 @@
 """A trainer without Ray or JAX: `StubRay` takes attempts as Ray would and leaves the outputs and
-the reports that `runner.worker.main` would, with made-up figures. Time passes only when it is told
-to: at each look (`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each
-as a function to hand to `StubRay(tamper=…)`.
+reports that `runner.worker.main` would, with made-up figures. Time passes only when it is told to:
+at each look (`pace`), or by `advance` and `finish`. And the ways in which a job may lie, each as a
+function to hand to `StubRay(tamper=…)`.
 """
 
 import hashlib

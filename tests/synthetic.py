@@ -12,6 +12,8 @@ from engine.config.schema import EvalConfig, ModelConfig, TrainConfig
 from runner.analysis import verdicts
 from runner.lib import base_record
 from runner.schema import record, tracks
+from runner.store import artifacts
+from runner.store.scratch_paths import SCRATCH
 from runner.store.store import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -218,6 +220,22 @@ def begin(store: Store, of: record.Execution, *events: str) -> None:
                 receipt={"jax": "0.10.2", "device": "cpu"} if event.startswith("t") else {},
             )
         record.write(store, f"{folder}/{event}", what)
+
+
+def making(store: Store, execution: str, run: str, of: record.Plan | None = None) -> str:
+    """Record that an execution has begun to train a run. Where its maker notes what it does."""
+    arm, _, seed = run.rpartition(".s")
+    trains = (of or plan()).steps[f"train/{arm},seed={seed}"]
+    start = artifacts.Start(
+        name=trains.store,
+        fingerprint=trains.fingerprint,
+        generation=1,
+        maker="a" * 16,
+        by=execution,
+        host="vm",
+    )
+    store.create(f"leases/{start.lease}/start.json", start.canonical())
+    return f"{start.folder}{SCRATCH}"
 
 
 def finish(

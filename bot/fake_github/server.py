@@ -29,9 +29,14 @@ HOST = "127.0.0.1"
 
 
 def create_app(sandbox: Sandbox) -> ASGIApp:
+    site = views.Pages(sandbox)
+    return Gate(_Network(repository_app(sandbox, site), sandbox, site), sandbox)
+
+
+def repository_app(sandbox: Sandbox, site: views.Pages) -> ASGIApp:
+    """The operations and pages of the one repository that a sandbox begins with."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sandbox = sandbox
-    site = views.Pages(sandbox)
     answer_errors(app, site.refusal)
     app.include_router(api.routes(sandbox), prefix=API)
     app.include_router(api_graphql.routes(sandbox))
@@ -39,7 +44,7 @@ def create_app(sandbox: Sandbox) -> ASGIApp:
     app.mount("/_sandbox/static", StaticFiles(directory=views.HERE / "static"))
     for part in (pages_write, views, pages_files):
         app.include_router(part.routes(site))
-    return Gate(_Network(app, sandbox, site), sandbox)
+    return app
 
 
 class _Network:

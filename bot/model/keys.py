@@ -9,11 +9,6 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Via = Literal["comment", "review", "button"]
-_VIA: dict[str, Via] = {"": "comment", "r": "review", "b": "button"}
-_LETTER = {via: letter for letter, via in _VIA.items()}
-_COMMAND = re.compile(
-    r"(?P<via>[rb]?)(?P<id>[0-9]+)-(?:(?P<nth>[0-9]+)|(?P<button>[a-z]+)(?:-(?P<by>[0-9]+))?)"
-)
 
 
 class Key(NamedTuple):
@@ -72,7 +67,7 @@ class CommandKey(NamedTuple):
     @property
     def message(self) -> str:
         """What it stands in: `50` or `r50`."""
-        return f"{_LETTER[self.via]}{self.id}"
+        return f"{'' if self.via == 'comment' else self.via[0]}{self.id}"
 
     @property
     def comment(self) -> int | None:
@@ -88,14 +83,9 @@ class CommandKey(NamedTuple):
     @lru_cache(maxsize=4096)
     def parse(written: str) -> "CommandKey":
         """The key that is written so. Raises ValueError."""
-        found = _COMMAND.fullmatch(written)
-        if found is None or (found["via"] == "b") != bool(found["button"]):
-            raise ValueError(f"{written!r} is no command's key")
-        by = found["by"]
-        return CommandKey(
-            _VIA[found["via"]],
-            int(found["id"]),
-            int(found["nth"] or 0),
-            found["button"] or "",
-            None if by is None else int(by),
-        )
+        if said := re.fullmatch(r"(r?)([0-9]+)-([0-9]+)", written):
+            return CommandKey("review" if said[1] else "comment", int(said[2]), int(said[3]))
+        if pressed := re.fullmatch(r"b([0-9]+)-([a-z]+)(?:-([0-9]+))?", written):
+            by = int(pressed[3]) if pressed[3] else None
+            return CommandKey("button", int(pressed[1]), button=pressed[2], by=by)
+        raise ValueError(f"{written!r} is no command's key")

@@ -209,9 +209,10 @@ def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
 
 
 def _ended(store: Store, execution: record.Execution, step: str | None) -> record.StepEnd:
-    """When, where and how long a run was made, as its step or else its execution says."""
-    if step:
-        return provenance.step_ends(store, execution, [step])[step]
+    """When, where and how long a run was made, as its step or else its execution says: of what is
+    no longer there, and of an older lab's runs."""
+    if step and (end := provenance.step_ends(store, execution, [step]).get(step)):
+        return end
     folder = f"executions/{execution.id}"
     result = record.read(store, f"{folder}/result", record.Result)
     events = [name for name in record.names(store, folder) if name.endswith(".ended")]

@@ -66,8 +66,7 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
     """Train a stretch again and record how it came out. Raises CannotReplay and StoreError."""
     if not execution.plan.steps:
         raise CannotReplay(
-            f"{execution.id} has no steps, and runs of arms keep no place to go on from; `regatta "
-            f"reproduce {execution.id}` runs it again"
+            f"{execution.id} is of an older lab, whose plans are shown and not run again"
         )
     ends = provenance.account(store, execution).ends
     trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]

@@ -19,7 +19,6 @@ from rich.table import Table
 from runner.analysis import run_comparison
 from runner.cli import local_run, options, reproduce, terminal
 from runner.cli.options import TheExecution, TheJobs, TheStore
-from runner.execution.lifecycle import Facts
 from runner.execution.ray_jobs import RayAddress, RayError
 from runner.history import provenance, step_runs
 from runner.history.provenance import Account
@@ -27,7 +26,7 @@ from runner.isolation import bubblewrap
 from runner.planning import code_digest, planner
 from runner.publish import step_summary
 from runner.schema import record, step_graph
-from runner.schema.record import Ended, Execution, Isolated, Plan, run_name
+from runner.schema.record import Execution, Isolated, Plan
 from runner.schema.step_graph import a_few
 from runner.store.store import Store, StoreError
 
@@ -49,8 +48,8 @@ def command(
         str, typer.Option(help="A new store for what steps make again; it is kept. Else none is.")
     ] = "",
 ) -> None:
-    """Run an execution's plan again, and say of each run or step whether it came out bit for bit
-    the same, within 1 % of its bits per byte or loss, or otherwise. Exits with 1 if one did not.
+    """Run an execution's plan again, and say of each step whether it came out bit for bit the same,
+    within 1 % of its bits per byte or loss, or otherwise. Exits with 1 if one did not.
 
     Steps are all made again, into a store of their own, and nothing that lies there is reused."""
     opened, before = _known(store, jobs, execution)
@@ -58,7 +57,7 @@ def command(
         _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
     console = Console(stderr=True)
     with ExitStack() as stack:
-        makes_in = _fresh(opened, before, into, stack) if before.plan.steps else opened
+        makes_in = _fresh(opened, before, into, stack)
         try:
             ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
             if ray is None and (words := local_run.missing_devices(before.plan)):
@@ -70,37 +69,29 @@ def command(
             facts = local_run.turn(makes_in, ray, name, watching)
         except (RayError, StoreError) as error:
             _stop(FAILED, str(error))
-        if before.plan.steps:
-            then = provenance.account(opened, before)
-            now = provenance.account(makes_in, facts.execution)
-            steps = step_summary.ordered(before.plan.steps)
-            found = run_comparison.compare_steps(steps, _made(opened, then), _made(makes_in, now))
-            differing = list(provenance.receipts(then, now))
-        else:
-            found = run_comparison.compare(
-                _figures(opened, before), _figures(opened, facts.execution)
-            )
-            differing = run_comparison.differing(
-                _receipt(opened, before.id), _receipt(opened, name)
-            )
+        then = provenance.account(opened, before)
+        now = provenance.account(makes_in, facts.execution)
+        steps = step_summary.ordered(before.plan.steps)
+        found = run_comparison.compare_steps(steps, _made(opened, then), _made(makes_in, now))
+        differing = list(provenance.receipts(then, now))
     whole = run_comparison.whole(found)
     if as_json:
         answer = {
             "execution": before.id,
             "again": name,
             "whole": whole,
-            "steps" if before.plan.steps else "runs": {x: asdict(one) for x, one in found.items()},
+            "steps": {name: asdict(one) for name, one in found.items()},
             "receipts_differ": differing,
         }
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
-        _tell(before, facts, into, found, differing)
+        _tell(before, into, found, differing)
     sys.exit(DONE if whole in run_comparison.GOOD else FAILED)
 
 
 def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Store:
-    """An empty store, with the code of the execution's own that it ran; it goes with the stack,
-    unless it lies where somebody wants it."""
+    """An empty store, with the code and the texts of the execution's own that it ran; it goes with
+    the stack, unless it lies where somebody wants it."""
     if not into and isinstance(opened.root, str):
         _stop(BAD_INPUT, f"{opened.root} is in a bucket; --into names a new place for its steps.")
     try:
@@ -114,8 +105,10 @@ def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Sto
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             fresh = Store(place)
         code = planner.code_folder(before.plan)
-        for entry in opened.walk(code):
-            fresh.create(entry.name, opened.require(entry.name))
+        texts = filter(None, map(planner.text_folder, before.plan.steps.values()))
+        for place in dict.fromkeys((code, *texts)):
+            for entry in opened.walk(place):
+                fresh.create(entry.name, opened.require(entry.name))
         own = fresh.fetch(code) if fresh.list(code) else fresh.local(code)
         changed = [*reproduce.changed_code(before.plan, own)]
     except StoreError as error:
@@ -156,41 +149,23 @@ def _known(store: str, jobs: str | None, execution: str) -> tuple[Store, Executi
         found = options.execution(opened, execution)
         if not record.read(opened, f"executions/{found.id}/result", record.Result):
             _stop(BAD_INPUT, f"{found.id} is not over, and there is nothing to compare with yet.")
+        if not found.plan.steps:
+            words = "is of an older lab, whose plans are shown and not run again"
+            _stop(BAD_INPUT, f"{found.id} {words}.")
     except StoreError as error:
         _stop(BAD_INPUT, str(error))
     return opened, found
 
 
-def _figures(store: Store, execution: Execution) -> dict[str, record.Evaluated | None]:
-    runs = {}
-    for arm, seed in execution.plan.runs():
-        name = run_name(arm, seed)
-        found = record.read(store, f"runs/{execution.id}.{name}", record.Run)
-        runs[name] = found.evaluated if found else None
-    return runs
-
-
-def _receipt(store: Store, execution: str) -> dict[str, str]:
-    """Of the training attempt that finished."""
-    found: dict[str, str] = {}
-    for event in record.names(store, f"executions/{execution}"):
-        if event.startswith("t") and event.endswith(".ended"):
-            path = f"executions/{execution}/{event}"
-            found = record.require(store, path, Ended).receipt or found
-    return found
-
-
 def _tell(
     before: Execution,
-    facts: Facts,
     into: str,
     found: dict[str, run_comparison.Comparison],
     differing: list[str],
 ) -> None:
     out = Console()
-    where = f"as {facts.execution.id}" if into or not before.plan.steps else "every step of it"
     there = f" in {into}" if into else ""
-    out.print(f"{before.id} once more, {where}{there}", highlight=False, markup=False)
+    out.print(f"{before.id} once more, every step of it{there}", highlight=False, markup=False)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     for run, one in found.items():
         style = STYLES.get(one.how, "green")

@@ -208,7 +208,7 @@ def _plan(what: str, where: Where) -> Plan:
     else:
         plan = _execution(_open(where), what).plan
     if not plan.steps:
-        _stop(f"{what} declares arms and no steps; `regatta plan` shows its arms.")
+        _stop(f"{what} is of an older lab, whose plans have no steps; `regatta show` shows it.")
     return plan
 
 

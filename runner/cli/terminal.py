@@ -32,11 +32,7 @@ MOST_FOOTPRINTS = 4  # columns that a terminal of 80 characters has room for
 FITS = {True: "green", False: "red"}
 LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
-STATES = {
-    "queued": "waits for its devices",
-    "running": "training",
-    "evaluating": "evaluating",
-}
+QUEUED = "waits for its devices"
 
 
 # ── Plans ────────────────────────────────────────────────────────────────────────────────────
@@ -174,16 +170,17 @@ def check_view(
 
 def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]:
     cost = plan.cost
-    arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
-    runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
-    if plan.steps:
-        cached = [one for one in stands.values() if one.state == "cached"]
-        steps, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
-        if not missing:
-            return [f"{steps}, all made before: nothing to run", *speedrun_rows.foreseen(plan)]
+    cached = [one for one in stands.values() if one.state == "cached"]
+    runs, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
+    if not missing:
+        return [f"{runs}, all made before: nothing to run", *speedrun_rows.foreseen(plan)]
+    if plan.data and not cached:  # they were declared so
+        arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
+        runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
+    else:
         cost = planning_cost.left(plan, stands)
-        state = f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
-        runs = f"{steps}{state}, of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
+        runs += f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
+        runs += f", of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
     if not cost.runs:
         words = f"{runs}; how long they take is not known beforehand"
         return [words, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
@@ -295,9 +292,9 @@ class Watching:
     def show(self, facts: Facts, advance: Advance) -> None:
         """The present state."""
         last = facts.attempts[-1].name if facts.attempts else ""
-        doing = STATES.get(facts.state, facts.state)
-        if facts.execution.plan.steps and facts.state == "running":
-            doing = "making steps"
+        doing = QUEUED if facts.state == "queued" else facts.state
+        if facts.state == "running":
+            doing = "training" if facts.execution.plan.data else "making steps"
         state = doing + (f" ({last})" if last else "")
         words = _words(advance) if facts.state == "running" else ""
         if self._console.is_terminal:

@@ -15,7 +15,6 @@ import httpx
 
 from runner.execution.lifecycle import Job
 from runner.lib import redact
-from runner.schema.devices import KINDS
 from runner.schema.job_reports import ANOTHER_WORKER
 from runner.schema.record import Plan
 
@@ -88,15 +87,14 @@ class RayJobs:
         Raises RayError for what trying again cannot mend. After any other trouble the next look
         finds the job unknown, and it is submitted again.
         """
-        kind, count = KINDS[plan.resources.kind], plan.resources.count
         worker = [sys.executable, "-m", "runner.worker.main"]
         job = {
             # `exec`, so that the worker's parent is Ray's supervisor of the job and no shell.
             "entrypoint": shlex.join(["exec", *worker, str(where), spec_sha256]),
             "submission_id": folder,
             # Steps are tasks of their own, and their driver needs nothing but to live.
-            "entrypoint_num_cpus": 0 if plan.steps else kind.ray_cpus * count,
-            "entrypoint_num_gpus": 0 if plan.steps else kind.ray_gpus * count,
+            "entrypoint_num_cpus": 0,
+            "entrypoint_num_gpus": 0,
             "metadata": {"attempt": folder, "experiment": plan.experiment, "store": self._store},
         }
         try:

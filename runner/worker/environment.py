@@ -27,8 +27,9 @@ OPTIONS = (  # of JAX, by which its figures change
     "jax_disable_jit",
 )
 READ_BY_LIBRARIES = ("XLA_", "JAX_", "LIBTPU_", "NCCL_", "NVIDIA_TF32_", "CUDNN_", "CUBLAS_")
+DETERMINISTIC = "--xla_gpu_exclude_nondeterministic_ops=true"
 MOST_WORDS = 500  # of one line
-PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # where `settle` says what one device does in a second
+PEAK_FLOPS = "REGATTA_PEAK_FLOPS"  # where `set_flags` says what one device does in a second
 
 _told: dict[str, str] = {}  # by whoever has looked around already
 _held: list[socket.socket] = []  # names of the cores that this process holds, until it ends
@@ -54,8 +55,8 @@ def set_flags(devices: str) -> None:
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     if kind.platform == "gpu":
-        flags = os.environ.get("XLA_FLAGS", ""), "--xla_gpu_exclude_nondeterministic_ops=true"
-        os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
+        flags = os.environ.get("XLA_FLAGS", "").split()
+        os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))
 
 
 def look(devices: str) -> None:

@@ -307,16 +307,17 @@ def _child(name: str, step: PlannedStep, code: str, job: Job) -> shard_jobs.Outc
 
 
 @contextmanager
-def _nothing_left(scratch: Path) -> Iterator[None]:
-    """Of what failed, nothing is gone on from: other code may have been at it. Its log stays, and
-    where nobody goes on from it, its curve."""
+def _nothing_left(scratch: Path, *, trains: bool) -> Iterator[None]:
+    """Of what failed, nothing is gone on from: other code may have been at it. Its log stays and,
+    where nobody goes on from it, the curve of what trains."""
     try:
         yield
     except artifacts.MakerLost:
         raise
     except artifacts.MakingFailed:
-        with suppress(OSError):
-            (scratch / CURVE).rename(scratch / STOPPED)
+        if trains:
+            with suppress(OSError):
+                (scratch / CURVE).rename(scratch / STOPPED)
         for left in scratch.iterdir():
             if left.name != STOPPED and left.is_dir() and not left.is_symlink():
                 with suppress(OSError):
@@ -374,7 +375,7 @@ def make(
             cache=str(store.local("cache/xla")) if step.do == "train" and not step.own else "",
         )
         child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
-        with _going_on(store, step, scratch), _nothing_left(scratch):
+        with _going_on(store, step, scratch), _nothing_left(scratch, trains=step.do == "train"):
             if takes_gang(step.resources.kind, step.resources.count):
                 from runner.worker import multi_host_step  # needs Ray
 

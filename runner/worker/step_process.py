@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from runner.schema.job_reports import Isolation
 
 EVALUATE = "runner.worker.builtin.evaluate:evaluate"
+TRAIN = "runner.worker.builtin.train:train"
 MOST_WHY = 2_000  # bytes
 
 NOT_ISOLATED = {
@@ -111,8 +112,7 @@ def make(
     which nothing is then imported."""
     scratch = Path(job.scratch)
     os.chdir(scratch)
-    if job.cache:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = job.cache
+    compile_into(job.cache)
     try:
         environment.settle(job.devices, job.count, taken=taken)
         more = handed() if handed else _own(job)
@@ -127,6 +127,12 @@ def make(
     finally:
         process_tree.end_descendants(signal.SIGKILL)
     return 0
+
+
+def compile_into(cache: str) -> None:
+    """Have JAX keep what it compiles in this folder, if there is one, once it is imported."""
+    if cache:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
 
 
 def _own(job: Job) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from runner.analysis import scaling
 from runner.analysis.verdicts import judge
 from runner.schema import record
 from tests import synthetic
+from tests.examples import examples
 
 SIZES = [f"s{n}" for n in range(1, 7)]
 
@@ -311,7 +312,7 @@ def test_a_missing_run_of_any_size_leaves_a_law_open(make):
     assert found.why == "inconclusive: incomplete, 2 of 3 seeds; no figure for s2.s1"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(10))
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=True)), min_size=15, max_size=15))
 def test_whatever_the_figures_each_form_can_be_written_down(values):
     arms = ladder(5)

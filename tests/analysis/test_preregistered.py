@@ -21,6 +21,7 @@ from runner.analysis.text_diff import MOST_LINES, text_diff
 from runner.schema import record
 from runner.schema.plan_fingerprint import fingerprint
 from tests import synthetic
+from tests.examples import examples
 from tests.synthetic import PLAIN, START, planned_arm
 
 TEXT = "Warmer is better\n### Hypothesis\n\nIt learns more.\n"
@@ -152,7 +153,7 @@ def at(moment: datetime, outcomes: list[Outcome]) -> registration_review.Review:
 
 
 @given(STORIES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_what_counts_once_counts_for_good_whatever_is_run_beside_it_or_later(
     story: list[tuple[dict[str, Any], str, bool, int]],
 ) -> None:

@@ -282,7 +282,7 @@ def within(part: record.Narrowing) -> dict[Question, Any]:
     return {questions.Refusal(p, 1, part): None for p in (ADA, GRACE, HUGO)}
 
 
-LARGE = lab(two_approvers_from=2.0)  # what the plan sets aside: two hours of one device
+LARGE = lab(two_approvers_from=12.0)  # what the plan sets aside: two hours of six devices
 
 
 def test_enough_approvers() -> None:
@@ -297,7 +297,7 @@ def test_enough_approvers() -> None:
     assert again.waits
     renamed = waiting(Person(login="grace-2", id=GRACE.id))
     assert asked(thread(LARGE, approvals=renamed)).waits
-    assert asked(thread(lab(two_approvers_from=2.1))).approved
+    assert asked(thread(lab(two_approvers_from=12.1))).approved
     assert void(thread(LARGE)) == "enough_approvers"
     assert void(thread(LARGE), Act(HUGO, after(50)), Act(GRACE, after(60))) == ""
 

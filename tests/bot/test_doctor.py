@@ -5,6 +5,7 @@ checkout are real. `follow` reads nothing but the advice.
 """
 
 import base64
+import functools
 import json
 import re
 import subprocess
@@ -37,12 +38,22 @@ RAY, API, URL = "http://ray.test", "https://api.github.test", "https://lab.examp
 TOKEN = "r" * 32
 
 
+@functools.cache
+def a_key(_number: int) -> rsa.RSAPrivateKey:
+    """One key for each number: to make one takes as long as to use it in ten tests."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+read_key = functools.cache(serialization.load_pem_private_key)  # which checks it each time
+
+
 class World:
     """A deployment where all is well, and what a fault or advice can change about it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self._set = root, monkeypatch.setenv
         monkeypatch.setattr(redact, "hold", lambda *_, **__: None)  # a second for each key
+        monkeypatch.setattr(jwt.algorithms, "load_pem_private_key", read_key)
         monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", self._answer_of_github)
         self.checkout = root / "checkout"
         self.checkout.mkdir()
@@ -64,6 +75,7 @@ class World:
         self.ray_answers = 0  # to whoever has no token
         self.say("REGATTA_WEBHOOK_SECRET_FILE", self.private("secret", "0123456789abcdef" * 4))
         self.ray_token = self.private("ray-token", TOKEN)
+        self.keys = 0
         self.new_key()
         (root / "store").mkdir(mode=0o700)
         self.actions = False
@@ -97,7 +109,8 @@ class World:
         return str(self.root / "new")
 
     def new_key(self) -> None:
-        made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        made = a_key(self.keys)
+        self.keys += 1
         pem = made.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.TraditionalOpenSSL,

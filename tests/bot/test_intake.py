@@ -16,6 +16,7 @@ from bot.model.keys import Key
 from bot.model.thread import Push, Said, ThreadId
 from runner.schema.record import Person
 from runner.store.store import Store
+from tests.examples import examples
 
 REPOSITORY = 7
 GRACE = {"login": "grace", "id": 3, "type": "User"}
@@ -251,7 +252,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, Any]:
     return event, payload
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(mutated())
 def test_no_payload_is_an_error_and_what_is_read_can_be_kept(given: tuple[str, Any]) -> None:
     event, payload = given

@@ -50,6 +50,7 @@ from runner.store.leases import LeaseState
 from runner.store.store import Store
 from tests import synthetic
 from tests.bot.test_decide import HEAD, KNOWN, PLANNED, SAID, issue, pull, ran
+from tests.examples import examples
 
 
 def most_in(span: float, at: Iterable[float]) -> int:
@@ -145,7 +146,7 @@ def test_what_waits_grows_in_importance() -> None:
     assert player.now - asked_at <= 2 * GROWS_AFTER + 60
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.lists(
         st.tuples(st.floats(0, 30), st.sampled_from([FIGURES, STATE, ANSWER])),

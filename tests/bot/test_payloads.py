@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 from bot.controller.reconciler import Reconciler
 from bot.service.server import create_app
 from bot.setup.settings import Settings
+from tests.examples import examples as so_many
 from tests.payloads import NotHere, Payload, payloads
 from tests.scenarios.lab import SECRET, Lab, a_lab
 
@@ -239,7 +240,8 @@ READ = {
 
 
 @pytest.mark.parametrize(
-    "examples", [200, pytest.param(5_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "examples",
+    [so_many(40), pytest.param(5_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
 )
 def test_odd_versions_of_real_payloads_are_answered_and_stop_no_thread(
     front: Front, real: list[Payload], examples: int

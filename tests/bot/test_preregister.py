@@ -13,6 +13,7 @@ from bot.model.thread import Form, Issue, Thread, ThreadId
 from bot.rules.preregistration import NotReadable, read
 from runner.lib.canonical_json import to_json
 from runner.schema.record import Edit, Person, Prediction, Preregistration
+from tests.examples import examples
 from tests.scenarios.lab import HYPOTHESIS, PREDICTIONS, form_body
 
 FORM = Form({"hypothesis": "Hypothesis", "predictions": "Predictions", "notes": "Notes"})
@@ -241,7 +242,7 @@ def test_the_seal_covers_hypothesis_predictions_author_and_time() -> None:
 MARKS = st.text(st.sampled_from("ab1 -:{}[],\"'\n>|&*!%#`~\\\t.?@<±e"), max_size=120)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.one_of(MARKS, st.text(max_size=80), st.text().map(PREDICTIONS.__add__)))
 @example('- {expect: "\\ud800"}')
 @example('- metric: "\\UFFFFFFFF"')

@@ -19,6 +19,7 @@ from optax.contrib import muon
 from engine.config.schema import TrainConfig
 from engine.training import checkpoint
 from engine.training.optim import Optimizer, Rates, optimizer, rates, transform
+from tests.examples import examples
 
 NAMES = ("adamw", "muon", "adamh", "muonh")
 
@@ -301,7 +302,7 @@ def hyperball(name: str) -> tuple[Callable, Callable]:
 
 
 @pytest.mark.parametrize("name", ["adamh", "muonh"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(p=NUMBERS, g=NUMBERS, rate=st.floats(1e-4, 0.9), size=st.sampled_from([1e-4, 1.0, 1e4]))
 def test_hyperball_keeps_each_matrixs_norm(
     name: str, p: np.ndarray, g: np.ndarray, rate: float, size: float

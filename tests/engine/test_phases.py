@@ -15,6 +15,7 @@ from engine.config.schema import TrainConfig
 from engine.data.sampling import Sampler
 from engine.data.token_store import TokenStore, WrongTokens
 from engine.training.optim import rates
+from tests.examples import examples
 
 BASE: dict[str, Any] = {"train_batch_size": 2, "num_train_steps": 30, "learning_rate": 0.1}
 
@@ -164,7 +165,7 @@ def test_a_phase_with_the_same_shares_changes_nothing() -> None:
 shares = st.lists(st.integers(0, 4), min_size=3, max_size=3).filter(any)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(10))
 @given(
     shares, st.lists(st.tuples(st.integers(1, 15), shares), max_size=4, unique_by=lambda x: x[0])
 )

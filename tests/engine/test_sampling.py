@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.data.sampling import Sampler, ahead, apportion, permute
 from engine.data.token_store import Batch, TokenStore, WrongTokens
 from engine.data.tokenize import train_bpe
+from tests.examples import examples
 
 
 def counting(length: int, first: int = 0) -> TokenStore:
@@ -102,7 +103,7 @@ lengths_and_weights = st.tuples(st.integers(9, 500), st.integers(1, 100))
 mixtures = st.lists(lengths_and_weights, min_size=1, max_size=4).map(mixture_of)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(10))
 @given(mixtures, st.integers(-(2**63), 2**64), st.integers(1, 10**12), st.integers(1, 4))
 def test_batches_are_equal_for_1_2_and_8_hosts_and_after_any_resume(
     mixture: list[tuple[TokenStore, float]], seed: int, step: int, rows_of_each: int

@@ -16,6 +16,7 @@ from bot.fake_github.world.faults import Fault
 from bot.github import AppAuth, GitHub, Gone, Later, Refused
 from bot.model.thread import Button
 from bot.setup.settings import Settings, Unset
+from runner.lib import redact
 from tests.sandbox.conftest import BOT_TOKEN, FILES, NAME, SECRET, TOKENS
 from tests.sandbox.openapi import Recorder
 
@@ -49,7 +50,8 @@ class App:
 
 
 @pytest.fixture
-def app(tmp_path: Path, keys: tuple[str, str]) -> Iterator[App]:
+def app(tmp_path: Path, keys: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    monkeypatch.setattr(redact, "hold", lambda *_, **__: None)  # a second for each key
     answers: list[int] = []
     sandbox = make_sandbox(
         tmp_path,

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from runner.cli import execution_view
-from runner.execution.device_usage import of_attempts, of_steps
+from runner.execution.device_usage import of_steps
 from runner.lib.canonical_json import to_json
 from runner.schema import record
 from runner.schema.devices import KINDS
@@ -239,8 +239,8 @@ def test_a_processor_is_named_once_where_some_steps_used_a_device_of_it() -> Non
     assert execution_view._devices(receipts) == ["1 × cpu, A", "B"]
 
 
-def test_an_execution_of_arms_is_shown_with_its_runs(tmp_path: Path) -> None:
-    store, plan = Store(tmp_path / "store"), synthetic.plan()
+def test_an_execution_of_an_older_lab_is_shown_with_its_runs(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path / "store"), synthetic.plan().model_copy(update={"steps": {}})
     execution = synthetic.execution(plan)
     synthetic.begin(store, execution)
     for arm, seed in plan.runs():
@@ -259,7 +259,7 @@ def test_what_arms_took_of_the_devices_is_on_record(tmp_path: Path, local: Local
     found = json.loads(ask("show", execution, "--store", tmp_path / "store", "--json").stdout)
     [used] = Result.model_validate(found["result"]).used
     assert used.kind == "cpu"
-    assert 0 < used.device_seconds < found["result"]["seconds"]
+    assert used.device_seconds == 6 * 10, "of each step as long as its maker says"
     assert len(found["runs"]) == 4
 
 
@@ -301,13 +301,13 @@ def test_a_record_from_before_is_still_read() -> None:
 # ── What was used ────────────────────────────────────────────────────────────────────────────
 
 
-def step(kind: str) -> PlannedStep:
+def step(kind: str, count: int = 1) -> PlannedStep:
     return PlannedStep(
         do="m:f",
         function="m:f",
         config={},
         code={},
-        resources=Resources(kind=kind),
+        resources=Resources(kind=kind, count=count),
         fingerprint="a" * 64,
         store="x",
     )
@@ -326,5 +326,6 @@ def test_device_seconds_are_those_of_what_was_made_by_kind_and_priced(
     cpu, h100 = of_steps(steps, ends)
     assert (cpu.kind, cpu.device_seconds, cpu.price) == ("cpu", 5, None)
     assert (h100.kind, h100.device_seconds, h100.price) == ("h100", 1000, 1.0)
-    [used] = of_attempts(Resources(kind="h100", count=4), [100, 150])
+    four = {"d": step("h100", count=4)}
+    [used] = of_steps(four, {"d": StepEnd(state="made", seconds=250)})
     assert (used.device_seconds, used.price) == (1000, 1.0)

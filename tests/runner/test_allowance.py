@@ -48,8 +48,12 @@ def test_what_nobody_can_estimate_has_the_limit_of_the_policy_on_top() -> None:
 
 
 def test_device_hours_count_every_device_that_is_held() -> None:
-    plan = synthetic.plan().model_copy(update={"resources": Resources(kind="h100", count=8)})
-    assert limits.device_hours(plan, 1800) == 4
+    plan = made_of({"a": "h100"}, {})
+    eight = Resources(kind="h100", count=8)
+    steps = {"a": plan.steps["a"].model_copy(update={"resources": eight})}
+    assert limits.device_hours(plan.model_copy(update={"steps": steps}), 1800) == 4
+    older = plan.model_copy(update={"steps": {}, "resources": eight})
+    assert limits.device_hours(older, 1800) == 4, "and what an older lab ran one after another"
 
 
 def made_of(kinds: dict[str, str], needs: dict[str, list[str]]) -> Plan:
@@ -173,10 +177,12 @@ def test_the_ledger_knows_what_is_set_aside_and_what_was_used(tmp_path: Path) ->
     )
     record.write(store, "plans/7/2/1", proposed)
     record.write(store, "approvals/7/2/50-0", approval)
-    assert list(ledger.spendings()) == [taking(2)]  # the bot died before it wrote the execution
+    # The bot died before it wrote the execution. Six runs may be made side by side.
+    assert list(ledger.spendings()) == [taking(6 * 2)]
     other = approval.model_copy(update={"command": "51-0", "narrowing": Narrowing(seeds=(0,))})
     record.write(store, "approvals/7/2/51-0", other)
-    assert list(ledger.spendings()) == [taking(2), taking(1)]  # a part of it is an hour's work
+    # A part of it, two runs, is an hour's work.
+    assert list(ledger.spendings()) == [taking(6 * 2), taking(2 * 1)]
     store.remove("records/approvals/7/2/51-0.json")
     made = synthetic.execution(plan, approval.id)
     assert made.origin
@@ -188,12 +194,14 @@ def test_the_ledger_knows_what_is_set_aside_and_what_was_used(tmp_path: Path) ->
     )
     folder = f"executions/{execution.id}"
     record.write(store, f"{folder}/execution", execution)
-    assert list(ledger.spendings()) == [taking(2)]
+    assert list(ledger.spendings()) == [taking(6 * 2)]
     claimed = Claimed(at=NOW, nonce="0" * 16, spec_sha256="0" * 64)
     record.write(store, f"{folder}/t1.claimed", claimed)
-    assert list(ledger.spendings()) == [taking(2)]
+    assert list(ledger.spendings()) == [taking(6 * 2)]
     ended = NOW + timedelta(minutes=30)
-    record.write(store, f"{folder}/result", Result(at=ended, state="done"))
+    used = Used(kind="cpu", device_seconds=1800.0, price=None)
+    result = Result(at=ended, state="done", seconds=900.0, used=(used,))
+    record.write(store, f"{folder}/result", result)
     assert list(ledger.spendings()) == [taking(0.5, ended=ended)] == list(Ledger(store).spendings())
 
 

@@ -2,26 +2,23 @@
 goes on from them ends as one that was not disturbed, on disk."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import engine.training.train
-from engine.data.token_store import TokenStore
+from runner.execution.lifecycle import Job
 from runner.schema import job_reports, record
 from runner.store import checkpoint_sync, digests
 from runner.store.checkpoint_sync import Copies, brought
 from runner.store.store import Remote, Store, StoreError
-from runner.worker import main
-from tests import fake_gcs, synthetic
+from tests import fake_gcs
 from tests.runner.bucket import ENDLESS, machine
-from tests.runner.test_worker import TINY, Life, Processes, declare
+from tests.runner.test_worker import ONE_SEED, SLOW, TRAINED, Life, Processes, declare
 
 # ── Checkpoints ──────────────────────────────────────────────────────────────────────────────
 
@@ -86,7 +83,7 @@ def test_a_checkpoint_counts_once_all_of_it_is_there_and_goes_when_it_goes_here(
     shutil.rmtree(where.local() / "5")
     copies.look()
     assert bucket.list(where.key) == ["10"]
-    assert job_reports.has_checkpoint(where / "10")
+    assert checkpoint_sync.saved(where) == 10
     assert not list(where.local().parent.glob(".*")), "no drafts are left"
 
 
@@ -131,9 +128,7 @@ def test_links_in_a_checkpoint_take_nothing_else_to_the_bucket(
 # ── Reports ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_reports_in_a_bucket_are_believed_as_little_as_on_disk(
-    bucket: Store, fake: fake_gcs.FakeGcs
-) -> None:
+def test_reports_in_a_bucket_are_believed_as_little_as_on_disk(bucket: Store) -> None:
     out = bucket.at("work/x.t1-aa/out")
     assert isinstance(out, Remote)
 
@@ -160,18 +155,6 @@ def test_reports_in_a_bucket_are_believed_as_little_as_on_disk(
     assert len(refused) == 1
     assert refused[0].startswith("x.t1-aa/out/metrics/000001.jsonl, line 2: Invalid JSON")
 
-    step = out / "checkpoints" / "5"
-    with pytest.raises(job_reports.Refused, match="there is no checkpoint"):
-        job_reports.checkpoint_sha256(step, 100)
-    (step / "params" / "array").create(b"1" * 100)
-    job_reports.checkpoint_sha256(step, 100)
-    with pytest.raises(job_reports.Refused, match="larger than 99 bytes"):
-        job_reports.checkpoint_sha256(step, 99)
-    name = f"lab/{step.key}/params/../../escape"
-    fake.buckets["jobs"][name] = fake_gcs.Stored(name, b"1", 1, {})
-    with pytest.raises(job_reports.Refused, match="not a name inside the store"):
-        job_reports.checkpoint_sha256(step, 1000)
-
 
 @pytest.mark.usefixtures("impatient")
 def test_a_bucket_that_cannot_be_asked_says_nothing_of_a_report(
@@ -187,34 +170,23 @@ def test_a_bucket_that_cannot_be_asked_says_nothing_of_a_report(
         job_reports.read_metrics(out / "metrics", 9, []).__next__()
 
 
-# ── Arms ─────────────────────────────────────────────────────────────────────────────────────
-
-KILLED = """
-import os, signal, sys, time
-from runner.worker import main as worker
-
-real = worker.MetricsChunks.add
-
-def add(self, line):
-    real(self, line)
-    if line["step"] == 13:
-        saved = self._folder.key.replace("/metrics/", "/checkpoints/") + "/10/committed.json"
-        while self._folder.store.peek(saved) is None:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-worker.MetricsChunks.add = add
-sys.exit(worker.main(*sys.argv[1:]))
-"""
+# ── Workers ──────────────────────────────────────────────────────────────────────────────────
 
 
 class Machines(Processes):
     """Each job on a machine of its own, with an identity of its own, for which there is no bucket
-    but the jobs'. The first one is killed in its 13th step, once its 10th is saved."""
+    but the jobs'. The first one is killed when the first checkpoint is in the bucket."""
 
-    def __init__(self, home: Path, server: str) -> None:
+    def __init__(self, home: Path, server: fake_gcs.FakeGcs) -> None:
         super().__init__()
         self._home, self._server = home, server
+
+    def look(self, folder: str) -> Job:
+        if list(self.jobs) == [folder] and any(
+            name.endswith("/committed.json") for name in self._server.buckets["jobs"]
+        ):
+            self.jobs[folder].kill()
+        return super().look(folder)
 
     def submit(
         self,
@@ -225,56 +197,18 @@ class Machines(Processes):
     ) -> None:
         home = self._home / folder
         home.mkdir(parents=True)
-        begin = ["-m", "runner.worker.main"] if self.jobs else ["-c", KILLED]
-        own = {"STORAGE_EMULATOR_HOST": self._server, "REGATTA_CACHE": str(home)}
+        own = {"STORAGE_EMULATOR_HOST": self._server.url, "REGATTA_CACHE": str(home)}
         with (home / "job.log").open("wb") as log:
             self.jobs[folder] = subprocess.Popen(
-                [sys.executable, *begin, str(where), spec_sha256],
-                stdout=log,
-                stderr=log,
-                env=os.environ | own,
+                self.command(where, spec_sha256), stdout=log, stderr=log, env=os.environ | own
             )
-
-
-def test_a_run_leaves_its_curve_and_then_its_checkpoints_in_the_bucket(
-    bucket: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the engine there is only a stand-in; the whole worker is in the slow tests."""
-    out = bucket.at("work/x.t1-aa/out")
-    assert isinstance(out, Remote)
-    saved, arm = out / "checkpoints" / "fast.s0", synthetic.planned_arm(steps=2)
-
-    def train(*given: object, **_: object) -> Iterator[engine.training.train.Metrics]:
-        assert given[4] == saved.local()
-        for step in (1, 2):
-            yield engine.training.train.Metrics(
-                step, 1.0, 1.0, 1.0, 1.0, 0.1, step, False, saving=True
-            )
-            assert f"{step - 1:06d}.jsonl" in bucket.list((out / "metrics" / "fast.s0").key)
-            save(saved, step)
-
-    monkeypatch.setattr(engine.training.train, "train", train)
-    plan = synthetic.plan(arms={"fast": arm}, seeds=[0])
-    spec = job_reports.AttemptSpec(attempt="x.t1", nonce="aa", kind="train", plan=plan)
-    tokens = TokenStore.of(np.zeros(10_000, np.uint8))
-    report = main._run(spec, arm, 0, "fast.s0", tokens, out, [], lambda: False)
-    main.write_report(out / "runs" / "fast.s0.json", report)
-    said = job_reports.read_report(out / "runs" / "fast.s0.json", job_reports.RunReport, "aa")
-    assert said == job_reports.RunReport(nonce="aa", state="finished", step=2)
-    assert [line.step for line in job_reports.read_metrics(out / "metrics/fast.s0", 2, [])] == [
-        1,
-        2,
-    ]
-    most = job_reports.most_checkpoint(arm.parameters)
-    digest = job_reports.checkpoint_sha256(saved / "2", most)
-    assert digest == job_reports.checkpoint_sha256(saved.local() / "2", most), "as on disk"
 
 
 @pytest.mark.slow
 def test_a_killed_worker_goes_on_elsewhere_from_the_bucket_and_ends_as_one_on_disk(
     fake: fake_gcs.FakeGcs, tmp_path: Path
 ) -> None:
-    text = TINY.replace("[0, 1]", "[0]").replace("  slow: {train: {learning_rate: 0.0001}}\n", "")
+    text = ONE_SEED.replace(SLOW, "").replace("num_train_steps: 20", "num_train_steps: 200")
     folder = declare(tmp_path / "tiny", text)
     undisturbed = Life(folder, Store(tmp_path / "store"))
     assert undisturbed.to_the_end().state == "done"
@@ -282,15 +216,16 @@ def test_a_killed_worker_goes_on_elsewhere_from_the_bucket_and_ends_as_one_on_di
     with fake_gcs.serving() as theirs:
         theirs.buckets = {"jobs": fake.buckets["jobs"]}
         life = Life(folder, Store("gs://records/lab", jobs="gs://jobs/lab"))
-        life.jobs = Machines(tmp_path / "machines", theirs.url)
+        life.jobs = Machines(tmp_path / "machines", theirs)
         result = life.to_the_end()
         assert set(theirs.asked) == {"jobs"}
     assert (result.state, result.why, result.refused) == ("done", "", ())
-    assert [folder.split(".")[1][:2] for folder in life.jobs.jobs] == ["t1", "t2", "e1"]
-    second = next(name for name in life.store.list("work") if ".t2-" in name)
-    chunk = life.store.peek(f"work/{second}/out/metrics/fast.s0/000000.jsonl") or b""
-    assert chunk.startswith(b'{"bpb"')
-    assert b'"step":11,' in chunk.splitlines()[0]
+    assert [folder.split(".")[1][:2] for folder in life.jobs.jobs] == ["t1", "t2"]
+    assert life.ended("t1").saved[TRAINED] >= 5
+    step = life.plan.steps[TRAINED]
+    at = f"steps/{step.store}/{step.fingerprint[:16]}"
+    [curve] = (tmp_path / "machines").glob(f"*/*/{at}/2-*.scratch/curve/000000.jsonl")
+    assert json.loads(curve.read_text().partition("\n")[0])["step"] > 5
     assert life.run("fast.s0").evaluated == undisturbed.run("fast.s0").evaluated
     assert life.run("fast.s0").curve == undisturbed.run("fast.s0").curve
     assert not [name for name in fake.buckets["records"] if name.startswith("lab/work")]
@@ -300,16 +235,17 @@ def test_a_killed_worker_goes_on_elsewhere_from_the_bucket_and_ends_as_one_on_di
 
 VANISHING = """
 import sys
-from runner.store import gcs; from runner.worker import environment as machine, main as worker
+from runner.store import gcs
+from runner.worker import executor, main as worker
 
-def settle(*_):
+def run(*_):
     print("ready", flush=True)
     sys.stdin.readline()
     raise RuntimeError("no device")
 
 gcs.RETRY = gcs.RETRY.with_delay(initial=0.01).with_timeout(0.3)
 worker._log_to = lambda path: path.parent.mkdir(parents=True)
-machine.settle = settle
+executor.run = run
 sys.exit(worker.main(*sys.argv[1:]))
 """
 

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from runner.cli import main
 from runner.lib.canonical_json import to_json
 from runner.schema import record
-from runner.schema.job_reports import checkpoint_sha256
-from runner.store import gc
+from runner.store import artifacts, gc
 from runner.store.store import Entry, Store
 from tests import fake_gcs
 from tests.runner.test_cli import local as local  # a fixture
@@ -149,12 +148,12 @@ def test_after_gc_a_run_can_still_be_checked_against_its_record(tmp_path: Path) 
     store = Store(root)
     assert "freed." in ask("store", "gc", "--store", root, "--older-than", 0, "--yes").stdout
     (execution,) = record.names(store, "executions")
+    plan = record.require(store, f"executions/{execution}/execution", record.Execution).plan
     ended = record.require(store, f"executions/{execution}/t1.ended", record.Ended)
-    checkpoints = [end.checkpoint for end in ended.runs.values() if end.checkpoint]
-    assert len(checkpoints) == 4
-    for checkpoint in checkpoints:
-        found = checkpoint_sha256(store.path(f"work/{checkpoint.path}"), 1 << 20)
-        assert found == checkpoint.sha256
+    for name, step in plan.steps.items():
+        found = artifacts.find(store, step.store, step.fingerprint)
+        assert found
+        assert found.manifest.output_sha256 == ended.steps[name].output_sha256
     assert "log.txt" not in str(list(store.walk("work")))
     assert "it has run here" in ask("plan", tmp_path / "tiny", "--store", root).stdout
     # The text is named by the plan: the same experiment runs again.

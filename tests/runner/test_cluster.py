@@ -160,7 +160,7 @@ def test_what_own_code_trains_is_played_unless_its_model_is_its_own(tmp_path: Pa
     plan = declared(tmp_path / "x", SHORT)
     submission = cluster.planned(plan, "x", "ada", 0, seed=0)
     assert [each.request.name for each in submission.jobs] == [
-        *(f"x.train/harder,seed={seed}" for seed in (0, 1)),
+        *(f"x.harder.s{seed}" for seed in (0, 1)),
         *(f"x.theirs.s{seed}" for seed in (0, 1)),
     ]
     assert len(submission.jobs) == plan.cost.runs - plan.cost.uncounted

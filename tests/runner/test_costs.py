@@ -44,7 +44,7 @@ def test_the_parts_of_a_cost_add_up(plan: Plan) -> None:
 
 def test_a_plan_costs_what_is_still_to_be_made(plan: Plan) -> None:
     trained = {name for name, step in plan.steps.items() if step.do == "train"}
-    assert said(plan, set()).startswith("8 steps, of which 6 train, 768 tokens, ")
+    assert said(plan, set()).startswith("3 arms × 2 seeds = 6 runs, 768 tokens, ")
     one = trained - {"train/harder,seed=1"}
     words = said(plan, one)
     assert words.startswith("8 steps, 5 cached and 3 to be made, of which 1 trains, 128 tokens, ")

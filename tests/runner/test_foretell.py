@@ -157,7 +157,8 @@ def test_a_plan_without_forecasts_is_written_as_before_there_were_any() -> None:
         n=1,
         commit="a" * 40,
         at=synthetic.START,
-        plan=synthetic.plan(predictions=told, preregistration=1),
+        # Of an older lab, which had no steps for arms.
+        plan=synthetic.plan(predictions=told, preregistration=1).model_copy(update={"steps": {}}),
     )
     assert planned.digest().startswith("43550a7b4305eeef41cf6f22ba23341a")
     assert "forecasts" not in planned.canonical().decode()

@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 from runner.store import gc
 from runner.store.backends import remove_tree
 from runner.store.store import Entry, Store, StoreError
+from tests.examples import examples
 
 NOW = 1_800_000_000.0
 X, Y = "x" + "1" * 16, "x" + "2" * 16
@@ -209,7 +210,7 @@ PARTS = some.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(some.sets(some.lists(PARTS, min_size=1, max_size=6).map("/".join), max_size=30))
 def test_each_file_is_in_one_piece_and_no_record_is_ever_in_one_that_goes(names: set[str]) -> None:
     of = facts(sorted(name for name in names if not name.startswith("pins/")))

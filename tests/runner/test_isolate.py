@@ -389,7 +389,7 @@ def test_a_job_that_was_told_of_no_isolation_refuses_own_code(
         plan = planner.plan_folder(folder, store)
     else:
         plan = planned(store, tmp_path, trap)
-    job = job_reports.AttemptSpec(attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan)
+    job = job_reports.AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan)
     with pytest.raises(main.Refusal, match="nobody has said how"):
         main._steps(store, job)
 

@@ -95,7 +95,7 @@ def test_files_that_move_change_no_fingerprint_and_a_line_in_them_does(copy: Pat
     moved = copy / "engine/parts/losses.py"
     moved.write_text(moved.read_text().replace("targets_BS >= 0", "targets_BS > 0"))
     after = planned(copy)
-    assert [old != new for old, new in zip(before, after, strict=True)] == [False, True, True]
+    assert all(old != new for old, new in zip(before, after, strict=True))
 
 
 def dotted_file(function: str) -> str:

@@ -167,8 +167,7 @@ def test_a_job_says_what_it_runs_what_it_needs_and_whose_it_is(
     dashboard: Dashboard, jobs: RayJobs
 ) -> None:
     dashboard.answers = [(200, {"submission_id": FOLDER})]
-    plan = PLAN.model_copy(update={"resources": PLAN.resources.model_copy(update={"count": 2})})
-    jobs.submit(FOLDER, Path("/a store/work") / FOLDER, DIGEST, plan)
+    jobs.submit(FOLDER, Path("/a store/work") / FOLDER, DIGEST, PLAN)
     [(method, path, body, _)] = dashboard.requests
     assert (method, path) == ("POST", "/api/jobs/")
     assert isinstance(body, dict)
@@ -176,7 +175,8 @@ def test_a_job_says_what_it_runs_what_it_needs_and_whose_it_is(
     worker = [sys.executable, "-m", "runner.worker.main"]
     assert shlex.split(body["entrypoint"]) == ["exec", *worker, where, DIGEST]
     assert body["submission_id"] == FOLDER
-    assert (body["entrypoint_num_cpus"], body["entrypoint_num_gpus"]) == (4, 0)
+    needs = body["entrypoint_num_cpus"], body["entrypoint_num_gpus"]
+    assert needs == (0, 0), "its steps are tasks of their own"
     assert body["metadata"]["attempt"] == FOLDER
     assert "runtime_env" not in body
 

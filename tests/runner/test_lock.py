@@ -112,9 +112,7 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
     plan = planner.plan_folder(folder, store)
     asked: list[str] = []
     monkeypatch.setattr(executor, "run", lambda *_: asked.append("run"))
-    job = AttemptSpec(
-        attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, isolation="own machine"
-    )
+    job = AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan, isolation="own machine")
     worker_main._steps(store, job)
     assert asked == ["run"]
     old = store.path(planner.code_folder(plan)) / declaration.LOCK_NAME

@@ -16,7 +16,7 @@ from ray import exceptions
 
 from runner.history import provenance
 from runner.lib import process_tree
-from runner.schema.job_reports import PREEMPTED, AttemptSpec
+from runner.schema.job_reports import PREEMPTED, AttemptReport, AttemptSpec, read_report
 from runner.schema.record import Plan
 from runner.store import artifacts
 from runner.store.artifacts import End, Start
@@ -194,7 +194,7 @@ def test_where_one_step_failed_another_ones_loss_is_no_reason_to_go_on(
         executor.run(store, plan, tmp_path, "x1")
 
 
-def test_an_attempt_whose_steps_were_lost_leaves_no_report_so_that_the_next_one_begins(
+def test_an_attempt_whose_steps_were_lost_says_so_and_neither_that_it_failed_nor_finished(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = one_step(tmp_path, store, "text")
@@ -203,13 +203,14 @@ def test_an_attempt_whose_steps_were_lost_leaves_no_report_so_that_the_next_one_
         raise executor.StepsLost("a: the worker died")
 
     monkeypatch.setattr(executor, "run", lose)
-    spec = AttemptSpec(
-        attempt="x1.t1", nonce="0" * 16, kind="train", plan=plan, isolation="own machine"
-    )
+    spec = AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan, isolation="own machine")
     folder = store.path(f"work/{spec.folder}")
     folder.mkdir(parents=True)
     assert main._attempt(store, folder, spec.canonical()) == PREEMPTED
-    assert list(folder.iterdir()) == []
+    assert [path.name for path in folder.rglob("*.json")] == ["preempted.json"]
+    said = read_report(folder.resolve() / "out" / "preempted.json", AttemptReport, "0" * 16)
+    assert said
+    assert said.why == "a: the worker died"
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from runner.store import digests as store_digests
 from runner.store.artifacts import BadOutput, End, Made, MakingFailed, find, make, newest
 from runner.store.leases import STALE_AFTER, AttemptLease
 from runner.store.store import Store
+from tests.examples import examples
 from tests.runner.maker_process import (
     END,
     FINGERPRINT,
@@ -691,5 +692,5 @@ class Makers(RuleBasedStateMachine):
 
 def test_no_interleaving_of_makers_gives_two_manifests_a_torn_output_or_a_lost_wake_up() -> None:
     run_state_machine_as_test(
-        Makers, settings=settings(max_examples=100, stateful_step_count=30, deadline=None)
+        Makers, settings=settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
     )

@@ -325,11 +325,7 @@ def test_what_was_replayed_of_one_arm_says_nothing_of_another(
     folder: Path, local: LocalStub, tmp_path: Path
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made())
-    steps = {
-        speedrun_rows.run_of(name, step): name
-        for name, step in execution.plan.steps.items()
-        if step.do == "train"
-    }
+    steps = execution.plan.trained()
 
     def tiers(*of: tuple[str, int, Any]) -> dict[str, str]:
         replays = [

@@ -180,11 +180,15 @@ def test_a_graph_in_a_bucket_has_the_bytes_that_it_has_on_disk(
 MAKE = """
 import sys
 from pathlib import Path
-from runner.worker import executor as execute; from runner.planning import planner as planning; from
-runner.schema import record from runner.store.store import Store plan =
-record.Plan.model_validate_json(Path(sys.argv[1]).read_bytes()) store = Store("gs://jobs/lab",
-make=False) code = store.fetch(planning.code_folder(plan)) execute.make(store, "train", plan.steps,
-code, sys.argv[2], stale_after=4.0)
+from runner.planning import planner
+from runner.schema import record
+from runner.store.store import Store
+from runner.worker import executor
+
+plan = record.Plan.model_validate_json(Path(sys.argv[1]).read_bytes())
+store = Store("gs://jobs/lab", make=False)
+code = store.fetch(planner.code_folder(plan))
+executor.make(store, "train", plan.steps, code, sys.argv[2], stale_after=4.0)
 """
 
 

@@ -93,6 +93,6 @@ def test_a_record_beyond_all_bounds_stops_nobody_who_reads_all_executions(store:
     turns = Turns(store, parse("pools: {desk: {kind: cpu, count: 1}}\n", "cluster.yaml"))
     assert turns.waiting(now) == {}
     assert turns.refusal(synthetic.plan(), "ada", now) is None
-    assert len(list(Ledger(store).spendings())) == 2
+    assert len(list(Ledger(store).lives())) == 2
     assert set(records_branch.waiting(store)) == {one.id, other.id}
     assert len(list(forecast.points_in(store))) == 11

@@ -389,3 +389,34 @@ def test_points_stand_as_people_count_also_where_their_taker_is_named_first(tmp_
     (tmp_path / "experiment.yaml").write_text(head + steps)
     found = step_summary.ordered(planner.plan_folder(tmp_path).steps)
     assert list(found) == ["parts/n=8", "parts/n=16", "parts/n=128", "join"]
+
+
+# ── What one has made, others need not ───────────────────────────────────────────────────────────
+
+
+def fingerprints(declared: str) -> dict[str, tuple[str, str]]:
+    return {name: (step.store, step.fingerprint) for name, step in plan(declared).steps.items()}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [changed("[0, 1, 2]", "[0, 1, 2, 3]"), EXPERIMENT + "  faster: {train: {warmup: 0.2}}\n"],
+)
+def test_one_more_seed_or_arm_is_all_that_is_trained_anew(more: str) -> None:
+    before, after = fingerprints(EXPERIMENT), fingerprints(more)
+    trained = {name for name in before if name.startswith("train/")}
+    assert len(trained) == 6
+    for name in (*trained, "tokenize"):
+        assert after[name] == before[name]
+    assert after["evaluate"] != before["evaluate"], "it scores more models"
+    new = set(after) - set(before)
+    assert new
+    assert all(("seed=3" in name) != ("faster" in name) for name in new)
+
+
+def test_two_experiments_with_an_arm_in_common_train_it_once() -> None:
+    other = changed("Does a warmer", "Is another title with another").replace("slow", "baseline")
+    other = other.replace("0.0003", "0.0002").replace("fast", "warm")
+    mine, theirs = fingerprints(EXPERIMENT), fingerprints(other)
+    assert mine["train/fast,seed=1"] == theirs["train/warm,seed=1"]
+    assert mine["train/slow,seed=1"] != theirs["train/baseline,seed=1"]

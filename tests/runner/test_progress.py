@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from runner.cli import terminal
-from runner.execution.lifecycle import Attempt, Facts
-from runner.execution.progress import curve, progress
+from runner.execution.lifecycle import Facts
+from runner.execution.progress import progress
+from runner.history import run_metrics
 from runner.planning import planner
-from runner.schema.record import Claimed, PlannedArm
+from runner.schema.record import PlannedStep
 from runner.store import artifacts, scratch_paths
 from runner.store.store import Store
 from tests import synthetic
@@ -24,14 +25,8 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def report(
-    store: Store,
-    folder: str,
-    steps: range,
-    loss: float | None,
-    run: str = "fast.s0",
-    chunk: int = 0,
-) -> None:
+def report(folder: Path, steps: range, loss: float | None, chunk: int = 0) -> Path:
+    """A chunk of metrics."""
     lines = [
         json.dumps(
             {
@@ -46,65 +41,69 @@ def report(
         )
         for step in steps
     ]
-    path = store.path(f"work/{folder}/out/metrics/{run}/{chunk:06d}.jsonl")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{chunk:06d}.jsonl").write_text("\n".join(lines))
+    return folder.resolve()
 
 
-def losses(store: Store, folders: list[str], arm: PlannedArm, refused: list[str]) -> dict:
-    found = curve(store, folders, "fast.s0", arm)
+def losses(refused: list[str], *folders: Path) -> dict[int, float | None]:
+    found = run_metrics.curve(folders, 16, A_STEP)
     refused += found.refused
     return {line.step: line.loss for line in found.lines}
 
 
-def test_a_curve_is_the_union_by_step_and_the_later_attempt_wins(store: Store) -> None:
-    report(store, "x.t1-aa", range(1, 8), 5.0)
-    report(store, "x.t2-bb", range(5, 12), 4.0)
+def test_a_curve_is_the_union_by_step_and_the_later_maker_wins(tmp_path: Path) -> None:
+    first = report(tmp_path / "first", range(1, 8), 5.0)
+    second = report(tmp_path / "second", range(5, 12), 4.0)
     refused: list[str] = []
-    found = losses(store, ["x.t1-aa", "x.t2-bb"], ARM, refused)
+    found = losses(refused, first, second)
     assert found == {**dict.fromkeys(range(1, 5), 5.0), **dict.fromkeys(range(5, 12), 4.0)}
     assert refused == []
 
 
-def test_a_line_that_contradicts_the_plan_is_refused(store: Store) -> None:
-    report(store, "x.t1-aa", range(15, 18), 5.0)
-    path = store.path("work/x.t1-aa/out/metrics/fast.s0/000001.jsonl")
+def test_a_line_that_contradicts_the_plan_is_refused(tmp_path: Path) -> None:
+    first = report(tmp_path / "first", range(15, 18), 5.0)
     line = {"step": 1, "loss": 0.1, "grad_norm": 1, "learning_rate": 1, "tokens": A_STEP + 1}
-    path.write_text(json.dumps(line))
+    (first / "000001.jsonl").write_text(json.dumps(line))
     refused: list[str] = []
-    assert losses(store, ["x.t1-aa"], ARM, refused) == {15: 5.0, 16: 5.0}
+    assert losses(refused, first) == {15: 5.0, 16: 5.0}
     assert len(refused) == 2
     assert "step 17" in refused[0]
     assert f"step 1 with {A_STEP + 1} tokens" in refused[1]
 
 
-def test_lines_that_contradict_the_plan_are_named_up_to_a_number(store: Store) -> None:
-    report(store, "x.t1-aa", range(17, 70), 5.0)
+def test_lines_that_contradict_the_plan_are_named_up_to_a_number(tmp_path: Path) -> None:
+    first = report(tmp_path / "first", range(17, 70), 5.0)
     refused: list[str] = []
-    assert losses(store, ["x.t1-aa"], ARM, refused) == {}
+    assert losses(refused, first) == {}
     assert len(refused) == 21
     assert refused[-1].endswith("the rest was not read")
 
 
+def making(store: Store, step: PlannedStep, generation: int = 1) -> Path:
+    """Where somebody who now makes a step notes its metrics."""
+    start = artifacts.Start(
+        name=step.store,
+        fingerprint=step.fingerprint,
+        generation=generation,
+        maker="0" * 16,
+        by="x1",
+        host="here",
+    )
+    store.create(f"leases/{start.lease}/start.json", start.canonical())
+    return scratch_paths.of(store.path(start.folder)) / scratch_paths.CURVE
+
+
 def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store) -> None:
     plan = synthetic.plan(arms={"fast": ARM}, seeds=[0, 1])
-    attempts = tuple(
-        Attempt(
-            name=name,
-            folder=f"x.{name}-aa",
-            claimed=Claimed(at=synthetic.START, nonce="aa", spec_sha256="a" * 64),
-            started=True,
-            ended=None,
-        )
-        for name in ("t1", "e1")
-    )
-    facts = Facts(synthetic.execution(plan), attempts, None, None, None)
-    nothing = progress(store, facts)
+    facts = Facts(synthetic.execution(plan), (), None, None, None)
+    one, other = (plan.steps[f"train/fast,seed={seed}"] for seed in (0, 1))
+    nothing = progress(store, facts, {"tokenize"})
     assert (nothing.fraction, nothing.seconds_left) == (0.0, None)
-    report(store, "x.t1-aa", range(1, 17), 3.0)
-    report(store, "x.t1-aa", range(1, 5), 4.0, run="fast.s1")
-    report(store, "x.e1-aa", range(1, 17), 0.1, run="fast.s1")  # an evaluation trains nothing
-    found = progress(store, facts)
+    report(making(store, one), range(1, 17), 3.0)
+    report(making(store, other), range(1, 4), 5.0)  # who was lost
+    report(making(store, other, 2), range(3, 5), 4.0)
+    found = progress(store, facts, {"tokenize", "train/fast,seed=0"})
     assert [(run.name, run.step, run.loss) for run in found.runs] == [
         ("fast.s0", 16, 3.0),
         ("fast.s1", 4, 4.0),
@@ -114,16 +113,30 @@ def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store
     assert found.seconds_left == 12 * A_STEP / 1000.0
 
 
+def test_what_failed_has_nothing_left_and_two_that_train_have_the_pace_of_both(
+    store: Store,
+) -> None:
+    plan = synthetic.plan(arms={"fast": ARM}, seeds=[0, 1, 2])
+    facts = Facts(synthetic.execution(plan), (), None, None, None)
+    for seed, last in enumerate((3, 4, 8)):
+        step = plan.steps[f"train/fast,seed={seed}"]
+        report(making(store, step), range(1, last + 1), 3.0)
+    failed = "train/fast,seed=0"
+    found = progress(store, facts, {"tokenize", failed}, {failed})
+    assert [(run.step, run.ended) for run in found.runs] == [(3, True), (4, False), (8, False)]
+    assert (found.tokens, found.of_tokens) == (15 * A_STEP, 35 * A_STEP)
+    assert found.tokens_per_second == 2000.0
+
+
 def test_a_skipped_step_counts_and_the_last_loss_is_of_the_one_before(store: Store) -> None:
     plan = synthetic.plan(arms={"fast": ARM}, seeds=[0])
-    claimed = Claimed(at=synthetic.START, nonce="aa", spec_sha256="a" * 64)
-    attempt = Attempt(name="t1", folder="x.t1-aa", claimed=claimed, started=True, ended=None)
-    facts = Facts(synthetic.execution(plan), (attempt,), None, None, None)
-    report(store, "x.t1-aa", range(1, 4), 3.0)
-    report(store, "x.t1-aa", range(4, 6), None, chunk=1)
-    [run] = progress(store, facts).runs
+    facts = Facts(synthetic.execution(plan), (), None, None, None)
+    curve = making(store, plan.steps["train/fast,seed=0"])
+    report(curve, range(1, 4), 3.0)
+    report(curve, range(4, 6), None, chunk=1)
+    [run] = progress(store, facts, {"tokenize"}).runs
     assert (run.step, run.loss) == (5, 3.0)
-    assert progress(store, facts).tokens == 5 * A_STEP
+    assert progress(store, facts, {"tokenize"}).tokens == 5 * A_STEP
 
 
 def noted(step: int, loss: float | None = 5.5, **figures: object) -> str:
@@ -168,4 +181,4 @@ def test_a_step_that_trains_is_as_far_as_it_has_noted(
     assert bool(words) == bool(terminal._words(now))
     assert (early.fraction, now.runs[1].step) == (0.0, 0)
     made = progress(store, facts, {*before, "train/deep"})
-    assert (made.fraction, terminal._words(made)) == (0.5, "deep.s0 step 4/4")
+    assert (made.fraction, terminal._words(made)) == (0.5, "1 of 2 runs trained")

@@ -56,10 +56,10 @@ def test_how_a_stretch_came_out(said: dict[str, Any], how: str, words: str) -> N
     assert words in told[1]
 
 
-def test_an_execution_without_steps_says_what_to_do_instead(tmp_path: Path) -> None:
+def test_an_execution_of_an_older_lab_is_not_run_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    execution = synthetic.execution(synthetic.plan())
-    with pytest.raises(CannotReplay, match=f"`regatta reproduce {execution.id}` runs it again"):
+    execution = synthetic.execution(synthetic.plan().model_copy(update={"steps": {}}))
+    with pytest.raises(CannotReplay, match=f"{execution.id} is of an older lab, whose plans are"):
         replay.replay(store, execution, "", random.Random(1))
 
 

@@ -12,6 +12,7 @@ from runner.lib.canonical_json import to_json
 from runner.schema import record
 from runner.schema.record import Evaluated, PlannedStep, Resources, StepEnd
 from runner.store.store import Store
+from tests import synthetic
 from tests.pretended import RECEIPT, pretend
 from tests.pretended import declare as declare_steps
 from tests.runner.test_cli import LocalStub, ask
@@ -58,12 +59,20 @@ def test_an_execution_is_reproduced_from_its_id(
     first = json.loads(ask("run", folder, *at, "--json").stdout)["execution"]
     again = ask("reproduce", first, *at)
     assert again.exit_code == 0, again.output
-    # The stand-in for training has equal figures and, each time, other parameters.
-    assert again.stdout.count("within the tolerance") == 4 + 1
+    assert again.stdout.count("bit for bit") == 6 + 1
+    kept = tmp_path / "kept"
+    assert ask("reproduce", first, *at, "--into", kept).exit_code == 0
+    texts = [
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("texts/*/*")}
+        for root in (tmp_path / "store", kept)
+    ]
+    assert texts[0] == texts[1] != {}, "a text of its own is there again"
     local.ray.bpb = lambda _, seed: 5.0 + seed
     other = ask("reproduce", first, *at, "--json")
     assert other.exit_code == 1
-    assert {one["how"] for one in json.loads(other.stdout)["runs"].values()} == {"differs"}
+    hows = {name: one["how"] for name, one in json.loads(other.stdout)["steps"].items()}
+    assert hows.pop("tokenize") == "bit for bit"
+    assert set(hows.values()) == {"differs"}
 
 
 def test_what_cannot_be_reproduced_is_said(local: LocalStub, tmp_path: Path) -> None:
@@ -72,6 +81,11 @@ def test_what_cannot_be_reproduced_is_said(local: LocalStub, tmp_path: Path) -> 
     (tmp_path / "store").mkdir()
     unknown = ask("reproduce", "x1", "--store", tmp_path / "store")
     assert (unknown.exit_code, "knows no execution x1" in unknown.stderr) == (2, True)
+    store = Store(tmp_path / "store")
+    old = synthetic.execution(synthetic.plan().model_copy(update={"steps": {}}))
+    synthetic.finish(store, old, synthetic.PLAIN)
+    older = ask("reproduce", old.id, "--store", store.root)
+    assert (older.exit_code, "is of an older lab" in older.stderr) == (2, True)
     assert local.started == 0
 
 

@@ -11,6 +11,7 @@ from engine.config.schema import DataConfig, EvalConfig
 from runner.lib import problems as lib_problems
 from runner.spec import declaration
 from runner.spec.declaration import MOST_RUNS, BadExperiment, Experiment
+from tests.examples import examples
 from tests.scenarios.lab import EXPERIMENT
 
 FILE = "experiments/warm/experiment.yaml"
@@ -299,7 +300,7 @@ PATHS = [(key,) for key in GOOD] + [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(PATHS), VALUES)
 def test_any_value_in_any_place_is_read_or_refused_in_words(
     path: tuple[str, ...], value: object
@@ -312,7 +313,7 @@ def test_any_value_in_any_place_is_read_or_refused_in_words(
     _read_or_refuse(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.text(st.sampled_from("titledamorsn: {}[],\"'\n>|&*!%#`~\\\t.?@<0139"), max_size=100))
 @example("title: !!int x")
 @example("&a [*a]: 1")

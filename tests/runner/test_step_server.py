@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from engine.data.token_store import TokenStore
+from runner.spec.step_types import Train
 from runner.store.scratch_paths import WHY
 from runner.worker import fork_server
 from runner.worker.fork_server import LOG, ServerGone, StepServer
-from runner.worker.step_process import NOT_ISOLATED, Job
+from runner.worker.step_process import NOT_ISOLATED, TRAIN, Job
 
 OWN = """
 import os, signal, subprocess, sys, threading, time
@@ -249,3 +251,64 @@ def test_many_threads_have_their_steps_made_each_with_its_own_answer(
         answers = list(pool.map(made, jobs))
     assert answers == [0, 0, "gone with -9", 0, 0, -9, 0, 0]
     assert all((tmp_path / f"{n}/seen.txt").is_file() for n in (0, 1, 3, 4, 6, 7))
+
+
+# ── What comes after a training ──────────────────────────────────────────────────────────────────
+
+TRAINING = {
+    "model": {
+        "hidden_dim": 8,
+        "intermediate_dim": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+        "seq_len": 8,
+    },
+    "train": {"train_batch_size": 2, "num_train_steps": 2, "learning_rate": 0.01},
+}
+
+
+def training(folder: Path, n: int) -> Job:
+    """The lab's training, which needs no own code."""
+    if not (folder / "tokens").exists():
+        TokenStore.build(folder / "tokens/train", ["A text to train on. " * 20])
+    config = Train.model_validate(TRAINING).model_dump(mode="json")
+    return replace(
+        job(folder, "remember", n),
+        function=TRAIN,
+        config=config,
+        inputs={"tokens": str(folder / "tokens")},
+        code="",
+        isolation="",
+        cache=str(folder / "cache"),
+    )
+
+
+def has_jax(server: StepServer) -> list[int]:
+    """The forks that have imported JAX."""
+    assert server._server
+    pid = server._server.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(x) for x in children if "jaxlib" in Path(f"/proc/{x}/maps").read_text()]
+
+
+def test_while_a_training_ends_the_next_one_imports_and_ends_with_the_same_bytes(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(training(tmp_path, 1)) == 0
+    until = time.monotonic() + 60
+    while not (waits := has_jax(server)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(waits) == 1
+    assert server.make(training(tmp_path, 2)) == 0
+    assert waits[0] not in has_jax(server), "it has made the second one"
+    one, two = ((tmp_path / f"{n}/params.safetensors").read_bytes() for n in (1, 2))
+    assert one == two
+
+
+def test_after_a_training_any_other_step_begins_as_a_new_process_would(
+    server: StepServer, tmp_path: Path
+) -> None:
+    assert server.make(training(tmp_path, 1)) == 0
+    assert server.make(job(tmp_path, "remember", 2)) == 0
+    assert (tmp_path / "2/seen.txt").read_text().startswith("[2] no")
+    assert server.make(training(tmp_path, 3)) == 0

@@ -40,7 +40,7 @@ def test_a_sweep_is_many_nodes_and_who_takes_it_takes_all() -> None:
     assert config["train"]["beta2"] == 0.95, "defaults are filled in"
     assert list(experiment.nodes)[:2] == ["text", "tokens"]
     assert experiment.nodes["text"].own == ("make:it",)
-    assert list(experiment.arms) == runs
+    assert list(experiment.arms) == ["learning_rate=0.1", "learning_rate=0.2"]
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,12 @@ def test_no_steps_are_no_experiment() -> None:
     assert problems(" {}\n")[0][1:] == ("steps", "must not be empty")
 
 
-def test_a_short_form_has_no_nodes() -> None:
+def test_arms_and_seeds_stand_for_a_graph() -> None:
     here = Path(declaration.__file__).parents[2] / "experiments" / "warm-learning-rate"
-    assert declaration.load(here).nodes == {}
+    nodes = declaration.load(here).nodes
+    trains = [f"train/{arm},seed={seed}" for arm in ("slow", "fast") for seed in (0, 1, 2)]
+    assert list(nodes) == ["tokenize", *trains, "evaluate"]
+    assert nodes["evaluate"].inputs == {"models": tuple(trains), "tokens": ("tokenize",)}
 
 
 def test_sweeps_that_take_sweeps_are_no_way_to_a_million_inputs() -> None:

@@ -1,6 +1,7 @@
 """A graph through Ray, as somebody runs it: `regatta run`, then `show`, `diff` and `graph`."""
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from runner.cli import main
+from runner.execution import local_ray
 from tests.runner.test_execute import OWN
 
 DECLARED = """\
@@ -98,3 +100,34 @@ def test_what_ray_made_is_reproduced_bit_for_bit(ran: tuple[Path, Path, list[Res
     again = ask("reproduce", execution(mended), "--store", store)
     assert again.exit_code == 0, again.output
     assert again.stdout.count("bit for bit") == 6 + 1
+
+
+ARMS = """\
+title: Two arms where there are devices for two
+data: {source: text.txt}
+model: {hidden_dim: 16, intermediate_dim: 32, num_layers: 1, num_heads: 2, seq_len: 32}
+train: {train_batch_size: 4, num_train_steps: 300, learning_rate: 0.003}
+eval: {tokens: 64}
+resources: {kind: cpu}
+arms: {plain: {}, warm: {train: {learning_rate: 0.01}}}
+"""
+
+
+@pytest.mark.long
+def test_two_arms_train_at_the_same_time_where_there_are_devices_for_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_ray, "local_cpus", lambda: 4)  # an arm takes two
+    folder, store = tmp_path / "arms", tmp_path / "store"
+    folder.mkdir()
+    (folder / "text.txt").write_text("A line of a text to train two arms on.\n" * 400)
+    (folder / "experiment.yaml").write_text(ARMS)
+    answer = ask("run", folder, "--store", store)
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(ask("show", execution(answer), "--store", store, "--json").stdout)
+    spans = []
+    for name in ("train/plain,seed=0", "train/warm,seed=0"):
+        end = datetime.fromisoformat(found["steps"][name]["made_at"])
+        spans.append((end - timedelta(seconds=found["steps"][name]["seconds"]), end))
+    (one, one_end), (other, other_end) = spans
+    assert max(one, other) < min(one_end, other_end), "the second began before the first had ended"

@@ -1,5 +1,5 @@
-"""The whole way with Ray and JAX: one local Ray, one tiny experiment, run three times, and once
-killed in the middle. What is expensive happens in `story`; the tests read what came of it.
+"""The whole way with Ray and JAX: one local Ray, one tiny experiment, run twice, reproduced, and
+once killed in the middle. What is expensive happens in `story`; the tests read what came of it.
 """
 
 import contextlib
@@ -25,9 +25,10 @@ from runner.lib import process_tree
 from runner.planning import planner
 from runner.schema import record
 from runner.schema.job_reports import ANOTHER_WORKER
+from runner.store import artifacts
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
-from tests.runner.test_worker import TINY, declare, state_sha256
+from tests.runner.test_worker import TINY, declare
 
 pytestmark = [
     pytest.mark.long,
@@ -43,21 +44,18 @@ class Story:
     """What happened."""
 
     answers: list[dict[str, Any]] = field(default_factory=list)  # of `run --json`, each time
+    made: dict[str, artifacts.Made] = field(default_factory=dict)  # by the first of them
     reproduced: dict[str, Any] = field(default_factory=dict)  # of `reproduce --json`
     environments: dict[int, bytes] = field(default_factory=dict)  # while a job trained
     worker: int = 0  # the process that was killed
+    trainer: str = ""  # the step that it was at
     second_worker: int = 0  # exit code
     attempts: tuple[lifecycle.Attempt, ...] = ()  # of the execution that was disturbed
     disturbed: dict[str, record.Run] = field(default_factory=dict)
+    made_again: dict[str, artifacts.Made] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)  # processes after Ray was stopped
     listening: set[str] = field(default_factory=set)  # hexadecimal addresses of Ray's servers
     scratch: Path = Path()
-    work: Path = Path()
-
-    def states(self, execution: str) -> dict[str, str]:
-        """Each run's SHA-256 over its last parameters and moments, of whichever attempt."""
-        found = self.work.glob(f"{execution}.t*/out/checkpoints/*/60")
-        return {path.parent.name: state_sha256(path) for path in found}
 
     def params(self, n: int) -> dict[str, str]:
         """Each run's SHA-256 over its parameters, of the n-th undisturbed execution."""
@@ -70,14 +68,14 @@ class Story:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder = declare(tmp_path_factory.mktemp("experiments") / "tiny", LONGER)
-    store = Store(tmp_path_factory.mktemp("lab") / "store")
-    story = Story(work=store.path("work"))
+    store, other = (Store(tmp_path_factory.mktemp("lab") / "store") for _ in range(2))
+    story = Story()
     os.environ["REGATTA_CANARY"] = CANARY
     try:
         with local_ray.local_ray(store.path("ray")) as ray:
             story.scratch = ray.token_file.parent
             _run_twice(story, folder, store, ray)
-            _run_disturbed(story, folder, store, ray)
+            _run_disturbed(story, folder, other, ray)
             family = [ray.guard.pid, *process_tree.descendants(ray.guard.pid)]
             story.listening = _listening(family)
         story.left = [pid for pid in family if _environment(pid)]
@@ -105,7 +103,14 @@ def _listening(processes: list[int]) -> set[str]:
 def _run_twice(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
     for _ in range(2):
         story.answers.append(_ask("run", str(folder), store, ray))
+        story.made = story.made or _made(store, planner.plan_folder(folder))
     story.reproduced = _ask("reproduce", story.answers[0]["execution"], store, ray)
+
+
+def _made(store: Store, plan: record.Plan) -> dict[str, artifacts.Made]:
+    """What lies there of each step."""
+    found = {x: artifacts.find(store, of.store, of.fingerprint) for x, of in plan.steps.items()}
+    return {name: made for name, made in found.items() if made}
 
 
 def _ask(command: str, what: str, store: Store, ray: LocalRay) -> Any:
@@ -116,7 +121,7 @@ def _ask(command: str, what: str, store: Store, ray: LocalRay) -> Any:
 
 
 def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> None:
-    """The same plan; its worker is killed after the first run's sixth checkpoint."""
+    """The same plan in another store; its worker is killed after a run's sixth checkpoint."""
     plan = planner.plan_folder(folder, store)
     now = datetime.now(UTC)
     execution = record.Execution(id=record.execution_id("x"), at=now, plan=plan, origin=None)
@@ -136,17 +141,22 @@ def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> N
         name = record.run_name(arm, seed)
         path = f"runs/{execution.id}.{name}"
         story.disturbed[name] = record.require(store, path, record.Run)
+    story.made_again = _made(store, plan)
 
 
 def _disturb(story: Story, store: Store, attempt: str, ray: LocalRay) -> None:
     started = json.loads(store.require(f"leases/{attempt}/start.json"))
-    checkpoints = store.path(f"work/{attempt}/out/checkpoints")
+    steps = store.path("steps/train")
     deadline = time.monotonic() + 60
-    while not list(checkpoints.glob("*/30")):
+    while not (saved := list(steps.glob("*/*/checkpoints/30"))):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(started["pid"], signal.SIGSTOP)  # so that it stays where it is while we look
     family = [ray.guard.pid, *process_tree.descendants(ray.guard.pid)]
+    for pid in family:
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cwd").resolve() == saved[0].parents[1]:
+                os.kill(pid, signal.SIGSTOP)  # so that it stays where it is while we look
+    story.trainer = saved[0].parents[2].name
     story.environments = {pid: _environment(pid) for pid in family}
     command = [sys.executable, "-m", "runner.worker.main", str(store.path(f"work/{attempt}"))]
     story.second_worker = subprocess.run(command, check=False).returncode
@@ -173,22 +183,22 @@ def test_an_experiment_goes_the_whole_way(story: Story) -> None:
     assert answer["receipts"]["t1"]["platform"] == "cpu"
 
 
-def test_the_same_plan_run_again_is_a_new_execution_with_equal_parameters(story: Story) -> None:
+def test_the_same_plan_run_again_is_a_new_execution_of_what_is_there(story: Story) -> None:
     assert story.answers[0]["execution"] != story.answers[1]["execution"]
     assert story.answers[0]["plan"] == story.answers[1]["plan"]
     assert story.params(0) == story.params(1)
     assert len(set(story.params(0).values())) == 4
 
 
-def test_a_run_that_is_reproduced_here_is_so_bit_for_bit(story: Story) -> None:
-    assert {one["how"] for one in story.reproduced["runs"].values()} == {"bit for bit"}
-    assert len(story.reproduced["runs"]) == 4
+def test_an_execution_that_is_reproduced_here_is_so_bit_for_bit(story: Story) -> None:
+    assert {one["how"] for one in story.reproduced["steps"].values()} == {"bit for bit"}
+    assert len(story.reproduced["steps"]) == 6
     assert story.reproduced["receipts_differ"] == []
     assert story.reproduced["again"] != story.reproduced["execution"]
 
 
-def test_a_run_whose_job_was_killed_and_resumed_ends_with_equal_parameters(story: Story) -> None:
-    assert [attempt.name for attempt in story.attempts] == ["t1", "t2", "e1"]
+def test_a_run_whose_job_was_killed_and_resumed_ends_with_equal_bytes(story: Story) -> None:
+    assert [attempt.name for attempt in story.attempts] == ["t1", "t2"]
     lost = story.attempts[0].ended
     assert lost
     assert (lost.how, lost.why) == ("lost", "its job died")
@@ -196,20 +206,27 @@ def test_a_run_whose_job_was_killed_and_resumed_ends_with_equal_parameters(story
         name: run.evaluated.params_sha256 for name, run in story.disturbed.items() if run.evaluated
     }
     assert found == story.params(0)
-    killed = story.attempts[0].folder.partition(".")[0]
-    assert len(story.states(killed)) == 4
-    assert story.states(killed) == story.states(story.answers[0]["execution"])
+    assert len(story.made) == 6
+    assert {name: one.manifest.files for name, one in story.made_again.items()} == {
+        name: one.manifest.files for name, one in story.made.items()
+    }
+    [(name, resumed)] = [
+        (name, one) for name, one in story.made_again.items() if one.manifest.generation > 1
+    ]
+    assert resumed.manifest.fingerprint[:16] == story.trainer
+    assert lost.saved[name] >= 30, "and it went on from there"
+    noted = resumed.folder.with_name(f"{resumed.folder.name}.scratch") / "curve/000000.jsonl"
+    assert json.loads(noted.read_text().partition("\n")[0])["step"] > 30
 
 
 def test_equal_figures_come_with_equal_receipts(story: Story) -> None:
-    ended = story.attempts[1].ended
-    assert ended
-    receipts = [answer["receipts"]["t1"] for answer in story.answers] + [ended.receipt]
-    for receipt in receipts:
-        cores = receipt["affinity"].split(",")  # how many matters, and not which
-        assert len(cores) == int(receipt["threads"])
-    shared = [{**receipt, "affinity": ""} for receipt in receipts]
-    assert shared[0] == shared[1] == shared[2]
+    for name, one in story.made.items():
+        receipts = [one.manifest.receipt, story.made_again[name].manifest.receipt]
+        for receipt in receipts:
+            cores = receipt["affinity"].split(",")  # how many matters, and not which
+            assert not receipt["threads"] or len(cores) == int(receipt["threads"])
+        shared = [{**receipt, "affinity": ""} for receipt in receipts]
+        assert shared[0] == shared[1]
 
 
 def test_a_resumed_curve_has_no_gap_and_is_the_undisturbed_one(story: Story) -> None:

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runner.lib.yaml_lines import MOST_BYTES, MOST_DEPTH, BadYaml, read
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_the_largest_texts_are_read_or_refused_quickly(text: str) -> None:
 MARKS = st.text(st.sampled_from("ab1 -:{}[],\"'\n>|&*!%#`~\\\t.?@<e0xuU"), max_size=80)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.one_of(
         MARKS, st.text(max_size=60), st.binary(max_size=60).map(lambda b: b.decode("latin-1"))

@@ -154,6 +154,19 @@ def test_the_timeline_tells_all_of_it_in_order(
     ]  # fmt: skip
 
 
+def test_a_new_title_with_an_arrow_in_it_is_told_whole(
+    bot: Repository, number: int, sandbox: Sandbox
+) -> None:
+    before = sandbox.issue(number).title
+    for title in ("Warm → warmer", "Warmest"):
+        sandbox.edit_issue("ada", number, title=title)
+    told = [each.raw_data.get("rename") for each in bot.get_issue(number).get_timeline()]
+    assert [each for each in told if each] == [
+        {"from": before, "to": "Warm → warmer"},
+        {"from": "Warm → warmer", "to": "Warmest"},
+    ]
+
+
 def test_a_review_of_ones_own_may_only_comment(ask: Ask, number: int) -> None:
     path = f"/pulls/{number}/reviews"
     said = ask("POST", path, token=TOKENS["ada"], json={"event": "COMMENT", "body": "Mine."})

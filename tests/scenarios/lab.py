@@ -7,14 +7,13 @@ point (`dies_at`), and `restart` begins the next one on the same store.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from bot.controller import catch_up
 from bot.controller.reconciler import Reconciler
-from bot.fake_github.server import running
 from bot.fake_github.world.sandbox import Sandbox, make_sandbox
 from bot.fake_github.world.state import Clock
 from bot.github import GitHub
@@ -25,6 +24,7 @@ from runner.lib import fault_points
 from runner.publish.signing import Key
 from runner.scheduler.cluster import Described
 from runner.store.store import Store
+from tests import in_process
 from tests.sandbox.openapi import Recorder
 from tests.stub_trainer import StubRay
 
@@ -303,13 +303,15 @@ def a_lab(
     cluster: Described | None = None,
     mode: Mode = "server",
     isolation: Isolated = "",
+    serving: Callable[..., AbstractContextManager[str]] = in_process.running,
 ) -> Iterator[Lab]:
-    """A lab whose sandbox listens on loopback for the length of the block.
+    """A lab whose sandbox answers for the length of the block, by `server.running` other processes,
+    too.
 
     Every request of the bot and every answer to it is held against GitHub's description."""
     lab = Lab(root, trainer, cluster, mode, isolation)
     recorder = Recorder(bot=lambda who: who.startswith("Bearer"))
-    with running(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
+    with serving(lab.sandbox, wrap=lambda app: wrap(recorder(app))):
         lab.settle()
         yield lab
     assert not recorder.complaints, "\n".join(recorder.complaints)

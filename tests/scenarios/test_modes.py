@@ -12,6 +12,7 @@ import pytest
 
 from bot.controller import catch_up
 from bot.controller.reconciler import Reconciler
+from bot.fake_github import server
 from bot.fake_github.world.faults import Fault
 from bot.service import actions_job
 from runner.publish import charts
@@ -210,7 +211,7 @@ def test_an_odd_event_is_for_no_thread(lab: Lab, body: bytes) -> None:
 
 
 def test_regatta_handle_is_a_job_of_its_own(tmp_path: Path) -> None:
-    with a_lab(tmp_path, mode="actions") as lab:
+    with a_lab(tmp_path, mode="actions", serving=server.running) as lab:
         lab.sandbox.webhooks._deliver = None
         lab.sandbox.open_issue("ada", "A question", "Not an experiment.")
         lab.sandbox.comment("ada", 1, "/help `$(touch owned)` $(touch owned)")

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bot.fake_github import server
 from bot.fake_github.world.webhooks import sign
 from runner.execution.local_ray import free_ports
 from tests.scenarios.lab import SECRET, a_lab
@@ -100,7 +101,7 @@ class Life:
 
 @contextlib.contextmanager
 def a_life(root: Path) -> Iterator[Life]:
-    with a_lab(root / "lab") as lab:
+    with a_lab(root / "lab", serving=server.running) as lab:
         lab.die()
         lab.sandbox.open_issue("ada", "A question", "Not an experiment.")
         yield Life(root, lab.sandbox.url)

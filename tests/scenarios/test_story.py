@@ -2,11 +2,11 @@
 
 import itertools
 import re
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from bot.fake_github.world.faults import Fault
 from runner.publish import charts
@@ -221,7 +221,7 @@ def test_an_issue_a_plan_an_approval_and_the_verdict_where_the_question_was_aske
         kept = lab.sandbox.world.git.file(picture[2], picture[3])
         assert kept is not None
         assert kept.startswith(b"\x89PNG\r\n\x1a\n")
-        assert urllib.request.urlopen(picture[1]).read() == kept
+        assert requests.get(picture[1], timeout=10).content == kept
         assert checks(lab, pull)[1:] == [(f"regatta / {execution}", "completed", "success")]
         assert lab.last(issue).startswith("## ✅ 1 confirmed · ❌ 1 refuted")
         assert lab.labels(issue) == ["experiment: done"]

@@ -109,7 +109,7 @@ def test_a_cancelled_execution_is_told_but_not_ranked(store):
         ((), "queued"),
         (("t1.claimed",), "queued"),
         (("t1.claimed", "t1.started"), "running"),
-        (("t1.claimed", "t1.started", "t1.ended", "e1.claimed"), "evaluating"),
+        (("t1.claimed", "t1.started", "t1.ended", "t2.claimed"), "running"),
     ],
 )
 def test_the_state_of_what_has_no_result_follows_from_its_records(store, events, state):

@@ -17,7 +17,7 @@ from bot.site.pages.templating import look
 from engine.data.token_store import TokenStore
 from runner.lib import redact
 from runner.publish import preview
-from runner.schema import record, token_key
+from runner.schema import record
 from runner.store import artifacts, gcs
 from runner.store.store import Store, StoreError
 from tests import fake_gcs, synthetic
@@ -146,25 +146,6 @@ def test_the_pages_of_an_execution_of_a_run_and_of_later_steps_link_to_it(store,
     assert f"../{PAGE}" in of_tokens.links
     assert "t o b e d e c o d e d" in " ".join(of_tokens.text.split())
     assert "The first 13 of 13 tokens of 1 document" in of_tokens.text
-    path = f"data/{token_key.tokens_fingerprint(plan.data)[:16]}.html"
-    assert f"../../{path}" in Page(site / "executions" / plain.id / "index.html").links
-    assert "The store does not hold these tokens" in Page(site / path).text
-
-
-def test_the_tokens_of_an_execution_without_steps_have_a_page(store, tmp_path):
-    plan = synthetic.plan()
-    synthetic.finish(store, synthetic.execution(plan), synthetic.PLAIN)
-    fingerprint = token_key.tokens_fingerprint(plan.data)
-    path = f"data/{fingerprint[:16]}.html"
-    assert draw(store, tmp_path) == [path]
-    assert draw(store, tmp_path) == []
-
-    def write(folder):
-        TokenStore.build(folder / "train", ["since made"])
-
-    made(store, write, fingerprint, token_key.TOKENS)
-    assert draw(store, tmp_path) == [path]
-    assert "s i n c e m a d e" in Page(tmp_path / "site" / path).text
 
 
 def test_words_of_strangers_are_words(built):
@@ -283,8 +264,6 @@ def test_a_folder_that_cannot_be_listed_or_read_stops_no_build(store, tmp_path):
     synthetic.finish(store, synthetic.execution(plan, "2"), synthetic.PLAIN)
     end = made(store, lines("a"))
     execute(store, {"text": end})
-    place = f"steps/{token_key.TOKENS}/{token_key.tokens_fingerprint(plan.data)[:16]}/manifest.json"
-    store.path(place).mkdir(parents=True)  # a folder where a file should be
     manifest = store.path(end.folder).parent / "manifest.json"
     manifest.unlink()
     os.mkfifo(manifest)

@@ -1,5 +1,5 @@
 """Whatever a job writes: what is read of it is refused in words or within bounds, and every page is
-built. `REGATTA_EXAMPLES` says how many stories are tried; six are, where nobody says."""
+built."""
 
 import json
 import os
@@ -33,13 +33,14 @@ from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 from runner.worker import shard_jobs
 from tests import hostile, synthetic
+from tests.examples import examples
 from tests.runner.test_cli import LocalStub, ask
 from tests.runner.test_cli import local as local  # a fixture
 from tests.runner.test_measured import declare, made
 from tests.runner.test_measured import tiny as tiny  # a fixture
 from tests.stub_trainer import StubJob, StubRay
 
-EXAMPLES = int(os.environ.get("REGATTA_EXAMPLES", "6"))
+EXAMPLES = examples(2)
 MOST_MEMORY = 400 << 20  # bytes that reading any one file takes
 SOME = settings(
     max_examples=EXAMPLES,
@@ -75,9 +76,9 @@ class Ray(StubRay):
 
     def _work(self, job: StubJob) -> Iterator[None]:
         yield from super()._work(job)
-        job.flush()
-        (job.out / "log.txt").write_text("step 1\nstep 2\n")
-        self._spoil(job.out)
+        for scratch in sorted(job.root.glob("steps/*/*/*.scratch")):
+            (scratch / "log.txt").write_text("step 1\nstep 2\n")
+            self._spoil(scratch)
 
 
 def lived(store: Store, spoil: Callable[[Path], None], name: str) -> None:
@@ -145,8 +146,7 @@ def test_whatever_steps_leave_every_page_is_built(local: LocalStub, data: st.Dat
 
 
 KINDS: dict[str, Any] = {
-    "metrics": job_reports.StepMetrics,
-    "evaluated": job_reports.EvaluationReport,
+    "curve": job_reports.StepMetrics,
     "scores": step_runs.SCORES,
 }
 CHECKED = ("step", "tokens", "targets")  # against the plan
@@ -243,18 +243,6 @@ def as_a_receipt(path: Path) -> object:
     return shard_jobs.receipts(path)
 
 
-def as_a_score(path: Path) -> object:
-    return job_reports.read_report(path, job_reports.EvaluationReport)
-
-
-def as_a_run(path: Path) -> object:
-    return job_reports.read_report(path, job_reports.RunReport)
-
-
-def as_noted(path: Path) -> object:
-    return bounds.parse(progress.NOTED, untrusted_files.ending(path, progress.LINE))
-
-
 def as_a_manifest(path: Path) -> object:
     store = Store(path.parent / "store")
     place = store.path("steps/a/0000000000000000/manifest.json")
@@ -273,9 +261,6 @@ READERS = {
     as_an_entry: {"runs": [{"run_info": {"author": {"name": "Ada"}, "model_config": {}}}]},
     as_a_preview: {"text": "x", "n": [1, 2]},
     as_a_receipt: {"jax": "0.10.2"},
-    as_a_score: {"nonce": "a", "evaluated": SCORE},
-    as_a_run: {"nonce": "a", "state": "finished", "step": 4},
-    as_noted: [1, 2.5],
     as_a_manifest: {"name": "a", "seconds": 1.0, "files": {}},
 }
 REFUSALS = (*step_runs.UNBELIEVED, untrusted_files.Refused, digests.BadOutput)

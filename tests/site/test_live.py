@@ -44,8 +44,8 @@ def client(store, clock):
 
 
 def report(store, run, *steps):
-    """A job's word on steps of a run of the execution's first attempt."""
-    path = store.path(f"work/{NAME}.t1-{'a' * 16}/out/metrics/{run}/{steps[0]:06d}.jsonl")
+    """A job's word on steps of a run."""
+    path = store.path(f"{synthetic.making(store, NAME, run)}/curve/{steps[0]:06d}.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
         {
@@ -139,7 +139,8 @@ def test_strangers_words_on_a_live_page_are_words(store, client, tmp_path):
 def test_each_run_has_a_page_of_its_own_with_what_its_job_prints(store, client, tmp_path):
     synthetic.begin(store, synthetic.execution(synthetic.plan()), "t1.claimed", "t1.started")
     report(store, "fast.s1", 1, 2, 3)
-    store.path(f"work/{NAME}.t1-{'a' * 16}/out/log.txt").write_text("compiling\nstep 3\n")
+    log = store.path(f"{synthetic.making(store, NAME, 'fast.s1')}/log.txt")
+    log.write_text("compiling\nstep 3\n")
     page, _ = read(client, tmp_path)
     assert f"{NAME}/fast.s1" in page.links
     answer = client.get(f"/live/{NAME}/fast.s1")

@@ -42,12 +42,12 @@ def test_a_runs_page_tells_how_to_do_it_again(store, entry, tmp_path):
 
 def test_a_runs_page_shows_what_it_was_made_of_as_a_picture_and_as_a_list(entry):
     nodes = provenance_drawn.of_run(entry, entry.runs[0])
-    assert list(nodes) == ["stdlib", "fast.s0", "checkpoint", "evaluation"]
-    assert nodes["evaluation"].takes == ("checkpoint", "stdlib")
-    assert [node.here for node in nodes.values()] == [False, True, False, False]
+    assert list(nodes) == ["tokenize", "train/fast,seed=0", "evaluate"]
+    assert nodes["evaluate"].takes == ("train/fast,seed=0", "tokenize")
+    assert [node.here for node in nodes.values()] == [False, True, False]
     svg = provenance_drawn.drawing(nodes)
-    assert svg.count("<rect") == 4
-    assert svg.count("<path") == 4
+    assert svg.count("<rect") == 3
+    assert svg.count("<path") == 3
 
 
 def test_names_in_a_picture_are_words():
@@ -79,7 +79,7 @@ def test_a_name_with_commas_stays_one_name_in_a_link():
 
 
 def write_log(store, execution, words):
-    folder = f"work/{execution.id}.t1-{'a' * 16}/out"
+    folder = synthetic.making(store, execution.id, "fast.s0", execution.plan)
     path = store.path(f"{folder}/log.txt")
     path.parent.mkdir(parents=True)
     path.write_bytes(words)
@@ -99,7 +99,8 @@ def test_the_end_of_the_log_is_shown_without_secrets_and_control_characters(stor
 
 def test_a_link_in_the_logs_place_is_not_followed(store, entry, tmp_path):
     (tmp_path / "secret").write_text("words of somebody else")
-    folder = store.path(f"work/{entry.execution.id}.t1-{'a' * 16}/out")
+    execution = entry.execution
+    folder = store.path(synthetic.making(store, execution.id, "fast.s0", execution.plan))
     folder.mkdir(parents=True)
     (folder / "log.txt").symlink_to(tmp_path / "secret")
     assert "somebody" not in runs.log_of(store, entry, entry.runs[0])

@@ -1,7 +1,8 @@
 """A real bare git repository, so that a commit is a commit and every SHA is git's own.
 
-Every call runs the `git` command in an environment that knows nothing of the user's settings.
-Objects never change, so what was read once is remembered.
+Everything is written, and all but refs and single objects is read, by the `git` command, in an
+environment that knows nothing of the user's settings. Objects never change, so what was read once
+is remembered.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ from typing import TypeVar
 T = TypeVar("T")
 ZERO = "0" * 40
 SHA = re.compile(r"[0-9a-f]{40}")
+PLAIN = re.compile(r"refs(/(?!\.)[\w.-]+)+", re.ASCII)  # a ref's name that is its file's, too
 
 
 class GitRefusal(Exception):
@@ -79,6 +82,7 @@ class Git:
         if objects:
             self._env["GIT_OBJECT_DIRECTORY"] = str(objects)
         self._known: dict[tuple[str, ...], object] = {}
+        self._objects = objects or path / "objects"
         if not (path / "HEAD").exists():
             path.mkdir(parents=True, exist_ok=True)
             self._run("init", "--quiet", "--bare", "--initial-branch=main", "--template=")
@@ -89,6 +93,9 @@ class Git:
         """The commit that a SHA, branch or ref names; None if there is none."""
         names = [name] if SHA.fullmatch(name) else [f"refs/heads/{name}", f"refs/{name}", name]
         for candidate in names:
+            sha = name if SHA.fullmatch(name) else self.ref(candidate)
+            if sha and self.kind(sha) == "commit":
+                return sha
             arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options")
             try:
                 return self._run(*arguments, f"{candidate}^{{commit}}").decode().strip()
@@ -98,6 +105,13 @@ class Git:
 
     def ref(self, name: str) -> str | None:
         """What `refs/…` points at; None if it does not exist."""
+        if PLAIN.fullmatch(name) and not (self.path / "packed-refs").exists():
+            try:
+                found = (self.path / name).read_text().strip()
+            except OSError:  # none has this name
+                return None
+            if SHA.fullmatch(found):
+                return found
         try:
             return self._run("show-ref", "--verify", "--hash", "--", name).decode().strip()
         except GitRefusal:
@@ -110,7 +124,7 @@ class Git:
 
     def valid_ref(self, name: str) -> bool:
         try:
-            self._run("check-ref-format", name)
+            self._once(("valid", name), lambda: self._run("check-ref-format", name))
         except GitRefusal:
             return False
         return name.startswith("refs/")
@@ -121,20 +135,34 @@ class Git:
     # Reading objects
 
     def kind(self, sha: str) -> str | None:
-        if not SHA.fullmatch(sha):
-            return None
         try:
-            return self._run("cat-file", "-t", sha).decode().strip()
+            return self._once(("object", sha), lambda: self._read(sha))[0]
         except GitRefusal:
             return None
 
     def commit(self, sha: str) -> Commit:
-        return self._once(
-            ("commit", sha), lambda: _parse_commit(sha, self._run("cat-file", "commit", sha))
-        )
+        return self._once(("commit", sha), lambda: _parse_commit(sha, self._content(sha, "commit")))
 
     def blob(self, sha: str) -> bytes:
-        return self._once(("blob", sha), lambda: self._run("cat-file", "blob", sha))
+        return self._content(sha, "blob")
+
+    def _content(self, sha: str, kind: str) -> bytes:
+        found, content = self._once(("object", sha), lambda: self._read(sha))
+        if found != kind:
+            raise GitRefusal(f"{sha} is a {found} and no {kind}")
+        return content
+
+    def _read(self, sha: str) -> tuple[str, bytes]:
+        """An object's kind and content. Raises GitRefusal if there is none."""
+        if not SHA.fullmatch(sha):
+            raise GitRefusal(f"{sha!r} names no object")
+        try:
+            raw = zlib.decompress((self._objects / sha[:2] / sha[2:]).read_bytes())
+        except FileNotFoundError:  # in a pack, as after a real push, or nowhere
+            kind = self._run("cat-file", "-t", sha).decode().strip()
+            return kind, self._run("cat-file", kind, sha)
+        head, _, content = raw.partition(b"\0")
+        return head.partition(b" ")[0].decode(), content
 
     def tree(self, sha: str, *, recursive: bool = False, path: str = "") -> list[Entry]:
         """The entries of a tree or commit; with `path`, of the folder there."""
@@ -149,7 +177,8 @@ class Git:
 
     def entry(self, commit: str, path: str) -> Entry | None:
         """The file or folder at a path of a commit."""
-        lines = self._run("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", path)
+        literally = ("--literal-pathspecs", "ls-tree", "-z", "-l", commit, "--", path)
+        lines = self._once(literally, lambda: self._run(*literally))
         found = [_parse_entry(line) for line in lines.decode().split("\0") if line]
         return found[0] if len(found) == 1 and found[0].path == path else None
 

@@ -61,7 +61,8 @@ class Reviews(Code):
             if review.state not in ("APPROVED", "CHANGES_REQUESTED"):
                 raise unprocessable("Can not dismiss a commented pull request review")
             review.state = "DISMISSED"
-            self._note(issue, "dismissed", user, f"{review.id} {message}")
+            told = {"state": "approved", "review_id": review.id, "dismissal_message": message}
+            self._note(issue, "dismissed", user, message, dismissed_review=told)
             self._tell_review("dismissed", user, issue, review)
             return review
 

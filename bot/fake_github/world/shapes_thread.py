@@ -291,16 +291,8 @@ def _event(world: World, one: Issue, each: Event) -> Json:
         case "labeled" | "unlabeled":
             color = world.labels[each.detail.lower()].color
             shape["label"] = {"name": each.detail, "color": color}
-        case "renamed":
-            before, _, after = each.detail.partition(" → ")
-            shape["rename"] = {"from": before, "to": after}
         case "closed":
             shape["state_reason"] = one.state_reason
         case "locked":
             shape["lock_reason"] = each.detail or None
-        case "dismissed":
-            id, _, message = each.detail.partition(" ")
-            shape["dismissed_review"] = {
-                "state": "approved", "review_id": int(id), "dismissal_message": message,
-            }  # fmt: skip
-    return shape
+    return shape | each.told

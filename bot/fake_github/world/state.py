@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 from bot.fake_github.world.git import Git
 
@@ -94,6 +95,7 @@ class Event:
     user: User
     at: datetime
     detail: str = ""
+    told: dict[str, Any] = field(default_factory=dict)  # what the API says of it besides
 
 
 @dataclass

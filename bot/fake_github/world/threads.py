@@ -67,7 +67,8 @@ class Threads(Actions):
             if title is not None and title.strip() != issue.title:
                 changes["title"] = {"from": issue.title}
                 detail = f"{issue.title} → {title.strip()}"
-                self._note(issue, "renamed", user, detail)
+                rename = {"from": issue.title, "to": title.strip()}
+                self._note(issue, "renamed", user, detail, rename=rename)
                 issue.title = title.strip()
             if body is not None and body != (issue.body or ""):
                 changes["body"] = {"from": issue.body}
@@ -116,10 +117,10 @@ class Threads(Actions):
                 self._note(issue, "unlocked", user)
                 self._tell_issue("unlocked", user, issue)
 
-    def _note(self, issue: Issue, kind: str, user: User, detail: str = "") -> None:
+    def _note(self, issue: Issue, kind: str, user: User, detail: str = "", **told: Any) -> None:
         """Remember an event for the page's timeline."""
         now = self.world.clock.now()
-        issue.events.append(Event(self.world.new_id(), kind, user, now, detail))
+        issue.events.append(Event(self.world.new_id(), kind, user, now, detail, told))
 
     def _tell_issue(self, action: str, user: User, issue: Issue, **more: Any) -> None:
         """The webhook of a thread: `issues`, or `pull_request` with the pull request's number."""
