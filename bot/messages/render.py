@@ -19,7 +19,7 @@ import yaml
 from bot.messages import loss_curves
 from bot.model.commands import MOST as MOST_COMMANDS
 from bot.model.commands import MOST_READ, Reading
-from bot.model.escape import code, fenced, one_line, prose, text
+from bot.model.escape import code, fenced, prose, text
 from bot.model.keys import CommandKey
 from bot.model.thread import Isolated, Message, Ran, Thread
 from runner.analysis import (
@@ -54,6 +54,7 @@ from runner.schema.record import (
 MOST_BODY = 60_000  # characters; GitHub's own limit is 65,536
 MOST_DRAWN = 40  # steps of a flow chart
 MOST_LINE = 600  # characters of one line of a step's configuration
+MOST_COLUMNS = 12  # keys in which arms differ, in one table
 MOST_OWN = 2_000  # likewise of what an arm says to code of its own
 OWN = "own code"  # in the place of what is not known of a model of the experiment's own
 MOST_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
@@ -158,6 +159,7 @@ def plan(record: PlanRecord, repository_url: str = "") -> str:
         own_code=None if record.isolation else own_code(record.plan),
         runs_in=runs_in(record.plan, record.isolation),
         differing=_differing(arms),
+        columns=MOST_COLUMNS,
         value=lambda arm, key: _value(arms[arm], key),
         peak=KINDS[record.plan.resources.kind].peak_flops * record.plan.resources.count,
         lines=lambda arm: _arm_lines(arms[arm]),
@@ -283,7 +285,9 @@ def _flow_lines(config: Mapping[str, Any], most: int = MOST_LINE) -> list[str]:
         flow = yaml.safe_dump(
             value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False
         )
-        words = f"{key}: {one_line(flow.removesuffix('...' + chr(10)))}".replace("`", "ʼ")
+        words = fenced(
+            f"{key}: {flow.removesuffix(chr(10)).removesuffix(chr(10) + '...')}", MOST_BODY
+        )
         lines.append(words if len(words) <= most else words[:most] + " …")
     return lines
 
@@ -314,12 +318,15 @@ def _arm_lines(arm: Mapping[str, Any]) -> list[str]:
 
 
 def _differing(arms: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """The keys in which the arms' settings differ, as `train.learning_rate`."""
+    """The keys in which the arms' settings differ, as `train.learning_rate`. Of models of several
+    kinds, what all of them have: which function makes one differs, too."""
+    alike = len({arm["own"].get("model") for arm in arms.values()}) == 1
     keys = dict.fromkeys(
         f"{section}.{key}"
         for arm in arms.values()
         for section, values in arm.items()
         for key in values
+        if section != "model" or alike or all(key in other["model"] for other in arms.values())
     )
     return [key for key in keys if len({_value(arm, key) for arm in arms.values()}) > 1]
 

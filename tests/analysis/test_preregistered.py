@@ -18,6 +18,7 @@ from runner.analysis.registration_review import (
     review,
 )
 from runner.analysis.text_diff import MOST_LINES, text_diff
+from runner.lib.lab_code import LAB_CODE
 from runner.schema import record
 from runner.schema.plan_fingerprint import fingerprint
 from tests import synthetic
@@ -190,6 +191,39 @@ def test_one_design_is_one_whatever_lab_has_computed_its_fingerprint() -> None:
     assert registration_review.same_design(plan, upgraded)
     other = synthetic.plan(**DESIGN, eval_tokens=8192)
     assert not registration_review.same_design(upgraded, other)
+
+
+def with_code(plan: record.Plan, **code: str) -> record.Plan:
+    """The plan, of which all that trains reaches this code."""
+    sha256 = {f"{name}.py": synthetic.sha(words) for name, words in code.items() if name != "lab"}
+    lab = {LAB_CODE: synthetic.sha(code.get("lab", ""))}
+    steps = {
+        name: step.model_copy(
+            update={"code": lab | sha256, "fingerprint": synthetic.sha(f"{name} {code}")}
+        )
+        for name, step in plan.steps.items()
+    }
+    arms = {
+        name: arm.model_copy(update={"own": {"loss": "loss:of"} if sha256 else {}})
+        for name, arm in plan.arms.items()
+    }
+    fingerprint = synthetic.sha(f"{plan.fingerprint} {code}")
+    return plan.model_copy(update={"steps": steps, "arms": arms, "fingerprint": fingerprint})
+
+
+def test_a_design_in_arms_is_told_by_its_own_code_and_not_by_the_labs() -> None:
+    plan = synthetic.plan(**DESIGN)
+    before, upgraded = (with_code(plan, lab=words, loss="1") for words in ("then", "now"))
+    assert registration_review.same_design(before, upgraded)
+    edited = with_code(plan, lab="then", loss="2")
+    assert not registration_review.same_design(before, edited)
+    lines = registration_review.design_diff(before, edited)
+    assert sorted({line.partition(".loss")[0] for line in lines}) == [
+        f"{sign} arms.{arm}.code" for sign in "+-" for arm in ("fast", "slow")
+    ]
+    assert registration_review.same_run(before) == registration_review.same_run(upgraded)
+    runs = registration_review.same_run(before), registration_review.same_run(edited)
+    assert not set(runs[0].values()) & set(runs[1].values())
 
 
 def test_another_design_is_shown_with_what_differs() -> None:

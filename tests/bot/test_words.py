@@ -21,6 +21,7 @@ from runner.execution import lifecycle
 from runner.execution.progress import Progress, RunProgress
 from runner.lib import format
 from runner.schema import record
+from runner.schema.own_model import OwnModel
 from tests import synthetic
 from tests.rendered import live, unescaped
 
@@ -150,6 +151,9 @@ def everything(word: str) -> dict[str, str]:
         "edited": render.edited(sealed, edit, before=f"then\n{word} {word}"),
         "plan": render.plan(planned),
         "plan with a spread": render.plan(planned.model_copy(update={"spread": spread})),
+        "plan with own code": render.plan(
+            planned.model_copy(update={"plan": with_own(plan, word)})
+        ),
         "problems": render.plan(bad),
         "refused": render.refused(approval),
         "cannot": render.cannot(word, "/cancel", f"There is no `{escape.code(word)}`. {word}"),
@@ -163,6 +167,15 @@ def everything(word: str) -> dict[str, str]:
         "once more": once_more(thread, word, person),
         "pushed to": render.status(ran, head="b" * 40),
     }
+
+
+def with_own(plan: record.Plan, word: str) -> record.Plan:
+    """The plan with one more arm, whose model is the experiment's own, told these words."""
+    like = next(iter(plan.arms.values()))
+    model = OwnModel(seq_len=256, style=word, **{word[:200]: word})
+    unknown = dict.fromkeys(("parameters", "forward_flops_per_token", "model_flops"))
+    own = {"own": {"model": f"model:{word}"}, "model": model, **unknown}
+    return plan.model_copy(update={"arms": {**plan.arms, "mine": like.model_copy(update=own)}})
 
 
 def deviating(thread: Thread, word: str, person: record.Person) -> str:
@@ -278,6 +291,7 @@ def test_in_a_harmless_comment_the_live_parts_are_the_labs_own() -> None:
         "edited": details("What the edit changed"),
         "plan": [*details("What exactly would run"), "#1"],
         "plan with a spread": [*details("What exactly would run"), "#1"],
+        "plan with own code": [*details("What exactly would run"), "#1"],
         "verdict": ["#1", "#2"],
         "verdict with deviations": [*details("What differs") * 2, "#1", "#2", "#2", "#2"],
         "result": [*details("Receipt"), picture()],
@@ -513,6 +527,23 @@ def test_a_reproduction_says_how_each_run_came_out_beside_the_first_time() -> No
     assert "| `fast.s0` | bit for bit | 2.5000 bits per byte, the same parameters |" in body
     assert "| `fast.s1` | not comparable | it had no figure then |" in body
     assert "- jax: another word then, x now" in body
+
+
+def test_an_arm_with_own_code_says_so_in_place_of_what_nobody_knows() -> None:
+    plan = with_own(synthetic.plan(), "wide")
+    proposed = record.PlanRecord(
+        repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan
+    )
+    body = render.plan(proposed)
+    assert "| arm | train.learning\\_rate | own.model | parameters |" in body
+    assert "| `mine` | 0.003 | model:wide | own code | 65,536 | own code |" in body
+    assert "`fast` 2,207,744, `slow` 2,207,744, `mine` own code" in body
+    assert "\nmodel: {seq_len: 256, vocab_size: 256, style: wide, wide: wide}\n" in body
+    assert "\nown: {model: 'model:wide'}\n" in body
+    assert "**It cannot be started here yet.** It has code of its own (`mine`), and" in body
+    isolated = render.plan(proposed.model_copy(update={"isolation": "bubblewrap"}))
+    assert "Code of its own (`mine`) would run isolated: without network" in isolated
+    assert "**To start it**" in isolated
 
 
 def plan_with(phases: list[dict[str, object]]) -> str:

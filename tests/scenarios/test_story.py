@@ -700,6 +700,34 @@ def test_without_a_preregistration_there_are_figures_and_no_verdict(lab: Lab) ->
     assert results(lab)[0]["verdicts"] == []
 
 
+def test_one_more_arm_is_all_that_is_trained_and_the_comments_say_what_was_made_before(
+    slow_lab: Lab,
+) -> None:
+    lab = slow_lab
+    pull = begun(lab)
+    finish(lab)
+    (first,) = executions(lab)
+    push(lab, EXPERIMENT + "  hot: {train: {learning_rate: 0.01}}\n")
+    assert "**9 runs** (3 arms × 3 seeds), 6 made before · 3 to train, 3,072 tokens" in lab.last(
+        pull
+    )
+    lab.trainer.pace = 0
+    lab.clock.advance(READING)
+    tell(lab, "grace", pull, "/run")
+    lab.trainer.advance(8)
+    look(lab, 20)
+    assert "| `hot.s0` | 8 / 16 |" in lab.last(pull)
+    assert "| `slow.s0` | 16 / 16 | 2.273 |" in lab.last(pull), "as it was trained before"
+    finish(lab)
+    assert lab.trainer.of("t1").steps == 3 * 16
+    assert f"6 of 9 runs had been made before, by `{first}`." in lab.last(pull)
+    assert "| `hot` | 3.210 ± 0.010 | 3.2000, 3.2100, 3.2200 |" in lab.last(pull)
+    assert "| `slow` | 3.210 ± 0.010 | 3.2000, 3.2100, 3.2200 |" in lab.last(pull)
+    assert "+ arms.hot\n```" in lab.last(pull), "what differs is said of arms, once"
+    push(lab, EXPERIMENT)
+    assert "**6 runs** (2 arms × 3 seeds) · all made before: nothing to run\n" in lab.last(pull)
+
+
 # ── When things break ────────────────────────────────────────────────────────────────────────
 
 
@@ -763,6 +791,8 @@ def test_a_run_that_diverges_is_named_with_its_step(lab_with: Callable[[StubRay]
     pull = lab.propose()
     lab.say("grace", pull, "/run")
     assert "⚠️ `fast.s1` failed: the loss was not finite (nan) at step 7" in lab.last(pull)
+    assert "| `fast.s1` | 6 / 16 |" in lab.comments(pull)[-2], "the step that it came to"
+    assert "100 %" in lab.comments(pull)[-2], "nothing is left to train"
     assert lab.last(pull).startswith("## ◻️ 2 inconclusive")
     assert "incomplete" in lab.last(pull)
     assert {v["outcome"] for v in results(lab)[0]["verdicts"]} == {"inconclusive"}
