@@ -196,7 +196,8 @@ class Declared:
             try:
                 files.lay(laid, list(modules))
                 files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
-                for names, _ in _texts(experiment, files):
+                for names, named in _texts(experiment, files):
+                    place = named
                     files.lay(laid, names)
             except Unfit as error:
                 raise BadExperiment([experiment.problem(place, str(error))]) from error
