@@ -8,6 +8,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -192,18 +193,24 @@ class Declared:
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
-            place: tuple[str | int, ...] = where
-            try:
+            with _fitting(experiment, where):
                 files.lay(laid, list(modules))
                 files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
-                for names, named in _texts(experiment, files):
-                    place = named
+            for names, place in _texts(experiment, files):
+                with _fitting(experiment, place):
                     files.lay(laid, names)
-            except Unfit as error:
-                raise BadExperiment([experiment.problem(place, str(error))]) from error
             plan = planner.make_plan(experiment, laid, called=folder, sealed=sealed, rung=rung)
             planner.keep(self._store, plan, laid)
             return plan
+
+
+@contextmanager
+def _fitting(experiment: Experiment, place: tuple[str | int, ...]) -> Iterator[None]:
+    """What cannot be laid down is a problem of this place of the declaration."""
+    try:
+        yield
+    except Unfit as error:
+        raise BadExperiment([experiment.problem(place, str(error))]) from error
 
 
 def _modules(experiment: Experiment, files: Tree) -> dict[str, Entry]:
