@@ -4,13 +4,20 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-long test-browser test-slow bubblewrap chromium soak record bench lint lock clean
+.PHONY: demo test test-all test-long test-browser test-slow bubblewrap chromium soak record bench lint lock clean
 
 demo: .venv/ready bubblewrap
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
 
+# Each day: all units, and the stories of what crosses rooms. `test-all` leaves out what wants a
+# browser or a night.
+STORIES := story approval bad_input situations steps verdicts witness manners modes buttons entries \
+  recovery two_bots aside forbidden sweep foretold rounds
 test: .venv/ready-for-tests bubblewrap
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist worksteal tests/unit $(STORIES:%=tests/system/scenarios/test_%.py)
+
+test-all: .venv/ready-for-tests bubblewrap
+	REGATTA_EXAMPLES=5 $(BIN)/pytest -n 2 --dist worksteal -m 'not slow and not browser'
 
 test-long: .venv/ready-for-tests
 	$(BIN)/pytest -m long
@@ -19,7 +26,7 @@ test-browser: .venv/ready-for-tests chromium
 	$(BIN)/pytest -m browser
 
 test-slow: .venv/ready-for-tests bubblewrap
-	$(BIN)/pytest -m slow -n 2 --dist loadfile
+	REGATTA_EXAMPLES=5 $(BIN)/pytest -m slow -n 2 --dist worksteal
 
 # So many deliveries, and the bot's process ends at every 25th effect. Ten thousand take hours.
 DELIVERIES ?= 10000

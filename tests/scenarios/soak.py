@@ -19,8 +19,8 @@ from bot.controller import catch_up
 from runner.lib import fault_points
 from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, TEXT, Lab, a_lab, form_body
-from tests.scenarios.test_faults import PIXEL
 from tests.stub_trainer import StubRay
+from tests.system.scenarios.test_faults import PIXEL
 
 KILL_EVERY = 25  # effects
 PULLS = 12  # most that are open; what is written goes to one of them

@@ -1,0 +1,234 @@
+"""`plan` and `run` as a person types them. Ray is a stub; `test_whole_way` has the real one."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from engine.config import memory
+from engine.config.schema import ComputeConfig
+from runner.analysis import power
+from runner.cli import local_run, main
+from runner.execution import local_ray
+from runner.schema import record
+from runner.store.store import Store
+from tests import synthetic
+from tests.integration.runner.test_worker import TINY, declare
+from tests.stub_trainer import StubRay
+
+BIG = """
+title: The field's 130M
+data: {source: stdlib, tokenizer: byte}
+model: {hidden_dim: 512, intermediate_dim: 1792, num_layers: 6, num_heads: 8, seq_len: 4096,
+        vocab_size: 128256}
+train: {train_batch_size: 8, num_train_steps: 10, learning_rate: 0.001}
+resources: {kind: cpu, count: 1}
+seeds: [0]
+arms: {only: {}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return declare(tmp_path / "tiny")
+
+
+def ask(*words: object) -> Result:
+    return CliRunner().invoke(main.app, [str(word) for word in words])
+
+
+class LocalStub:
+    """What stands for a local Ray: alive, until a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.ray = StubRay(pace=1)
+        self.alive = True
+        self.started = 0
+
+    @contextlib.contextmanager
+    def start(
+        self,
+        folder: Path,
+        reach: dict[str, str],
+    ) -> Iterator[local_ray.LocalRay]:
+        assert not reach, "a store on this disk is found by its path"
+        self.started += 1
+        guard = SimpleNamespace(poll=lambda: None if self.alive else 1)
+        yield local_ray.LocalRay("http://127.0.0.1:1", folder / "token", guard)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> LocalStub:
+    local = LocalStub()
+    monkeypatch.setattr(local_ray, "local_ray", local.start)
+    monkeypatch.setattr(local_run, "RayJobs", lambda _: local.ray)
+    monkeypatch.setattr(local_run, "POLL", 0.001)
+    return local
+
+
+def test_plan_takes_the_folder_or_the_file_and_writes_nothing(folder: Path, tmp_path: Path) -> None:
+    whole = ask("plan", folder, "--store", tmp_path / "store")
+    file = ask("plan", folder / "experiment.yaml", "--store", tmp_path / "store")
+    assert whole.exit_code == file.exit_code == 0
+    assert whole.stdout == file.stdout
+    assert "2 arms × 2 seeds = 4 runs, 10,240 tokens" in whole.stdout
+    assert not (tmp_path / "store").exists()
+
+
+def test_plan_in_json_is_the_record_itself(folder: Path) -> None:
+    answer = ask("plan", folder, "--json")
+    plan = record.Plan.model_validate_json(answer.stdout)
+    assert set(plan.arms) == {"slow", "fast"}
+    assert plan.cost.runs == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("num_layers", "num_layer"), ["experiment.yaml, line 4", "num_layer", "did you mean"]),
+        (("num_heads: 2", "num_heads: 3"), ["experiment.yaml, line 4", "num_heads", "divide"]),
+        (("seeds: [0, 1]", "seeds: [0, 1"), ["experiment.yaml, line"]),
+        (("words.txt", "../words.txt"), ["experiment.yaml, line 3", "source"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_bad_input_is_answered_on_stderr_with_file_line_and_field(
+    tmp_path: Path, command: str, change: tuple[str, str], words: list[str], local: LocalStub
+) -> None:
+    folder = declare(tmp_path / "tiny", TINY.replace(*change))
+    answer = ask(command, folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 2
+    assert answer.stdout == ""
+    assert all(word in answer.stderr for word in words), answer.stderr
+    assert local.started == 0
+
+
+def test_a_path_that_does_not_exist_is_bad_input(tmp_path: Path) -> None:
+    answer = ask("plan", tmp_path / "nowhere")
+    assert answer.exit_code == 2
+    assert "nowhere" in answer.stderr
+    assert "experiment.yaml" in answer.stderr
+
+
+def table(stdout: str) -> dict[str, list[str]]:
+    """The rows of the last table that was printed, by their first cell."""
+    rows = [line.strip("│ ").split("│") for line in stdout.splitlines() if line.startswith("│")]
+    return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in rows}
+
+
+def test_plan_says_what_its_design_can_tell_as_far_as_the_store_knows(
+    folder: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    said = " ".join(ask("plan", folder, "--store", place).stdout.split())
+    assert "What this design can tell is not known beforehand" in said
+    plan = record.Plan.model_validate_json(ask("plan", folder, "--json").stdout)
+    for n in range(2):
+        figures = {run: 3.0 + n + 0.01 * i for i, run in enumerate(plan.runs())}
+        synthetic.finish(Store(place), synthetic.execution(plan, str(n), pull=None), figures)
+    said = " ".join(ask("plan", folder, "--store", place).stdout.split())
+    spread = record.Spread(deviation=0.01 / math.sqrt(2), arms=4, freedom=4)
+    assert power.known(spread, 2) in said
+    assert "spread for such runs, 0.0071 between seeds (standard deviation, over 4 arms)" in said
+
+
+def test_plan_says_what_a_device_holds(folder: Path) -> None:
+    said = ask("plan", folder).stdout
+    arms = record.Plan.model_validate_json(ask("plan", folder, "--json").stdout).arms
+    assert "memory of one device of 1 × CPU, 2 cores" in said
+    rows = table(said)
+    held = memory.footprint(arms["fast"].model, arms["fast"].train, ComputeConfig(), "cpu")
+    assert rows["parameters"] == [memory.size(4 * arms["fast"].parameters)]
+    assert rows["all"] == [memory.size(held.total)]
+    assert not any(name.startswith("of ") for name in rows), "what a CPU's machine has is unknown"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "FOLDER"),
+        ("run", "FOLDER"),
+        ("show", "x"),
+        ("results", "x"),
+        ("replay", "x"),
+        ("reproduce", "x"),
+        ("forecast", "--at", "1e9"),
+        ("key", "revoke", "x"),
+        ("store", "ls"),
+        ("plan", "FOLDER", "--store", "THERE", "--jobs"),
+    ],
+)
+def test_a_store_that_is_a_file_is_said_to_be_no_folder(
+    folder: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    file, there = tmp_path / "file", tmp_path / "there"
+    file.write_text("")
+    there.mkdir()
+    asked = [{"FOLDER": str(folder), "THERE": str(there)}.get(word, word) for word in words]
+    answer = ask(*asked, *(["--store"] if words[-1] != "--jobs" else []), file)
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert f"{file} is no folder, and a store is one; name another store" in answer.stderr
+    assert file.read_text() == ""
+
+
+def test_plan_says_for_a_described_slice_what_its_devices_hold(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(BIG)
+    alone, eight = (table(ask("plan", tmp_path, "--slice", n).stdout) for n in ("h100x1", "h100x8"))
+    assert alone["parameters"] == ["588 MiB"]
+    assert eight["parameters"] == ["73.5 MiB"], "fsdp takes all eight"
+    arm = record.Plan.model_validate_json(ask("plan", tmp_path, "--json").stdout).arms["only"]
+    held = memory.footprint(arm.model, arm.train, ComputeConfig(dtype="bfloat16"), "gpu")
+    assert alone["all"] == [memory.size(held.total)]
+    assert alone["of 80 GiB"] == [f"{held.total / 2**30 / 80 * 100:.3g} %"]
+    copies = ask("plan", tmp_path, "--slice", "h100x8", "--mesh", "data=8").stdout
+    assert "memory of one device of 8 × NVIDIA H100 SXM (data 8)" in copies
+    assert table(copies)["parameters"] == ["588 MiB"], "each has all of them"
+
+
+def test_plan_says_what_does_not_fit_and_what_would(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text(BIG.replace("batch_size: 8,", "batch_size: 64,"))
+    said = " ".join(ask("plan", tmp_path, "--slice", "v5ex1").stdout.split())
+    assert "only does not fit: gradient_accumulation_steps: " in said
+    assert "or fsdp: 8 on 8 times the devices (" in said
+    parts = said.partition("gradient_accumulation_steps: ")[2].split()[0]
+    parted = BIG.replace("batch_size: 8,", f"batch_size: 64, gradient_accumulation_steps: {parts},")
+    (tmp_path / "experiment.yaml").write_text(parted)
+    assert "does not fit" not in ask("plan", tmp_path, "--slice", "v5ex1").stdout
+
+
+def test_plan_shows_the_arms_that_need_most(tmp_path: Path) -> None:
+    arms = "".join(f"  wide{n}: {{model: {{intermediate_dim: {8 * n}}}}}\n" for n in range(1, 8))
+    folder = declare(tmp_path / "many", TINY.partition("arms:")[0] + "arms:\n" + arms)
+    said = ask("plan", folder).stdout
+    assert "3 more need less" in said
+    shown = next(line for line in said.splitlines() if line.startswith("┃  ") and "wide7" in line)
+    assert [name.strip() for name in shown.strip("┃ ").split("┃")] == [
+        "wide7", "wide6", "wide5", "wide4"
+    ]  # fmt: skip
+
+
+def test_a_mesh_that_divides_nothing_is_bad_input_to_plan(folder: Path) -> None:
+    answer = ask("plan", folder, "--mesh", "tensor=3")
+    assert answer.exit_code == 2
+    assert answer.stdout == ""
+    assert "`model.num_heads`: tensor 3 does not divide num_heads 2" in answer.stderr
+
+
+def test_a_cluster_is_named_by_address_and_token_file_together(
+    folder: Path, tmp_path: Path
+) -> None:
+    answer = ask("run", folder, "--store", tmp_path / "store", "--ray-address", "http://x")
+    assert answer.exit_code == 2
+    assert "--ray-token-file" in answer.stderr
+
+
+def test_a_store_that_cannot_be_used_is_bad_input(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    answer = ask("run", folder, "--store", tmp_path / "store")
+    assert answer.exit_code == 2
+    assert "--store" in answer.stderr

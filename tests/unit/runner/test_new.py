@@ -1,0 +1,69 @@
+"""`regatta new`: what it writes is an experiment that plans and runs as it stands."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from runner.cli import new as cli_new
+from runner.cli.main import app
+from runner.planning import planner
+from runner.planning.code_digest import of_lab, reach
+
+
+def new(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["new", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "experiments"
+
+
+@pytest.mark.parametrize("starter", cli_new.starters())
+def test_every_starter_plans_as_it_stands(here: Path, starter: str) -> None:
+    code, said = new("first", "--from", starter)
+    assert code == 0, said
+    assert "regatta run experiments/first" in said
+    text = (here / "first" / "experiment.yaml").read_text()
+    assert "regatta run experiments/first " in text
+    assert "NAME" not in text
+    assert planner.plan_folder(here / "first").cost.runs > 1
+
+
+def test_the_hackable_one_is_a_model_of_its_own_at_four_sizes(here: Path) -> None:
+    new("mine", "--from", "hackable")
+    assert sorted(path.name for path in (here / "mine").iterdir()) == [
+        "experiment.yaml",
+        "model.py",
+    ]
+    steps = planner.plan_folder(here / "mine").steps
+    trained = sorted((step for step in steps.values() if step.do == "train"), key=lambda x: x.turn)
+    sizes = [step.config["model"]["width"] for step in trained]
+    assert sizes == sorted(set(sizes)), "the smallest comes first"
+    assert len(sizes) == 4
+    assert list(reach("model", here / "mine")) == ["model.py"]
+    assert not of_lab(["model.py"], here / "mine", here), "nothing of the lab's"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["mine", "--from", "hackble"],
+         "no starter `hackble`; there are `hackable` and `plain`; did you mean `hackable`?"),
+        (["My Idea!"], "`My Idea!` is no name of a folder here; use a–z, 0–9, `_` and `-`; how "
+         "about `my-idea`?"),
+        (["../mine"], "`../mine` is no name of a folder here"),
+        (["taken"], "experiments/taken is there already; choose another name"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_is_refused_and_nothing_is(
+    here: Path, arguments: list[str], sentence: str
+) -> None:
+    (here / "taken").mkdir(parents=True)
+    code, said = new(*arguments)
+    assert code == 2
+    assert sentence in " ".join(said.split())
+    assert [*here.rglob("*")] == [here / "taken"]
