@@ -32,6 +32,7 @@ from tests.scenarios.lab import EXPERIMENT, ROOT, SECRET, TEXT, TOKENS
 PATIENCE = 180.0  # seconds
 THREADS = 20  # issues that the deliveries are about
 CONNECTIONS = 8
+CURVES = "steps/train/*/*.scratch/curve/*.jsonl"  # what trains notes them in its scratch
 PACE = 20.0  # deliveries a second, where it is not hurried; GitHub's busiest labs send fewer
 
 
@@ -197,16 +198,12 @@ def first_step(sandbox: Sandbox, store: Path, times: int) -> dict[str, Any]:
     for n in range(times + 1):
         pull, head = propose(sandbox, f"train-{n}", n + 1)
         time.sleep(5)
-        before = set(store.glob("work/*"))
+        before = set(store.glob(CURVES))
         at = time.perf_counter()
         sandbox.comment("grace", pull, f"/run {head}")
         wait_for(
             "the first step",
-            lambda seen=before: [
-                chunk
-                for attempt in set(store.glob("work/*.t1-*")) - seen
-                for chunk in attempt.glob("out/metrics/*/*.jsonl")
-            ],
+            lambda seen=before: set(store.glob(CURVES)) - seen,
             every=0.02,
         )
         took.append(time.perf_counter() - at)

@@ -143,7 +143,7 @@ def test_a_bot_killed_in_the_middle_of_training_finishes_the_story_in_its_next_l
             wait_for("the plan", lambda: said(pull, "### Plan 1"))
             time.sleep(1.1)  # a tie in time refuses
             sandbox.comment("grace", pull, f"/run {head}")
-            wait_for("training", lambda: list(store.glob("work/*.t1-*/out/metrics/*/*.jsonl")))
+            wait_for("training", lambda: list(store.glob("steps/train/*/*.scratch/curve/*.jsonl")))
             bot.send_signal(signal.SIGKILL)
             bot.wait(10)
         assert not list(store.glob("records/executions/*/t1.ended.json"))
