@@ -89,9 +89,7 @@ class Event:
     """Something the page's timeline tells between two comments."""
 
     id: int  # from the same counter as comments, so that their order is the order of things
-    # "labeled", "unlabeled", "closed", "reopened", "renamed", "pushed", "force-pushed",
-    # "retargeted", "drafted", "readied", "dismissed", "merged", "locked", "unlocked"
-    kind: str
+    kind: str  # as a REST timeline calls it, and "pushed", which is not told there
     user: User
     at: datetime
     detail: str = ""
@@ -101,6 +99,7 @@ class Event:
 @dataclass
 class Review:
     id: int
+    number: int  # of its pull request
     user: User
     body: str
     state: str  # "APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED"
@@ -196,7 +195,7 @@ class World:
     forks: dict[int, World] = field(default_factory=dict)  # by repository id
     parent: World | None = None  # of a fork
     old_names: set[str] = field(default_factory=set)  # lower-case; they redirect
-    elsewhere: dict[int, str] = field(default_factory=dict)  # transferred issues → their new path
+    elsewhere: dict[int, str | None] = field(default_factory=dict)  # issues → new path; None: gone
     private: bool = False
     suspended_at: datetime | None = None  # the App's installation
     app_key: str | None = None  # the App's public key, PEM; without one there is no App to sign
