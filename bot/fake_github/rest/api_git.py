@@ -12,7 +12,7 @@ from bot.fake_github.rest.requests import Answer, Home, Person, Sent, texts
 from bot.fake_github.world import shapes_code as shapes
 from bot.fake_github.world.code import Code
 from bot.fake_github.world.errors import invalid, not_found, unprocessable
-from bot.fake_github.world.git import GitRefusal, Signature
+from bot.fake_github.world.git import Signature
 from bot.fake_github.world.shapes import repo_api
 from bot.fake_github.world.state import User, World, moment
 
@@ -117,10 +117,7 @@ def create_tree(home: Home, sent: Sent) -> Answer:
             if sha is not None and git.kind(sha) is None:
                 raise unprocessable(f"tree.sha {sha} does not exist")
             entries.append((str(each.get("path", "")), str(each.get("mode", "100644")), sha))
-        try:
-            made = git.write_tree(base, entries)
-        except GitRefusal as refusal:
-            raise unprocessable(str(refusal)) from None
+        made = git.write_tree(base, entries)
     return Answer(shapes.git_tree(home.world, made, git.tree(made)), 201)
 
 

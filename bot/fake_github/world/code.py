@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from bot.fake_github.world import shapes_code
 from bot.fake_github.world.errors import Refused, forbidden, invalid, not_found, unprocessable
-from bot.fake_github.world.git import ZERO, GitRefusal, Signature
+from bot.fake_github.world.git import ZERO, Signature
 from bot.fake_github.world.state import Issue, Pull, User, World
 from bot.fake_github.world.threads import Threads
 
@@ -35,12 +35,8 @@ class Code(Threads):
             parent = before or self.world.git.resolve(base or self.world.default_branch)
             if parent is None:
                 raise unprocessable(f"there is no commit {base} to start from")
-            try:
-                after = self.world.git.add_commit(
-                    branch, files, message, self.signature(user), parent
-                )
-            except GitRefusal as refusal:
-                raise unprocessable(str(refusal)) from None
+            by = self.signature(user)
+            after = self.world.git.add_commit(branch, files, message, by, parent)
             self._pushed(user, ref, before, after)
             return after
 
@@ -193,10 +189,9 @@ class Code(Threads):
                 raise Refused(405, "Pull Request is not mergeable")
             ref = f"refs/heads/{pull.base}"
             before = git.ref(ref) or pull.base_sha
-            try:
-                tree = git.merged_tree(before, pull.head_sha)
-            except GitRefusal:
-                raise Refused(405, "Pull Request is not mergeable") from None
+            tree = git.merged_tree(before, pull.head_sha)
+            if tree is None:
+                raise Refused(405, "Pull Request is not mergeable")
             by = self.signature(user)
             words = commit_message or f"Merge pull request #{number} from {pull.head}"
             made = git.write_commit(tree, [before, pull.head_sha], words, by, by)

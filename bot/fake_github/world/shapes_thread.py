@@ -218,13 +218,13 @@ def timeline(world: World, one: Issue) -> list[Json]:
         actor = {"event": "commented", "actor": shapes.user(world, each.user)}
         told.append((each.id, comment(world, each) | actor))
     if one.pull:
-        for each in one.pull.reviews:
-            shape = review(world, each) | {"event": "reviewed", "state": each.state.lower()}
-            told.append((each.id, shape))
+        for made in one.pull.reviews:
+            shape = review(world, made) | {"event": "reviewed", "state": made.state.lower()}
+            told.append((made.id, shape))
         pushes: dict[str, int] = {}
-        for each in one.events:
-            if each.kind in ("pushed", "head_ref_force_pushed"):
-                pushes.setdefault(each.detail, each.id)
+        for event in one.events:
+            if event.kind in ("pushed", "head_ref_force_pushed"):
+                pushes.setdefault(event.detail, event.id)
         shas = world.git.log(one.pull.base_sha, one.pull.head_sha)
         at = 0
         for sha in reversed(shas):  # a commit stands where the push that brought it stands
