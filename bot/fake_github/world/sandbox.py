@@ -81,17 +81,16 @@ def make_sandbox(
     for old in (path, *root.glob("fork-of-*.git")):  # the rest of the world was in memory
         shutil.rmtree(old, ignore_errors=True)
     lab = User(1, owner, owner, role="admin", type="Organization")
-    bot = User(2, BOT, "Regatta Lab", type="Bot", email=f"{BOT}@users.noreply.localhost")
+    bot = User(2, BOT, "Regatta Lab", type="Bot")
     world = World(lab, repo, bot, Git(path), clock, clock.now(), leaderboard_url=leaderboard_url)
     world.app_key = app_key
     for number, one in enumerate(PERSONAS, start=11):
-        email = f"{one.login}@users.noreply.localhost"
-        person = User(number, one.login, one.name, one.role, email=email)
+        person = User(number, one.login, one.name, one.role)
         world.users[one.login] = person
         if one.login in persona_tokens:
             world.tokens[persona_tokens[one.login]] = person
     world.users |= {owner.lower(): lab, BOT.lower(): bot}
     world.tokens[bot_token] = bot
-    by = Signature(owner, f"{owner}@users.noreply.localhost", clock.now())
+    by = Signature(lab.name, lab.email, clock.now())
     world.git.add_commit(world.default_branch, files, "A new lab", by, None)
     return Sandbox(world, Webhooks(webhook_url, webhook_secret, deliver, now=clock.now))

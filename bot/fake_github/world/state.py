@@ -53,7 +53,10 @@ class User:
     name: str
     role: Role = ""
     type: str = "User"  # "User", "Bot" or "Organization"
-    email: str = ""
+
+    @property
+    def email(self) -> str:
+        return f"{self.login}@users.noreply.localhost"
 
 
 @dataclass
