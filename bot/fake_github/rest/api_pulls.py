@@ -57,8 +57,7 @@ def update_pull(number: int, lab: Lab, who: Person, sent: Sent) -> Answer:
 @router.get("/pulls/{number}/files")
 def list_pull_files(number: int, request: Request, lab: Lab) -> Answer:
     one = lab.pull(number)
-    assert one.pull is not None
-    head = one.pull.head_sha
+    head = one.as_pull.head_sha
     return listing(
         request,
         shapes_code.pull_changes(lab.world, one),
@@ -68,8 +67,7 @@ def list_pull_files(number: int, request: Request, lab: Lab) -> Answer:
 
 @router.get("/pulls/{number}/commits")
 def list_pull_commits(number: int, request: Request, lab: Lab) -> Answer:
-    pull = lab.pull(number).pull
-    assert pull is not None
+    pull = lab.pull(number).as_pull
     shas = lab.world.git.log(pull.base_sha, pull.head_sha)[:250]
     return listing(request, shas, shapes_code.commit)
 
@@ -85,9 +83,7 @@ def merge_pull(number: int, lab: Lab, who: Person, sent: Sent) -> Answer:
 
 @router.get("/pulls/{number}/reviews")
 def list_reviews(number: int, request: Request, lab: Lab) -> Answer:
-    pull = lab.pull(number).pull
-    assert pull is not None
-    return listing(request, pull.reviews, shapes_thread.review)
+    return listing(request, lab.pull(number).as_pull.reviews, shapes_thread.review)
 
 
 @router.post("/pulls/{number}/reviews")

@@ -2,69 +2,35 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import ValidationError
 
 from bot.fake_github.world import shapes_code
 from bot.fake_github.world.actions import known
 from bot.fake_github.world.code import Code
 from bot.fake_github.world.errors import forbidden, invalid, not_found, unprocessable
-from bot.fake_github.world.state import CheckRun, moment
+from bot.fake_github.world.state import CheckFields, CheckRun
 
-LONGEST_OUTPUT = 65_535
 CODES = {  # what GitHub calls pydantic's errors; the rest is "invalid"
     "missing": "missing_field", "string_too_short": "missing_field",
     "string_too_long": "too_long", "too_long": "too_long",
 }  # fmt: skip
-Moment = Annotated[datetime, BeforeValidator(moment)]
 
 
-class Button(BaseModel):
-    """Its texts are no longer than GitHub shows."""
-
-    label: str = Field(min_length=1, max_length=20)
-    identifier: str = Field(min_length=1, max_length=20)
-    description: str = Field(min_length=1, max_length=40)
-
-
-class Output(BaseModel):
-    title: str = Field(min_length=1)
-    summary: str = Field(min_length=1, max_length=LONGEST_OUTPUT)
-    text: str | None = Field(None, max_length=LONGEST_OUTPUT)
-    images: list[dict[str, str]] = []
-    annotations: list[dict[str, object]] = []
-
-
-class Given(BaseModel):
-    """What a request says of a check run."""
-
-    name: str | None = None
-    head_sha: str | None = None
-    status: Literal["queued", "in_progress", "completed"] | None = None
-    conclusion: (
-        Literal[
-            "action_required", "cancelled", "failure", "neutral", "success", "skipped", "stale",
-            "timed_out",
-        ]
-        | None
-    ) = None  # fmt: skip
-    external_id: str | None = None
-    details_url: str | None = None
-    started_at: Moment | None = None
-    completed_at: Moment | None = None
-    output: Output | None = None
-    actions: list[Button] | None = Field(None, max_length=3)
-
-
-def _read(given: dict[str, Any]) -> Given:
+def _read(fields: Mapping[str, Any]) -> CheckFields:
+    given = {name: value for name, value in fields.items() if value is not None}
     try:
-        return Given.model_validate(given)
+        found = CheckFields.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(part for part in first["loc"] if isinstance(part, str))
         raise invalid("CheckRun", field, CODES.get(first["type"], "invalid")) from None
+    for name in ("title", "summary") if "output" in given else ():
+        if not getattr(found, name):
+            raise invalid("CheckRun", f"output.{name}", "missing_field")
+    return found
 
 
 class Checks(Code):
@@ -72,12 +38,14 @@ class Checks(Code):
         with self.changing() as now:
             self._need_checks(login)
             given = _read(fields)
-            if not given.name:
+            if given.name is None:
                 raise invalid("CheckRun", "name", "missing_field")
-            head_sha = given.head_sha or ""
-            if self.world.git.kind(head_sha) != "commit":
+            head_sha = given.head_sha
+            if head_sha is None or self.world.git.kind(head_sha) != "commit":
                 raise unprocessable(f"No commit found for SHA: {head_sha}")
-            run = CheckRun(self.world.new_id(), given.name, head_sha, now, started_at=now)
+            id = self.world.new_id()
+            run = CheckRun(id=id, name=given.name, head_sha=head_sha, created_at=now)
+            run.started_at = now
             self._fill(run, given)
             self.world.checks[run.id] = run
             return run
@@ -94,7 +62,7 @@ class Checks(Code):
         with self.changing():
             user, run = self.user(login), self.check_run(run_id)
             self.need(user, "write")
-            if identifier not in [each["identifier"] for each in run.actions]:
+            if identifier not in [each.identifier for each in run.actions]:
                 raise not_found(f"the check run has no button {identifier!r}")
             seen = shapes_code.check_run(self.world, run)
             seen["check_suite"] = shapes_code.check_suite(self.world, run)
@@ -119,14 +87,12 @@ class Checks(Code):
         if not self.is_app(self.user(login)):
             raise forbidden("Resource not accessible by personal access token")
 
-    def _fill(self, run: CheckRun, given: Given) -> None:
+    def _fill(self, run: CheckRun, given: CheckFields) -> None:
         if given.status == "completed" and not (given.conclusion or run.conclusion):
             raise invalid("CheckRun", "conclusion", "missing_field")
-        told = given.model_dump(exclude_unset=True, exclude_none=True, exclude={"head_sha"})
-        output = told.pop("output", {})
-        output["annotations"] = run.annotations + output.get("annotations", [])
-        for name, value in (told | output).items():
-            setattr(run, name, value)
+        given.annotations = [*run.annotations, *given.annotations]
+        for name in given.model_fields_set - {"head_sha"}:
+            setattr(run, name, getattr(given, name))
         if given.conclusion:
             run.status = "completed"
             run.completed_at = given.completed_at or self.world.clock.now()

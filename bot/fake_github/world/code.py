@@ -146,8 +146,7 @@ class Code(Threads):
         """Another base branch; its author may, and whoever may write."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            pull = issue.pull
-            assert pull is not None
+            pull = issue.as_pull
             if user is not issue.user:
                 self.need(user, "write")
             sha = self.world.git.ref(f"refs/heads/{base}")
@@ -164,11 +163,10 @@ class Code(Threads):
         """Back to a draft, or ready for review; its author may, and whoever may write."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            assert issue.pull is not None
             if user is not issue.user:
                 self.need(user, "write")
-            if draft != issue.pull.draft:
-                issue.pull.draft, issue.updated_at = draft, now
+            if draft != issue.as_pull.draft:
+                issue.as_pull.draft, issue.updated_at = draft, now
                 self._note(issue, "convert_to_draft" if draft else "ready_for_review", user)
                 action = "converted_to_draft" if draft else "ready_for_review"
                 self._tell_issue(action, user, issue)
@@ -180,8 +178,7 @@ class Code(Threads):
         """Merge a pull request into its base branch; returns the merge commit."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            pull, git = issue.pull, self.world.git
-            assert pull is not None
+            pull, git = issue.as_pull, self.world.git
             self.need_push(user)
             if sha not in (None, pull.head_sha):
                 raise Refused(409, "Head branch was modified. Review and try the merge again.")

@@ -92,5 +92,4 @@ class Forks(Reviews):
 
     def home(self, issue: Issue) -> Code:
         """The repository that a pull request's head is in."""
-        assert issue.pull is not None
-        return self.forks.get(issue.pull.head_repository or 0, self)
+        return self.forks.get(issue.as_pull.head_repository or 0, self)

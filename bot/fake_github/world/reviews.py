@@ -22,7 +22,6 @@ class Reviews(Checks):
         """Review a pull request as it is now, or an earlier commit of it."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            assert issue.pull is not None
             if event not in STATES:
                 raise invalid("PullRequestReview", "event", "invalid")
             if user is issue.user and event != "COMMENT":
@@ -31,11 +30,11 @@ class Reviews(Checks):
             if event != "APPROVE" and not body.strip():
                 raise unprocessable("Body can't be blank")
             self.check_body("PullRequestReview", body)
-            commit = commit_id or issue.pull.head_sha
+            commit = commit_id or issue.as_pull.head_sha
             if self.world.git.kind(commit) != "commit":
                 raise invalid("PullRequestReview", "commit_id", "invalid")
             made = Review(self.world.new_id(), number, user, body, STATES[event], commit, now)
-            issue.pull.reviews.append(made)
+            issue.as_pull.reviews.append(made)
             issue.updated_at = now
             self._tell_review("submitted", user, issue, made)
             return made
@@ -69,9 +68,7 @@ class Reviews(Checks):
             return review
 
     def review(self, number: int, review_id: int) -> Review:
-        pull = self.pull(number).pull
-        assert pull is not None
-        return known({each.id: each for each in pull.reviews}, review_id)
+        return known({each.id: each for each in self.pull(number).as_pull.reviews}, review_id)
 
     def _tell_review(
         self, action: str, user: User, issue: Issue, review: Review, **more: object

@@ -10,11 +10,9 @@ from bot.fake_github.world.shapes import Json, dates, ids, node_id, repo_api, ti
 from bot.fake_github.world.state import CheckRun, Issue, User, World, stamp
 
 _UNSIGNED = {
+    **dict.fromkeys(("signature", "payload", "verified_at")),
     "verified": False,
     "reason": "unsigned",
-    "signature": None,
-    "payload": None,
-    "verified_at": None,
 }
 
 
@@ -253,9 +251,8 @@ def _pushed_commit(world: World, sha: str) -> Json:
 
 def pull_changes(world: World, one: Issue) -> list[Change]:
     """What a pull request changes: from where it left its base to its head."""
-    assert one.pull is not None
-    start = world.git.merge_base(one.pull.base_sha, one.pull.head_sha)
-    return world.git.diff(start or one.pull.base_sha, one.pull.head_sha)
+    base, head = one.as_pull.base_sha, one.as_pull.head_sha
+    return world.git.diff(world.git.merge_base(base, head) or base, head)
 
 
 def check_run(world: World, run: CheckRun) -> Json:
@@ -265,7 +262,7 @@ def check_run(world: World, run: CheckRun) -> Json:
         **ids("CheckRun", run.id),
         "name": run.name,
         "head_sha": run.head_sha,
-        "external_id": run.external_id,
+        "external_id": run.external_id or "",
         "url": url,
         "html_url": page,
         "details_url": run.details_url or page,
@@ -314,11 +311,11 @@ def check_suite(world: World, run: CheckRun) -> Json:
 
 
 def _minimal_pull(world: World, one: Issue) -> Json:
-    assert one.pull is not None
+    pull = one.as_pull
     repo = {"id": world.repository_id, "name": world.name, "url": repo_api(world)}
-    sides = (("head", one.pull.head, one.pull.head_sha), ("base", one.pull.base, one.pull.base_sha))
+    sides = (("head", pull.head, pull.head_sha), ("base", pull.base, pull.base_sha))
     return {
-        "id": one.pull.id,
+        "id": pull.id,
         "number": one.number,
         "url": f"{repo_api(world)}/pulls/{one.number}",
         **{side: {"ref": ref, "sha": sha, "repo": repo} for side, ref, sha in sides},

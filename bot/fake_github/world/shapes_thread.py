@@ -130,8 +130,7 @@ def comment(world: World, one: Comment) -> Json:
 
 
 def pull_simple(world: World, one: Issue) -> Json:
-    pull = one.pull
-    assert pull is not None
+    pull = one.as_pull
     urls = _pull_urls(world, one)
     issue = f"{repo_api(world)}/issues/{one.number}"
     related = {
@@ -176,18 +175,17 @@ def _side(world: World, owner: User, repository: int | None, branch: str, sha: s
 
 
 def pull(world: World, one: Issue) -> Json:
-    assert one.pull is not None
-    changes = shapes_code.pull_changes(world, one)
+    changes, pull = shapes_code.pull_changes(world, one), one.as_pull
     return pull_simple(world, one) | {
-        "merged": one.pull.merged_at is not None,
+        "merged": pull.merged_at is not None,
         "mergeable": None,
         "rebaseable": None,
-        "mergeable_state": "draft" if one.pull.draft else "unknown",
-        "merged_by": shapes.maybe_user(world, one.pull.merged_by),
+        "mergeable_state": "draft" if pull.draft else "unknown",
+        "merged_by": shapes.maybe_user(world, pull.merged_by),
         "comments": len(one.comments),
         "review_comments": 0,
         "maintainer_can_modify": False,
-        "commits": len(world.git.log(one.pull.base_sha, one.pull.head_sha)),
+        "commits": len(world.git.log(pull.base_sha, pull.head_sha)),
         "additions": sum(change.additions for change in changes),
         "deletions": sum(change.deletions for change in changes),
         "changed_files": len(changes),
