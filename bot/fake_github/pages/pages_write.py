@@ -96,11 +96,10 @@ def routes(pages: Pages) -> APIRouter:
     @router.post(f"{root}/pull/{{number}}/push")
     def push(number: int, sent: Form) -> Response:
         issue = sandbox.pull(number)
-        assert issue.pull is not None
         path = sent["path"].strip()
         message = sent["message"].strip() or f"Change {path}"
         files = {path: sent.unix("content").encode()}
-        sandbox.home(issue).commit(persona(sent), issue.pull.head, files, message)
+        sandbox.home(issue).commit(persona(sent), issue.as_pull.head, files, message)
         return go_to(sent, issue)
 
     @router.post(f"{root}/runs/{{run_id}}/press")

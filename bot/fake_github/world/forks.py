@@ -7,7 +7,8 @@ but what moves a pull request.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -43,9 +44,11 @@ class Fork(Code):
         for branch, sha in main.git.branches().items():
             world.git.set_ref(f"refs/heads/{branch}", sha)
 
-    def changing(self) -> AbstractContextManager[datetime]:
+    @contextmanager
+    def changing(self) -> Iterator[datetime]:
         """With the repository's own lock, so that its webhooks wait for this change too."""
-        return self.origin.changing()
+        with self.origin.changing() as now:
+            yield now
 
     def emit(self, event: str, sender: User, **payload: Any) -> None:
         """Nobody is told."""
@@ -89,5 +92,4 @@ class Forks(Reviews):
 
     def home(self, issue: Issue) -> Code:
         """The repository that a pull request's head is in."""
-        assert issue.pull is not None
-        return self.forks.get(issue.pull.head_repository or 0, self)
+        return self.forks.get(issue.as_pull.head_repository or 0, self)

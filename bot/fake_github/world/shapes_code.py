@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from bot.fake_github.world import shapes
 from bot.fake_github.world.git import ZERO, Change, Commit, Entry, Signature
-from bot.fake_github.world.shapes import Json, node_id, repo_api, time
+from bot.fake_github.world.shapes import Json, dates, ids, node_id, repo_api, time
 from bot.fake_github.world.state import CheckRun, Issue, User, World, stamp
 
 _UNSIGNED = {
+    **dict.fromkeys(("signature", "payload", "verified_at")),
     "verified": False,
     "reason": "unsigned",
-    "signature": None,
-    "payload": None,
-    "verified_at": None,
 }
 
 
@@ -31,31 +28,34 @@ def _user_of(world: World, who: Signature) -> Json | None:
 # The git database
 
 
-def git_commit(world: World, sha: str) -> Json:
-    one = world.git.commit(sha)
+def _told(world: World, one: Commit) -> Json:
+    """What a commit itself holds."""
     return {
-        "sha": sha,
-        "node_id": node_id("Commit", sha),
-        "url": f"{repo_api(world)}/git/commits/{sha}",
-        "html_url": f"{world.html}/commit/{sha}",
         "author": _signature(one.author),
         "committer": _signature(one.committer),
-        "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
         "message": one.message.rstrip("\n"),
-        "parents": _parents(world, one, "git/commits"),
+        "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
         "verification": _UNSIGNED,
     }
 
 
-def _parents(world: World, one: Commit, where: str) -> list[Json]:
-    return [
-        {
-            "sha": parent,
-            "url": f"{repo_api(world)}/{where}/{parent}",
-            "html_url": f"{world.html}/commit/{parent}",
-        }
-        for parent in one.parents
-    ]
+def _named(world: World, one: Commit, where: str) -> Json:
+    """Its names and addresses, and those of its parents."""
+
+    def addresses(sha: str) -> Json:
+        page = f"{world.html}/commit/{sha}"
+        return {"sha": sha, "url": f"{repo_api(world)}/{where}/{sha}", "html_url": page}
+
+    return {
+        **addresses(one.sha),
+        "node_id": node_id("Commit", one.sha),
+        "parents": [addresses(parent) for parent in one.parents],
+    }
+
+
+def git_commit(world: World, sha: str) -> Json:
+    one = world.git.commit(sha)
+    return _told(world, one) | _named(world, one, "git/commits")
 
 
 def git_ref(world: World, ref: str, sha: str) -> Json:
@@ -122,30 +122,25 @@ def content(world: World, entry: Entry, path: str, ref: str, *, whole: bool) -> 
 # Commits and comparisons
 
 
+def _changes(world: World, one: Commit) -> list[Change]:
+    return world.git.diff(one.parents[0], one.sha) if one.parents else []
+
+
 def commit(world: World, sha: str, *, whole: bool = False) -> Json:
     one = world.git.commit(sha)
-    url = f"{repo_api(world)}/commits/{sha}"
-    shape: Json = {
-        "sha": sha,
-        "node_id": node_id("Commit", sha),
+    shape = _named(world, one, "commits")
+    shape |= {
         "commit": {
-            "author": _signature(one.author),
-            "committer": _signature(one.committer),
-            "message": one.message.rstrip("\n"),
-            "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
+            **_told(world, one),
             "url": f"{repo_api(world)}/git/commits/{sha}",
             "comment_count": 0,
-            "verification": _UNSIGNED,
         },
-        "url": url,
-        "html_url": f"{world.html}/commit/{sha}",
-        "comments_url": f"{url}/comments",
+        "comments_url": f"{shape['url']}/comments",
         "author": _user_of(world, one.author) or {},
         "committer": _user_of(world, one.committer) or {},
-        "parents": _parents(world, one, "commits"),
     }
     if whole:
-        changes = world.git.diff(one.parents[0], sha) if one.parents else []
+        changes = _changes(world, one)
         added, removed = sum(c.additions for c in changes), sum(c.deletions for c in changes)
         shape["stats"] = {"additions": added, "deletions": removed, "total": added + removed}
         shape["files"] = [diff_entry(world, sha, change) for change in changes]
@@ -232,13 +227,12 @@ def push(world: World, who: User, ref: str, before: str, after: str) -> Json:
 
 def _pushed_commit(world: World, sha: str) -> Json:
     one = world.git.commit(sha)
-    changes = world.git.diff(one.parents[0], sha) if one.parents else []
     paths: dict[str, list[str]] = {"added": [], "removed": [], "modified": []}
-    for change in changes:
+    for change in _changes(world, one):
         paths[change.status].append(change.path)
-    names: list[dict[str, Any]] = [
+    author, committer = (
         {"name": who.name, "email": who.email} for who in (one.author, one.committer)
-    ]
+    )
     return {
         "id": sha,
         "tree_id": one.tree,
@@ -246,8 +240,8 @@ def _pushed_commit(world: World, sha: str) -> Json:
         "message": one.message.rstrip("\n"),
         "timestamp": stamp(one.committer.date),
         "url": f"{world.html}/commit/{sha}",
-        "author": names[0],
-        "committer": names[1],
+        "author": author,
+        "committer": committer,
         **paths,
     }
 
@@ -257,20 +251,18 @@ def _pushed_commit(world: World, sha: str) -> Json:
 
 def pull_changes(world: World, one: Issue) -> list[Change]:
     """What a pull request changes: from where it left its base to its head."""
-    assert one.pull is not None
-    start = world.git.merge_base(one.pull.base_sha, one.pull.head_sha)
-    return world.git.diff(start or one.pull.base_sha, one.pull.head_sha)
+    base, head = one.as_pull.base_sha, one.as_pull.head_sha
+    return world.git.diff(world.git.merge_base(base, head) or base, head)
 
 
 def check_run(world: World, run: CheckRun) -> Json:
     url = f"{repo_api(world)}/check-runs/{run.id}"
     page = f"{world.html}/runs/{run.id}"
     return {
-        "id": run.id,
+        **ids("CheckRun", run.id),
         "name": run.name,
-        "node_id": node_id("CheckRun", run.id),
         "head_sha": run.head_sha,
-        "external_id": run.external_id,
+        "external_id": run.external_id or "",
         "url": url,
         "html_url": page,
         "details_url": run.details_url or page,
@@ -304,8 +296,8 @@ def check_suite(world: World, run: CheckRun) -> Json:
     id = seen["check_suite"]["id"]
     branches = [name for name, sha in world.git.branches().items() if sha == run.head_sha]
     return {
-        "id": id,
-        "node_id": node_id("CheckSuite", id),
+        **ids("CheckSuite", id),
+        **dates(run.created_at),
         "head_branch": branches[0] if branches else None,
         "head_sha": run.head_sha,
         "status": run.status,
@@ -315,17 +307,15 @@ def check_suite(world: World, run: CheckRun) -> Json:
         "after": run.head_sha,
         "pull_requests": seen["pull_requests"],
         "app": seen["app"],
-        "created_at": stamp(run.created_at),
-        "updated_at": stamp(run.created_at),
     }
 
 
 def _minimal_pull(world: World, one: Issue) -> Json:
-    assert one.pull is not None
+    pull = one.as_pull
     repo = {"id": world.repository_id, "name": world.name, "url": repo_api(world)}
-    sides = (("head", one.pull.head, one.pull.head_sha), ("base", one.pull.base, one.pull.base_sha))
+    sides = (("head", pull.head, pull.head_sha), ("base", pull.base, pull.base_sha))
     return {
-        "id": one.pull.id,
+        "id": pull.id,
         "number": one.number,
         "url": f"{repo_api(world)}/pulls/{one.number}",
         **{side: {"ref": ref, "sha": sha, "repo": repo} for side, ref, sha in sides},

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import pygit2
 import pytest
 from typer.testing import CliRunner
 
@@ -89,7 +90,7 @@ class Copying:
     def forget(self) -> None:
         """The branch is gone, and so is all that is known of it."""
         if self.git.ref(REF):
-            self.git._run("update-ref", "-d", REF)
+            pygit2.Repository(str(self.git.path)).references.delete(REF)
         for name in self.store.list("records/witnessed"):
             self.store.remove(f"records/witnessed/{name}")
 
