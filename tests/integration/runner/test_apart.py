@@ -124,9 +124,7 @@ def here(name: str) -> Here:
     return Here(made, cheats.Honest(CONFIG).init(jax.random.key(1)))
 
 
-def scored(
-    ask: look_ahead_probe.Ask, model: Planned, folder: Path, text: TokenStore
-) -> tuple[Evaluation, Examined]:
+def scored(ask: Any, model: Planned, folder: Path, text: TokenStore) -> tuple[Evaluation, Examined]:
     found, examined = look_ahead_probe.scored(ask, model, folder, {"": (text, TARGETS)})
     return found[""], examined
 
