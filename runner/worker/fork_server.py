@@ -58,18 +58,14 @@ class _Server:
     questions, the next of which it finds in its pipe as soon as it is done with one."""
 
     def __init__(self) -> None:
+        self._files = {file: _written_at(file) for file in _imported()}  # before they are read
+        surroundings = json.dumps(environment.surroundings())
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "runner.worker.fork_server",
-                json.dumps(environment.surroundings()),
-            ],
+            [sys.executable, "-m", "runner.worker.fork_server", surroundings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=LAB,
         )
-        self._files = {file: _written_at(file) for file in _imported()}
         self.over = False  # it answers no more
         self._waiting: deque[_Question] = deque()
         self._reading = threading.Lock()
@@ -276,10 +272,8 @@ def _written_at(file: str) -> int:
 def _make(job: Job) -> NoReturn:
     """Make one step, wait for what it left running, and end."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(Path(job.scratch, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
     os.dup2(nothing, 0)  # neither the server's questions nor its answers are a step's to touch
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    step_process.print_to(Path(job.scratch, LOG))
     step_process.leave(step_process.main(job))
 
 

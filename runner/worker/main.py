@@ -36,7 +36,7 @@ from runner.store.artifacts import MakerLost, MakingFailed, sentence
 from runner.store.leases import AttemptLease
 from runner.store.store import Remote, Store, local
 from runner.worker.metrics_chunks import write_whole
-from runner.worker.step_process import NOT_ISOLATED
+from runner.worker.step_process import NOT_ISOLATED, print_to
 
 MOST_LOG = 16 << 20  # bytes of what was printed that a bucket gets
 
@@ -57,7 +57,9 @@ def main(place: Path | str, spec_sha256: str | None = None) -> int:
         lease.release()
         return ANOTHER_SPEC
     folder = store.at(f"work/{name}")
-    _log_to(local(folder / "out") / "log.txt")
+    log = local(folder / "out") / "log.txt"  # Ray's own logs end with Ray
+    log.parent.mkdir(parents=True, exist_ok=True)
+    print_to(log)
     with lease.beating():
         code = _attempt(store, folder, spec)
         _leave(folder / "out")
@@ -84,16 +86,6 @@ def _leave(out: Path | Remote) -> None:
             log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LOG))
             (out / "log.txt").create(log.read())
         shutil.rmtree(local(out).parent, ignore_errors=True)
-
-
-def _log_to(path: Path) -> None:
-    """Ray's own logs end with Ray; what this process prints is kept with the attempt."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, sys.stdout.fileno())
-    os.dup2(descriptor, sys.stderr.fileno())
-    os.close(descriptor)
 
 
 def _attempt(store: Store, folder: Path | Remote, written: bytes) -> int:

@@ -96,6 +96,15 @@ def main(job: Job) -> int:
     return make(job)
 
 
+def print_to(log: Path) -> None:
+    """Have all that this process prints from here on, and all that it starts, be in a log."""
+    sys.stdout.flush()
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+
+
 def leave(code: int) -> NoReturn:
     """End this fork as Python ends: pools, then threads."""
     threading._shutdown()  # type: ignore[attr-defined]

@@ -174,9 +174,7 @@ def main() -> int:
     """Do the task; returns the exit code."""
     task = Task.model_validate_json(sys.stdin.buffer.read())
     out = os.fdopen(os.dup(1), "wb")
-    log = os.open(Path(task.box, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    step_process.print_to(Path(task.box, LOG))
     if task.questions:
         return answer(task, out)
     return step_process.told(partial(export, task), Path(task.box, WHY))
