@@ -142,8 +142,8 @@ def decide(facts: Facts) -> Action | None:
     return Claim(f"t{len(attempts) + 1}")
 
 
-def _in_vain(attempts: Sequence[Attempt]) -> str:
-    """That too many attempts in a row were lost without having got further, or nothing."""
+def _in_vain(attempts: Sequence[Attempt]) -> str | None:
+    """That too many attempts in a row were lost without having got further, if they were."""
     best, count = (0, 0), 0
     for ended in (attempt.ended for attempt in attempts):
         if ended and ended.preempted:
@@ -152,7 +152,7 @@ def _in_vain(attempts: Sequence[Attempt]) -> str:
         now = (len(made), sum(ended.saved.values()) if ended else 0)
         count, best = 0 if now > best else count + 1, max(now, best)
     if count < MOST_ATTEMPTS:
-        return ""
+        return None
     of_them = f", the last {count} of them without getting further" if len(attempts) > count else ""
     return f"{len(attempts)} attempts were lost{of_them}"
 
