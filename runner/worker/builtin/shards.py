@@ -2,6 +2,8 @@
 and which of them one process goes through. All of this follows from the files alone, so that what
 a step makes is the same for any number of workers."""
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -51,3 +53,11 @@ def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
 def of_split(split: str, name: str) -> bool:
     """Whether what `shards` called `name` belongs to this split."""
     return name.partition(".")[0] == split
+
+
+def link(source: str | Path, target: str | Path) -> None:
+    """The same bytes without room of their own, where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -390,7 +390,7 @@ def test_a_job_that_was_told_of_no_isolation_refuses_own_code(
     else:
         plan = planned(store, tmp_path, trap)
     job = job_reports.AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan)
-    with pytest.raises(main.Refusal, match="nobody has said how"):
+    with pytest.raises(MakingFailed, match="nobody has said how"):
         main._steps(store, job)
 
 
@@ -430,7 +430,7 @@ def test_where_bubblewrap_ends_without_a_word_it_is_asked_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bubblewrap, "probe", lambda: "bubblewrap does not work here (no)")
-    why = step_process._reason(tmp_path / "why.txt", bubblewrap.Ended(1))
+    why = step_process.reason_isolated(tmp_path / "why.txt", bubblewrap.Ended(1))
     assert why == "bubblewrap does not work here (no)"
 
 
