@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from bot.cli.options import only, option, stop
+from bot.cli.options import only, option
 from bot.github import Bearer, Forbidden, Later, Line, Refused
 from bot.github.connection import API, Unauthorized
 from bot.setup import init
 from bot.setup.settings import TOKEN
 from bot.telemetry.logs import escaped
+from runner.cli.ending import stop, stopping
 
 console = Console(highlight=False)
 
@@ -48,10 +49,8 @@ def command(
     """Show, then write, the form, template, policy, workflows and labels of a lab."""
     if not folder.is_dir():
         stop(f"{folder} is no folder; name a checkout of the lab's repository.")
-    try:
+    with stopping(init.BadChoice):
         plan = init.planned(folder, init.files(mode, runner=runner, package=package, url=url))
-    except init.BadChoice as error:
-        stop(str(error))
     _show(plan)
     written = [file for file in plan if _write(folder, file, yes, replace)]
     _make_labels(repository, github_api, yes)

@@ -11,9 +11,9 @@ import typer
 from bot.cli.doctor import command as doctor_command
 from bot.cli.handle import command as handle_command
 from bot.cli.init import command as init_command
-from bot.cli.options import errors, stop
 from bot.cli.serve import command as serve_command
 from bot.setup import init
+from runner.cli.ending import stopping
 from runner.cli.main import app
 from runner.cli.options import TheJobs, TheStore
 
@@ -94,14 +94,12 @@ def build(
     from runner.publish import signing
     from runner.store.store import Store, StoreError
 
-    try:
+    with stopping(StoreError, pages_build.SiteError, signing.BadKey):
         opened = Store(store, jobs=jobs, make=False)
         signs = signing.read_key(key) if key else None
         pages_build.build(
             opened, out, lab=lab, repository_url=repository_url, key=signs, address=address
         )
-    except (StoreError, pages_build.SiteError, signing.BadKey) as error:
-        stop(str(error))
     print(out / "index.html")
 
 
@@ -114,11 +112,5 @@ def seed_files(root: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """The command line. A disk or a bucket may fail a command in its middle."""
-    from runner.store.store import StoreError
-
-    try:
-        app()
-    except StoreError as error:
-        errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(1)
+    """The command line."""
+    app()

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from runner.cli import steps_view, terminal
+from runner.cli.ending import stop
 from runner.execution import effects, lifecycle, local_ray
 from runner.execution.lifecycle import Facts
 from runner.execution.local_ray import LocalRay
@@ -90,8 +91,27 @@ def missing_devices(plan: record.Plan) -> str | None:
     return None
 
 
+def execute(
+    store: Store,
+    planned: record.Plan,
+    console: Console,
+    ray: RayAddress | None,
+    source: record.Source | None,
+    isolation: record.Isolated = "",
+) -> Facts:
+    """Execute a plan to its end, on `ray` or on a local one that is started for it; see `begin`.
+    Raises RayError and StoreError."""
+    if ray is None and (words := missing_devices(planned)):
+        stop(words)
+    name = begin(store, planned, console, source, isolation)
+    with ExitStack() as stack:
+        ray = ray or stack.enter_context(_started(store, console))
+        watching = stack.enter_context(terminal.Watching(console))
+        return turn(store, ray, name, watching)
+
+
 @contextmanager
-def started(store: Store, console: Console) -> Iterator[LocalRay]:
+def _started(store: Store, console: Console) -> Iterator[LocalRay]:
     """A local Ray for the `with` body."""
     with console.status("starting a local Ray"):
         stack = ExitStack()
@@ -137,10 +157,8 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 show_at = 0.0
                 continue
             if (began := time.monotonic()) >= show_at:
-                plan = facts.execution.plan
-                if plan.steps:
-                    for name, end in _ended(store, facts.execution, told):
-                        watching.say(f"{name} {end.state} {step_summary.ended(end)}")
+                for name, end in _ended(store, facts.execution, told):
+                    watching.say(f"{name} {end.state} {step_summary.ended(end)}")
                 advance = progress(store, facts, told, provenance.failed(told))
                 if advance.runs:
                     watching.show(facts, advance)

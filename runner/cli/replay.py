@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from runner.analysis import run_comparison
 from runner.cli import options
-from runner.cli.options import TheExecution, TheJobs, TheStore
+from runner.cli.ending import DONE, FAILED, print_json, stopping
+from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
 from runner.history import provenance, step_runs
 from runner.isolation import bubblewrap
 from runner.lib.canonical_json import to_json
@@ -29,9 +30,7 @@ from runner.schema import record
 from runner.schema.record import Execution, Replayed
 from runner.store import artifacts
 from runner.store.scratch_paths import SCRATCH
-from runner.store.store import Store, StoreError
-
-DONE, FAILED, BAD_INPUT = 0, 1, 2
+from runner.store.store import Store
 
 
 class CannotReplay(Exception):
@@ -43,20 +42,18 @@ def command(
     store: TheStore = "store",
     jobs: TheJobs = None,
     run: Annotated[str, typer.Option(help="Which `train` step; else one by chance.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a random stretch of one of an execution's runs again, between two of its checkpoints,
     and record whether it came out bit for bit the same or, on other devices or versions, with
     losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
     and where that does not work, not at all."""
-    try:
-        opened = options.opened(store, jobs)
-        known = options.execution(opened, execution)
+    opened = options.opened(store, jobs)
+    known = options.execution(opened, execution)
+    with stopping(CannotReplay):
         told = replay(opened, known, run, random.Random(secrets.randbits(64)))
-    except (StoreError, CannotReplay) as error:
-        _stop(BAD_INPUT, str(error))
     if as_json:
-        print(json.dumps(told.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        print_json(told)
     else:
         print(f"{told.run}, steps {told.first + 1} to {told.last}: {told.how} ({told.words})")
     sys.exit(DONE if told.how in run_comparison.GOOD else FAILED)
@@ -193,8 +190,3 @@ def _trained(
         raise CannotReplay(f"{name} cannot be trained here: {words}")
     found: Mapping[str, object] = json.loads(said.stdout)
     return found
-
-
-def _stop(code: int, words: str) -> NoReturn:
-    print(words, file=sys.stderr)
-    sys.exit(code)
