@@ -79,13 +79,9 @@ class Actor:
             case Say(key=key, body=body, state=state, lacks=lacks):
                 claim = {"kind": "comment", "body": _marked(body, key)}
                 claim |= {"lacks": str(lacks)} if lacks else {}
-                self._once(thread.id, key, claim)
-                if state:
-                    self._note_shown(thread, key, body, state)
-            case Check(key=key, state=state):
-                self._once(thread.id, key, _check_claim(action))
-                if state:
-                    self._note_shown(thread, key, action.summary, state)
+                self._once(thread, key, claim, body, state)
+            case Check(key=key, summary=summary, state=state):
+                self._once(thread, key, _check_claim(action), summary, state)
             case React(comment=comment, content=content):
                 self._idempotent(where, action.key, lambda: self._github.react(comment, content))
             case Label(name=name):
@@ -138,13 +134,12 @@ class Actor:
         try:
             found = self._found(id, key, claim)
         except Refused as error:  # there is no telling any more, and nothing to be said
-            self._done(path, {"note": f"failed: {error}"})
+            self._failed(path, error)
             return True
         if found:
             # Of check runs of one name GitHub shows the newest.
             made = found[-1 if claim["kind"] == "check" else 0]
-            done = {"id": made.id, "at": made.at.isoformat()}
-            self._done(path, done | {"unsure": True})
+            self._done(path, made, unsure=True)
             return True
         if now - tried.at >= tried.wait:
             # Should this try end without an answer, too, the rules wait no more.
@@ -193,12 +188,13 @@ class Actor:
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
-    def _once(self, id: ThreadId, key: Key, claim: dict[str, Any]) -> None:
-        path = f"said/{id}/{key}"
+    def _once(self, thread: Thread, key: Key, claim: dict[str, Any], body: str, state: str) -> None:
         # Whoever loses the claim must not do it: somebody else has, or is about to.
         claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
-        if self._create(f"{path}/claim", claim):
-            self._say(id, key, claim, unsure=False)
+        if self._create(f"said/{thread.id}/{key}/claim", claim):
+            self._say(thread.id, key, claim, unsure=False)
+        if state:
+            self._note_shown(thread, key, body, state)
 
     def _say(self, id: ThreadId, key: Key, claim: dict[str, Any], unsure: bool) -> None:
         path = f"said/{id}/{key}"
@@ -215,16 +211,14 @@ class Actor:
                     [Button(**button) for button in claim.get("buttons", ())],
                 )
         except Refused as error:
-            log.warning("%s was refused: %s", path, error)
-            self._done(path, {"note": f"failed: {error}"})
+            self._failed(path, error)
             return
         except Forbidden as error:
             now = self._github.now()
             tried = self._open.setdefault(path, _Try(at=now, next=now))
             tried.unknown, tried.next = False, now + max(error.wait, tried.wait)
             raise
-        done = {"id": made.id, "at": made.at.isoformat()}
-        if not self._done(path, done | ({"unsure": True} if unsure else {})):
+        if not self._done(path, made, unsure):
             self._take_back(path, claim, made)
 
     def _take_back(self, path: str, claim: dict[str, Any], made: Made) -> None:
@@ -253,10 +247,9 @@ class Actor:
         try:
             note = do() or "done"
         except Refused as error:
-            log.warning("%s/%s was refused: %s", folder, key, error)
-            self._done(f"{folder}/{key}", {"note": f"failed: {error}"})
-            return
-        self._done(f"{folder}/{key}", {"id": 0, "note": note})
+            self._failed(f"{folder}/{key}", error)
+        else:
+            self._create(f"{folder}/{key}/done", {"id": 0, "note": note})
 
     def _picture(self, action: Picture) -> str:
         try:
@@ -302,8 +295,13 @@ class Actor:
     def _create(self, path: str, value: dict[str, Any]) -> bool:
         return self._store.create(f"records/{path}.json", to_json(value))
 
-    def _done(self, path: str, value: dict[str, Any]) -> bool:
-        return self._create(f"{path}/done", value)
+    def _done(self, path: str, made: Made, unsure: bool) -> bool:
+        done = {"id": made.id, "at": made.at.isoformat()}
+        return self._create(f"{path}/done", done | ({"unsure": True} if unsure else {}))
+
+    def _failed(self, path: str, error: Refused) -> None:
+        log.warning("%s was refused: %s", path, error)
+        self._create(f"{path}/done", {"note": f"failed: {error}"})
 
 
 def _check_claim(check: Check) -> dict[str, Any]:
@@ -332,11 +330,6 @@ def unfinished(claim: dict[str, Any], key: Key) -> str:
 
 def _cleaned(action: Action) -> Action:
     """The same without held secrets: in what it says, some words may be a job's."""
-    match action:
-        case Say(body=body):
-            return replace(action, body=redact.clean(body))
-        case Check(title=title, summary=summary):
-            return replace(action, title=redact.clean(title), summary=redact.clean(summary))
-        case Show(title=title, body=body):
-            return replace(action, title=redact.clean(title), body=redact.clean(body))
-    return action
+    words = (name for name in ("title", "summary", "body") if hasattr(action, name))
+    clean = {name: redact.clean(getattr(action, name)) for name in words}
+    return replace(action, **clean)
