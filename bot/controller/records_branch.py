@@ -34,11 +34,11 @@ from runner.store.store import Store, StoreError, StoreFault
 
 BRANCH = "regatta-records"
 # GitHub gives up on a tree after ten seconds, which some hundred files or a few MB take.
-MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 50, 1 << 20
-MOST_FILE = 1 << 20  # bytes
-MOST_FILES, MOST_BYTES = 1000, 16 << 20  # of an execution
+MAX_AT_ONCE, MAX_BYTES_AT_ONCE = 50, 1 << 20
+MAX_FILE = 1 << 20  # bytes
+MAX_FILES, MAX_BYTES = 1000, 16 << 20  # of an execution
 WRITES = 3  # of an execution: a tree, a commit, the branch
-MOST_TRIES = 3  # of finding the branch where it is
+MAX_TRIES = 3  # of finding the branch where it is
 RETRY = timedelta(seconds=10)
 REFUSED = timedelta(hours=1).total_seconds()  # until the next try
 UNPROCESSABLE = 422
@@ -104,12 +104,12 @@ def copied(store: Store, id: str, key: Key | None) -> dict[str, str]:
     execution = record.require(store, f"executions/{id}/execution", record.Execution)
     files: dict[str, str] = {}
     left_out: dict[str, dict[str, str | int]] = {}
-    room = MOST_BYTES
+    room = MAX_BYTES
     for path, content in chain(_records(store, execution), _signed(store, execution, key)):
         text = content.decode()
-        if len(content) > MOST_FILE:
-            why = f"it is larger than {MOST_FILE >> 20} MB"
-        elif len(files) >= MOST_FILES or len(content) > room:
+        if len(content) > MAX_FILE:
+            why = f"it is larger than {MAX_FILE >> 20} MB"
+        elif len(files) >= MAX_FILES or len(content) > room:
             why = "there was too much of this execution"
         elif redact.clean(words := POINTS.sub("", text)) != words:
             why = "it holds a secret"
@@ -192,7 +192,7 @@ def _parts(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
     size = 0
     for path, text in files.items():
         length = len(text.encode())
-        if part and (len(part) >= MOST_AT_ONCE or size + length > MOST_BYTES_AT_ONCE):
+        if part and (len(part) >= MAX_AT_ONCE or size + length > MAX_BYTES_AT_ONCE):
             yield part
             part, size = {}, 0
         part[path] = text
@@ -285,7 +285,7 @@ class Witness:
         files = copied(self._store, id, self._key)
         result = f"records/executions/{id}/result.json"
         mark = result if result in files else f"left-out/{id}.json"
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             tip = self._github.tip(BRANCH) or self._begin()
             if self._github.file_id(tip.commit, mark) == blob_id(files[mark].encode()):
                 return self._note(id, tip.commit)

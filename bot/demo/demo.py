@@ -158,8 +158,7 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     }
     pull, head = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
     story.wait(
-        "Ada declares five steps, two of them in Python",
-        lambda: lab.said(pull, "### Plan 1"),
+        "Ada declares five steps, two of them in Python", lambda: lab.said(pull, "### Plan 1")
     )
     story.beat("Five steps are planned, each with its code", lab.said(pull, "### Plan 1"))
 

@@ -142,11 +142,7 @@ def run(
 
 
 @app.command("wandb")
-def upload_runs(
-    execution: TheExecution,
-    store: TheStore = "store",
-    jobs: TheJobs = None,
-) -> None:
+def upload_runs(execution: TheExecution, store: TheStore = "store", jobs: TheJobs = None) -> None:
     """Upload an execution's runs to W&B, as far as they are not there. Needs WANDB_API_KEY.
 
     `run` and the bot do so themselves, where they have the key, when an execution is over.

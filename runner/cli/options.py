@@ -78,6 +78,15 @@ def execution(store: Store, id: str) -> record.Execution:
         return record.require(store, f"executions/{name}/execution", record.Execution)
 
 
+def in_steps(store: Store, id: str) -> record.Execution:
+    """The execution that is meant, if it can be looked into step by step, and run again."""
+    found = execution(store, id)
+    if not found.plan.steps:
+        words = "`regatta show` shows it, and it is not run again"
+        stop(f"{found.id} is of an older lab, whose plans have no steps: {words}.")
+    return found
+
+
 def ray(url: str, token: Path | None) -> RayAddress | None:
     """The Ray that is named; None where one is to be started."""
     if bool(url) != bool(token):

@@ -27,7 +27,7 @@ from runner.lib.problems import near
 from runner.planning import planner
 from runner.planning.own_code_folder import laid
 from runner.schema import record
-from runner.schema.record import Execution, Replayed
+from runner.schema.record import Execution, Replayed, StepEnd
 from runner.store import artifacts
 from runner.store.scratch_paths import SCRATCH
 from runner.store.store import Store
@@ -49,7 +49,7 @@ def command(
     losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
     and where that does not work, not at all."""
     opened = options.opened(store, jobs)
-    known = options.execution(opened, execution)
+    known = options.in_steps(opened, execution)
     with stopping(CannotReplay):
         told = replay(opened, known, run, random.Random(secrets.randbits(64)))
     if as_json:
@@ -61,10 +61,6 @@ def command(
 
 def replay(store: Store, execution: Execution, run: str, chance: random.Random) -> Replayed:
     """Train a stretch again and record how it came out. Raises CannotReplay and StoreError."""
-    if not execution.plan.steps:
-        raise CannotReplay(
-            f"{execution.id} is of an older lab, whose plans are shown and not run again"
-        )
     ends = provenance.account(store, execution).ends
     trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]
     if run and run not in trains:
@@ -72,16 +68,15 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
             f"no `train` step of {execution.id} is called {run}; there are: "
             f"{', '.join(trains) or 'none'}{near(run, trains)}"
         )
-    trained = [name for name in trains if name in ends and ends[name].state != "failed"]
-    if not trained or (run and run not in trained):
-        untrained = [
-            f"{name} failed: {ends[name].why}" if name in ends else f"{name} was not made"
-            for name in ([run] if run else trains)
-        ]
-        why = "; ".join(untrained) or "it has no `train` step"
+    wanted = [run] if run else trains
+    why_not = {name: _why_not(name, ends.get(name)) for name in wanted}
+    trained = [name for name, why in why_not.items() if why is None]
+    if not trained:
+        why = "; ".join(filter(None, why_not.values())) or "it has no `train` step"
         raise CannotReplay(f"{execution.id} has nothing that could be trained again: {why}")
-    left = {name: _stretches(store, execution, name) for name in ([run] if run else trained)}
-    choices = [(name, *stretch) for name, these in left.items() for stretch in these]
+    choices = [
+        (name, *stretch) for name in trained for stretch in _stretches(store, execution, name)
+    ]
     if not choices:
         raise CannotReplay(
             f"no checkpoint of {execution.id} is left (`regatta store gc` removes those of what is "
@@ -95,6 +90,13 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
     number = len(record.names(store, f"replays/{execution.id}")) + 1
     record.write(store, f"replays/{execution.id}/{number}", told)
     return told
+
+
+def _why_not(name: str, end: StepEnd | None) -> str | None:
+    """Why a step cannot be trained again; None where it was trained."""
+    if end is None:
+        return f"{name} was not made"
+    return f"{name} failed: {end.why}" if end.state == "failed" else None
 
 
 def judged(

@@ -48,11 +48,9 @@ def command(
 
     Steps are all made again, into a store of their own, and nothing that lies there is reused."""
     opened = options.opened(store, jobs)
-    before = options.execution(opened, execution)
+    before = options.in_steps(opened, execution)
     if not record.read(opened, f"executions/{before.id}/result", record.Result):
         stop(f"{before.id} is not over, and there is nothing to compare with yet.")
-    if not before.plan.steps:
-        stop(f"{before.id} is of an older lab, whose plans are shown and not run again.")
     ray = options.ray(ray_address, ray_token_file)
     with ExitStack() as stack:
         makes_in = _fresh(opened, before, into, stack)
@@ -132,10 +130,7 @@ def _made(store: Store, account: Account) -> dict[str, run_comparison.Made]:
 
 
 def _tell(
-    before: Execution,
-    into: str,
-    found: dict[str, run_comparison.Comparison],
-    differing: list[str],
+    before: Execution, into: str, found: dict[str, run_comparison.Comparison], differing: list[str]
 ) -> None:
     out = Console()
     there = f" in {into}" if into else ""

@@ -190,9 +190,5 @@ def _side(what: str, where: Where) -> Side:
 
 def _plan(what: str, where: Where) -> Plan:
     if Path(what).exists():
-        plan = planner.plan_folder(Path(what))
-    else:
-        plan = options.execution(options.opened(*where), what).plan
-    if not plan.steps:
-        stop(f"{what} is of an older lab, whose plans have no steps; `regatta show` shows it.")
-    return plan
+        return planner.plan_folder(Path(what))
+    return options.in_steps(options.opened(*where), what).plan
