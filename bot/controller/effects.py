@@ -331,5 +331,5 @@ def unfinished(claim: dict[str, Any], key: Key) -> str:
 def _cleaned(action: Action) -> Action:
     """The same without held secrets: in what it says, some words may be a job's."""
     words = (name for name in ("title", "summary", "body") if hasattr(action, name))
-    clean = {name: redact.clean(getattr(action, name)) for name in words}
+    clean: dict[str, Any] = {name: redact.clean(getattr(action, name)) for name in words}
     return replace(action, **clean)

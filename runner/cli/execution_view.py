@@ -241,8 +241,7 @@ def difference_view(found: Differences, before: str, after: str) -> Group:
 def _moved(before: float | None, after: float | None) -> tuple[str, str, str]:
     """Two figures, and by how much the second is another one."""
     one, other = ("–" if bpb is None else f"{bpb:.4f}" for bpb in (before, after))
-    known = before is not None and after is not None
-    return one, other, f"{after - before:+.4f}" if known else ""
+    return one, other, "" if before is None or after is None else f"{after - before:+.4f}"
 
 
 # ── Steps ────────────────────────────────────────────────────────────────────────────────────

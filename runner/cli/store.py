@@ -130,8 +130,8 @@ def _show(going: Iterable[gc.Piece], staying: Iterable[gc.Piece]) -> None:
     kept: dict[tuple[str, str], list[gc.Piece]] = defaultdict(list)
     for piece in staying:
         kept[piece.name.split("/")[0], piece.why].append(piece)
-    rows = ((top, f"{len(of):,}", *_sum(of), why) for (top, why), of in kept.items())
-    out.print(_table("stays", "pieces", "files", "size", "why", rows=rows))
+    stays = ((top, f"{len(of):,}", *_sum(of), why) for (top, why), of in kept.items())
+    out.print(_table("stays", "pieces", "files", "size", "why", rows=stays))
 
 
 # ── Words and figures ────────────────────────────────────────────────────────────────────────
