@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +29,19 @@ class Missed(Exception):
 
 
 @dataclass
-class Beat:
-    """One thing that happens in the story, and where it can be seen."""
-
-    name: str
-    link: str | None
-    seconds: float  # since the beat before
-
-
-@dataclass
 class Story:
     """What has happened so far."""
 
     console: Console
     began: float = field(default_factory=time.monotonic)
-    beats: list[Beat] = field(default_factory=list)
+    beats: list[dict[str, Any]] = field(default_factory=list)
     last: float = field(default_factory=time.monotonic)
 
     def beat(self, name: str, link: str | None) -> None:
         """Tick a beat off."""
         now = time.monotonic()
-        self.beats.append(Beat(name, link, round(now - self.last, 1)))
+        seconds = round(now - self.last, 1)  # since the beat before
+        self.beats.append({"name": name, "link": link, "seconds": seconds})
         line = Text("✓ ", style="bold green")
         line.append(name, style="bold")
         line.append(f"  {now - self.last:.0f} s", style="dim")
@@ -71,7 +63,7 @@ class Story:
     def report(self, missed: str | None) -> dict[str, Any]:
         """For `REPORT=`."""
         return {
-            "beats": [asdict(beat) for beat in self.beats],
+            "beats": self.beats,
             "seconds": round(time.monotonic() - self.began, 1),
             "missed": missed,
         }

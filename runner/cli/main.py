@@ -13,7 +13,6 @@ from rich.text import Text
 from runner.analysis import power
 from runner.cli import (
     compile_check,
-    described_devices,
     execution_view,
     forecast,
     local_run,
@@ -27,7 +26,7 @@ from runner.cli import (
     terminal,
     verify,
 )
-from runner.cli.described_devices import Remat, TheMesh, TheSlice
+from runner.cli.compile_check import Remat, TheMesh, TheSlice
 from runner.cli.ending import DONE, FAILED, Commands, print_json, remark, stop
 from runner.cli.options import AsJson, RayToken, RayUrl, TheExecution, TheJobs, ThePath, TheStore
 from runner.cli.steps import app as steps_app
@@ -49,14 +48,9 @@ app = typer.Typer(
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
-app.command("forecast")(forecast.command)
-app.command("new")(new.command)
-app.command("replay")(replay.command)
-app.command("reproduce")(reproduce.command)
-app.command("results")(results.command)
-app.command("simulate")(simulate.command)
+for module in (forecast, new, replay, reproduce, results, simulate, verify):
+    app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(store_app, name="store")
-app.command("verify")(verify.command)
 app.add_typer(verify.app, name="key")
 
 
@@ -77,9 +71,9 @@ def plan(
     planned = planner.plan_folder(path)
     held = []
     for default, arms in _asked_for(planned, bool(devices)).items():
-        on, compute = described_devices.described(devices, mesh, remat, default)
+        on, compute = compile_check.described(devices, mesh, remat, default)
         own = [(arm.labs, arm.train) for arm in arms.values() if arm.labs]
-        described_devices.check_mesh(own, compute.mesh)
+        compile_check.check_mesh(own, compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
     opened = options.found(store, jobs)
     out = Console(stderr=as_json)

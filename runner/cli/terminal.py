@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -174,42 +174,36 @@ def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]
         cost = planning_cost.left(plan, stands)
         runs += f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
         runs += f", of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
+    lines = [*_training(plan, cost, runs)]
+    if (seconds := limits.ceiling_seconds(plan)) is not None:
+        most = f"{plan.ceiling_hours:g} device-hours"
+        lines.append(f"stopped after {most}, as declared: {duration(seconds)} by the clock")
+    return [*lines, *speedrun_rows.foreseen(plan)]
+
+
+def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
+    own = "models of the experiment's own, whose FLOPs are counted after approval"
     if not cost.runs:
-        words = f"{runs}; how long they take is not known beforehand"
-        return [words, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
+        yield f"{runs}; how long they take is not known beforehand"
+        return
     if cost.uncounted == cost.runs:
-        words = "with models of the experiment's own, whose FLOPs are counted after approval"
-        first = f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"
-        return [first, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
+        yield f"{runs} with {own}; {cost.tokens:,} tokens, on {cost.device}"
+        return
+    yield f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs"
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
     times = between(*cost.seconds)
     if len(cost.device_seconds) > 1:
         of_kinds = sorted(cost.device_seconds.items())
-        each = [f"{kind} {between(low, high)}" for kind, (low, high) in of_kinds]
-        times += f" ({'; '.join(each)})"
+        times += f" ({'; '.join(f'{kind} {between(*seconds)}' for kind, seconds in of_kinds)})"
     price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""
-    lines = [
-        f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs",
+    yield (
         f"training alone, at 50 % to 20 % of peak FLOP/s: {hardware} hardware FLOPs, {times} on "
-        f"{cost.device}{price}",
-    ]
+        f"{cost.device}{price}"
+    )
     if rung := plan.rung:
-        what = f"{rung.variant} against {rung.baseline}"
-        lines.append(f"rung {rung.n} of {rung.of} of a ladder: {what}")
+        yield f"rung {rung.n} of {rung.of} of a ladder: {rung.variant} against {rung.baseline}"
     if cost.uncounted:
-        words = "train models of the experiment's own, whose FLOPs are counted after approval"
-        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}, and are not among these")
-    return [*lines, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
-
-
-def _ceiling(plan: record.Plan) -> list[str]:
-    seconds = limits.ceiling_seconds(plan)
-    if seconds is None:
-        return []
-    return [
-        f"stopped after {plan.ceiling_hours:g} device-hours, as declared: {duration(seconds)} by "
-        "the clock"
-    ]
+        yield f"{cost.uncounted} of {cost.runs} runs train {own}, and are not among these"
 
 
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
