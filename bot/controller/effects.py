@@ -52,10 +52,10 @@ log = logging.getLogger("regatta.act")
 
 @dataclass
 class _Try:
-    """A claim without its `done`, as this process knows it."""
+    """A claim without its `done`, or whose outcome was unknown, as this process knows it."""
 
     at: datetime  # of the newest try to say it
-    next: datetime  # when to look for it
+    next: datetime  # when to look for it, or for what is there twice
     wait: timedelta = WATCH  # from this try to the next one
     unknown: bool = True  # the outcome of this try
 
@@ -67,8 +67,7 @@ class Actor:
         self._store = store
         self._github = github
         self._launcher = launcher
-        self._watched: dict[str, datetime] = {}
-        self._open: dict[str, _Try] = {}
+        self._open: dict[str, _Try] = {}  # by the claim's folder
         self.shown: dict[ThreadId, dict[Key, Shown]] = {}
 
     def act(self, thread: Thread, action: Action) -> None:
@@ -103,18 +102,19 @@ class Actor:
     def finish(self, id: ThreadId) -> bool:
         """Finish what an earlier life or an earlier try left open on a thread. False: something may
         be on its way to where it is not seen yet, and no rule may run before that is known."""
-        folder = f"said/{id}"
         known = True
-        for key in map(Key.parse, record.names(self._store, folder)):
-            path, now = f"{folder}/{key}", self._github.now()
-            claim = self._read(f"{path}/claim")
-            if claim is None or self._read(f"{path}/done") is not None:
+        for key in map(Key.parse, record.names(self._store, f"said/{id}")):
+            path, now = f"said/{id}/{key}", self._github.now()
+            claim, done = self._read(f"{path}/claim"), self._read(f"{path}/done")
+            if claim is None or (done and not done.get("unsure")):
                 self._open.pop(path, None)
+                continue
+            if done:
+                self._weed(id, key, claim, done["id"])
                 continue
             tried = self._open.setdefault(path, _Try(at=now, next=now))
             try:
                 if tried.next <= now and self._finished(id, key, claim, tried):
-                    del self._open[path]
                     continue
             except Later as error:
                 log.info("%s has to wait: %s", path, error)
@@ -152,33 +152,25 @@ class Actor:
         tried.next = now + LOOK_EVERY if watching else tried.at + tried.wait
         return False
 
-    def weed(self, id: ThreadId) -> timedelta | None:
-        """Remove what a claim of unknown outcome left twice; when to look again, if need be."""
-        folder = f"said/{id}"
-        waiting = False
-        for key in map(Key.parse, record.names(self._store, folder)):
-            done = self._read(f"{folder}/{key}/done")
-            weeded = self._read(f"{folder}/{key}/weeded") is not None
-            if weeded or not (done and done.get("unsure")):
-                self._watched.pop(f"{folder}/{key}/done", None)
-                continue
-            since = self._watched.setdefault(f"{folder}/{key}/done", self._github.now())
-            if self._github.now() - since < WATCH:
-                waiting = True
-                continue
-            claim = self._read(f"{folder}/{key}/claim") or {}
+    def _weed(self, id: ThreadId, key: Key, claim: dict[str, Any], stays: int) -> None:
+        """Remove what a claim of unknown outcome left twice, once lists show all that there is."""
+        path, now = f"said/{id}/{key}", self._github.now()
+        if self._read(f"{path}/weeded") is None:
+            watched = self._open.setdefault(path, _Try(at=now, next=now + WATCH))
+            if now < watched.next:
+                return
             try:
-                extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
-                for made in extra:
-                    self._remove(claim, made)
+                for made in self._found(id, key, claim):
+                    if made.id != stays:
+                        self._remove(claim, made)
             except Later as error:
-                log.info("%s/%s is weeded later: %s", folder, key, error)
-                waiting = True
-                continue
+                log.info("%s is weeded later: %s", path, error)
+                watched.next = now + LOOK_EVERY
+                return
             except Refused as error:  # somebody else removed it
-                log.info("%s/%s was not weeded: %s", folder, key, error)
-            self._create(f"{folder}/{key}/weeded", {})
-        return LOOK_EVERY if waiting else None
+                log.info("%s was not weeded: %s", path, error)
+            self._create(f"{path}/weeded", {})
+        self._open.pop(path, None)
 
     def _remove(self, claim: dict[str, Any], made: Made) -> None:
         if claim["kind"] == "comment":
@@ -296,11 +288,16 @@ class Actor:
         return self._store.create(f"records/{path}.json", to_json(value))
 
     def _done(self, path: str, made: Made, unsure: bool) -> bool:
-        done = {"id": made.id, "at": made.at.isoformat()}
+        """Whether it was ours to record. What is unsure is looked for once more."""
+        now, done = self._github.now(), {"id": made.id, "at": made.at.isoformat()}
+        self._open.pop(path, None)
+        if unsure:
+            self._open[path] = _Try(at=now, next=now + WATCH)
         return self._create(f"{path}/done", done | ({"unsure": True} if unsure else {}))
 
     def _failed(self, path: str, error: Refused) -> None:
         log.warning("%s was refused: %s", path, error)
+        self._open.pop(path, None)
         self._create(f"{path}/done", {"note": f"failed: {error}"})
 
 

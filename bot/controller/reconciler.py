@@ -273,7 +273,7 @@ class Reconciler:
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
         later = [timedelta(seconds=wait) for wait in postponed.values()]
-        return _soonest(again, self._actor.weed(id), *later)
+        return _soonest(again, *later)
 
     def _act(self, thread: Thread, action: Action, postponed: dict[Key, float]) -> bool:
         """Do an action. False: it has to wait for its turn to be written, see `postponed`."""

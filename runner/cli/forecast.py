@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Forecast a run's bits per byte by the scaling law through smaller runs of its ladder: on the
     same text, by the same recipe, one dial turned. Runs nothing."""
-    if axis not in get_args(Axis):
+    if (chosen := next((one for one in AXES if one == axis), None)) is None:
         stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
     if (path is None) == (at is None):
         stop("Name an experiment, or say at which C with --at: one of the two.")
@@ -65,13 +65,15 @@ def command(
     if outcome:
         _score(outcome, seal, store, jobs)
         return
-    known = read_points(points) if points else list(points_in(_opened(store, jobs)))
-    chosen: Axis = next(one for one in get_args(Axis) if one == axis)
+    if points:
+        known = read_points(points)
+    else:
+        instead = "name one with --store, or runs with --points"
+        known = list(points_in(options.opened(store, jobs, instead)))
     if path is None:
         assert at is not None
-        said: dict[str, Said] = {
-            "": forecasting.forecast(known, at, axis=chosen, level=level, floor=floor)
-        }
+        one = forecasting.forecast(known, at, axis=chosen, level=level, floor=floor)
+        said: dict[str, Said] = {"": one}
     else:
         designs = _designs(path, arm)
         laid = {name: forecasting.ladder_of(known, one, chosen) for name, one in designs.items()}
@@ -174,7 +176,7 @@ def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
         sealed_forecast.check(said)
     except (OSError, ValidationError, sealed_forecast.NoSeal) as error:
         stop(f"{seal} is no seal: {error}.")
-    opened, design = _opened(store, jobs), said.design
+    opened, design = options.opened(store, jobs), said.design
     for point in points_in(opened):
         if (point.arm, point.config, point.ladder) != (design.arm, design.config, design.ladder):
             continue
@@ -203,10 +205,3 @@ def _write(file: Path, what: base_record.Record) -> None:
         stop(f"{file} is there already, and is written once.")
     except OSError as error:
         stop(f"{file} cannot be written: {error.strerror}.")
-
-
-def _opened(store: str, jobs: str | None) -> Store:
-    found = options.found(store, jobs)
-    return found or stop(
-        f"there is no store at {store}; name one with --store, or runs with --points."
-    )

@@ -58,9 +58,9 @@ def found(place: str, jobs: str | None) -> Store | None:
             return None
 
 
-def opened(place: str, jobs: str | None) -> Store:
-    """The store, which has to be there."""
-    return found(place, jobs) or stop(f"there is no store at {place}; {ELSEWHERE}.")
+def opened(place: str, jobs: str | None, instead: str = ELSEWHERE) -> Store:
+    """The store, which has to be there; `instead` says what to do where it is not."""
+    return found(place, jobs) or stop(f"there is no store at {place}; {instead}.")
 
 
 def execution(store: Store, id: str) -> record.Execution:
