@@ -20,7 +20,7 @@ from runner.history import forecasts, provenance, results_entries
 from runner.history.execution_index import Past
 from runner.planning import code_digest, planner
 from runner.schema import record
-from runner.schema.record import Preregistration, Source, Standing
+from runner.schema.record import Preregistration, Source
 from runner.spec import declaration
 from runner.spec.declaration import BadExperiment, Experiment
 from runner.store.store import Store
@@ -112,7 +112,7 @@ class Declared:
             return Finding(
                 folder,
                 plan=plan,
-                standings=self._standings(plan),
+                standings=provenance.standing_now(self.store, plan),
                 drifted=drifted(self.store, plan),
                 source=Source(tree=tree, commit=head),
                 foretold=forecasts.foretell(self.past, plan),
@@ -145,14 +145,6 @@ class Declared:
         except Unfit as error:
             raise BadExperiment([declaration.Problem(folder, 1, "", str(error))]) from error
         return plan
-
-    def _standings(self, plan: record.Plan) -> dict[str, Standing]:
-        """How each step stands now, against the newest execution of this experiment."""
-        if not plan.steps:
-            return {}
-        earlier = provenance.latest(self.store, plan.experiment)
-        before = earlier.plan.steps if earlier else {}
-        return provenance.standing(self.store, plan.steps, before)
 
     def _sealed(self, repository: int, experiment: Experiment) -> Preregistration | None:
         number = experiment.preregistration

@@ -247,7 +247,6 @@ class Reconciler:
         postponed = self._put_off.left(id, self._monotonic())
         for _ in range(MAX_ROUNDS):
             thread, deliveries, due = self._decide(id, only, postponed)
-            again = due.look_again
             with logs.about(deliveries=[one.name for one in deliveries]):
                 done = [
                     action
@@ -272,8 +271,8 @@ class Reconciler:
                 break  # Ray takes its time; what it made of it is seen at the next look
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
-        later = [timedelta(seconds=wait) for wait in postponed.values()]
-        return _soonest(again, *later)
+        later = (timedelta(seconds=wait) for wait in postponed.values())
+        return _soonest(due.look_again, *later)
 
     def _act(self, thread: Thread, action: Action, postponed: dict[Key, float]) -> bool:
         """Do an action. False: it has to wait for its turn to be written, see `postponed`."""

@@ -20,7 +20,6 @@ from rich.text import Text
 from bot.demo.stage import Lab, Missed, Story, child, surroundings, up
 from runner.cli import terminal
 from runner.execution import effects
-from runner.execution.lifecycle import Job
 from runner.execution.progress import progress
 from runner.execution.ray_jobs import RayError
 from runner.history import provenance
@@ -242,18 +241,14 @@ def _watch(lab: Lab, story: Story) -> None:
     with terminal.Watching(story.console) as watching:
         while time.monotonic() < until:
             for name in record.names(store, "executions"):
-                facts = effects.observe(store, _no_word, leases, name)
+                # What has become of the job is not asked: records and leases say enough.
+                facts = effects.observe(store, lambda _: "unreachable", leases, name)
                 if facts.result:
                     return
                 ends = provenance.step_ends(store, facts.execution)
                 watching.show(facts, progress(store, facts, ends, provenance.failed(ends)))
             time.sleep(0.5)
     raise Missed(f"training did not end within {TRAINING_MAY_TAKE:.0f} s")
-
-
-def _no_word(_: str) -> Job:
-    """For who only looks on at records and leases: what has become of a job."""
-    return "unreachable"
 
 
 def _expect_both(lab: Lab) -> None:

@@ -82,11 +82,8 @@ def plan(
         print_json(planned)
         out.print(*drifted, sep="\n\n", end="")
         return
-    stands: dict[str, record.Standing] = {}
-    if planned.steps:
-        earlier = provenance.latest(opened, planned.experiment) if opened else None
-        before = earlier.plan.steps if earlier else {}
-        stands = provenance.standing(opened, planned.steps, before)
+    stands = provenance.standing_now(opened, planned)
+    if stands:
         for shown in (steps_view.standings(planned.steps, stands), *drifted):
             out.print(shown)
             out.print()

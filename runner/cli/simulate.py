@@ -60,8 +60,7 @@ def command(
         _draw(chart, fates, described, title(found))
     if as_json:
         each = {name: _fate(fate) for name, fate in fates.items()}
-        answer = asdict(found) | {"each": each, "left_out": left_out}
-        print_json(answer)
+        print_json(asdict(found) | {"each": each, "left_out": left_out})
         return
     named = [submission.name for submission in arriving[: len(experiments or [])]]
     Console().print(view(found, named, left_out, described))
@@ -78,13 +77,10 @@ def _planned(
     for path in experiments:
         plan = planner.plan_folder(path)
         folder = path if path.is_dir() else path.parent
-        taken = [submission.name for submission in found]
-        name = folder.resolve().name
-        unique = next(
-            each
-            for each in (name, *(f"{name}-{n}" for n in range(2, len(experiments) + 1)))
-            if each not in taken
-        )
+        name = unique = folder.resolve().name
+        taken, n = {submission.name for submission in found}, 1
+        while unique in taken:
+            unique, n = f"{name}-{n + 1}", n + 1
         submission = cluster.planned(plan, unique, person, 0, described.faults.seed)
         if plan.cost.uncounted:
             left_out[unique] = plan.cost.uncounted
@@ -115,11 +111,9 @@ def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, word
     from runner.publish import charts
 
     spec = simulate_chart.chart(fates, described.cluster, words)
+    drawn = charts.svg(spec).encode() if file.suffix == ".svg" else charts.png(spec)
     try:
-        if file.suffix == ".svg":
-            file.write_text(charts.svg(spec), encoding="utf-8")
-        else:
-            file.write_bytes(charts.png(spec))
+        file.write_bytes(drawn)
     except OSError as error:
         stop(f"--chart: {file} cannot be written: {error.strerror}.")
 
