@@ -222,7 +222,7 @@ class Witness:
         self._odd: set[str] = set()  # what failed by its own doing, until this process ends
         self._next = float("-inf")  # nothing is tried before then
         self._wait = 0.0  # seconds, the last time that GitHub said later
-        self._refused = ""  # what was said last
+        self._refused: str | None = None  # what was said last
 
     def look(self) -> None:
         """Records were added, or somebody else may have copied some."""
@@ -265,7 +265,7 @@ class Witness:
         else:
             metrics.EFFECTS.labels("witness").inc()
             log.info("%s is on %s at %s", id, BRANCH, commit)
-            self._refused, self._wait = "", 0.0
+            self._refused, self._wait = None, 0.0
         self._waiting.remove(id)
         return 0.0 if self._waiting else None
 
@@ -287,17 +287,19 @@ class Witness:
         mark = result if result in files else f"left-out/{id}.json"
         for _ in range(MAX_TRIES):
             tip = self._github.tip(BRANCH) or self._begin()
-            if self._github.file_id(tip.commit, mark) == blob_id(files[mark].encode()):
-                return self._note(id, tip.commit)
-            commit = self._commit(id, files, tip)
-            try:
-                self._github.advance(BRANCH, commit)
-            except Refused as refused:
-                # GitHub says 422 both to who comes too late and to who is not permitted.
-                if refused.status != UNPROCESSABLE or self._github.tip(BRANCH) == tip:
-                    raise
-                continue
-            return self._note(id, commit)
+            commit = tip.commit
+            if self._github.file_id(commit, mark) != blob_id(files[mark].encode()):
+                commit = self._commit(id, files, tip)
+                try:
+                    self._github.advance(BRANCH, commit)
+                except Refused as refused:
+                    # GitHub says 422 both to who comes too late and to who is not permitted.
+                    if refused.status != UNPROCESSABLE or self._github.tip(BRANCH) == tip:
+                        raise
+                    continue
+            witnessed = Witnessed(at=self._github.now(), commit=commit)
+            record.write(self._store, f"witnessed/{id}", witnessed)
+            return commit
         raise Later(f"somebody else writes to {BRANCH} all the time")
 
     def _begin(self) -> Tip:
@@ -328,8 +330,3 @@ class Witness:
             if refused.status != UNPROCESSABLE:
                 raise
             raise _Odd(str(refused)) from refused
-
-    def _note(self, id: str, commit: str) -> str:
-        at = self._github.now()
-        record.write(self._store, f"witnessed/{id}", Witnessed(at=at, commit=commit))
-        return commit

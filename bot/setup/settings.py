@@ -136,12 +136,12 @@ class Settings(BaseSettings):
             raise Unset(f"{name}_FILE names {file}, which is empty. Write the secret into it.")
         return value
 
-    def optional(self, name: str) -> str:
-        """The secret of this name, or nothing."""
+    def optional(self, name: str) -> str | None:
+        """The secret of this name; None where it cannot be had."""
         try:
             return self.secret(name)
         except Unset:
-            return ""
+            return None
 
     def all_secrets(self) -> tuple[str, ...]:
         """Every secret that this process holds: none of them is to stand in a log or a comment."""

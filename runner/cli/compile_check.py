@@ -18,10 +18,12 @@ from runner.planning import compile_check, planner
 from runner.schema.devices import DESCRIBED, Slice, slice_named
 
 TheSlice = Annotated[
-    str, typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64.")
+    str | None,
+    typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64."),
 ]
 TheMesh = Annotated[
-    str, typer.Option("--mesh", help="Its mesh, such as data=2,fsdp=4; fsdp takes all if left out.")
+    str | None,
+    typer.Option("--mesh", help="Its mesh, such as data=2,fsdp=4; fsdp takes all if left out."),
 ]
 Remat = Annotated[
     Literal["none", "block"], typer.Option(help="What is computed again instead of being kept.")
@@ -33,9 +35,9 @@ def command(
         Path | None,
         typer.Argument(metavar="[PATH]", help="An experiment; an 8B Llama if left out."),
     ] = None,
-    arm: Annotated[str, typer.Option(help="Which arm of the experiment.")] = "",
+    arm: Annotated[str | None, typer.Option(help="Which arm of the experiment.")] = None,
     devices: TheSlice = "v5px64",
-    mesh: TheMesh = "",
+    mesh: TheMesh = None,
     remat: Remat = "block",
     as_json: AsJson = False,
 ) -> None:
@@ -68,7 +70,7 @@ def command(
 
 
 def described(
-    devices: str, mesh: str, remat: Literal["none", "block"], default: Slice
+    devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
 ) -> tuple[Slice, ComputeConfig]:
     """The slice and how it computes, from the words of the command line."""
     with stopping(ValueError):

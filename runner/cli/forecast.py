@@ -33,7 +33,7 @@ def command(
         Path | None,
         typer.Argument(metavar="[PATH]", help="An experiment: its arms are what is forecast."),
     ] = None,
-    arm: Annotated[str, typer.Option(help="Only this arm of the experiment.")] = "",
+    arm: Annotated[str | None, typer.Option(help="Only this arm of the experiment.")] = None,
     at: Annotated[
         float | None, typer.Option("--at", "--flops", help="Without an experiment: at which C.")
     ] = None,
@@ -102,7 +102,7 @@ def _said(
     return forecasting.forecast(points, there, axis=axis, level=level, floor=floor)
 
 
-def _designs(path: Path, arm: str) -> dict[str, Design]:
+def _designs(path: Path, arm: str | None) -> dict[str, Design]:
     plan = planner.plan_folder(path)
     if arm and arm not in plan.arms:
         stop(f"{path}: there is no arm `{arm}`{near(arm, plan.arms)}.")

@@ -60,8 +60,8 @@ def plan(
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
-    devices: TheSlice = "",
-    mesh: TheMesh = "",
+    devices: TheSlice = None,
+    mesh: TheMesh = None,
     remat: Remat = "none",
 ) -> None:
     """Say what an experiment would run, what it would cost and whether it fits. Runs nothing.
@@ -103,11 +103,11 @@ def run(
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
-    ray_address: RayUrl = "",
+    ray_address: RayUrl = None,
     ray_token_file: RayToken = None,
     only: Annotated[
-        str, typer.Option(help="What to run of it, such as 'arms=slow,fast seeds=0'.")
-    ] = "",
+        str | None, typer.Option(help="What to run of it, such as 'arms=slow,fast seeds=0'.")
+    ] = None,
 ) -> None:
     """Train and evaluate an experiment, here or on a Ray of yours. Unsigned, without approval."""
     ray = options.ray(ray_address, ray_token_file)
@@ -162,7 +162,7 @@ def _upload(store: Store, execution: str) -> bool:
     return not troubles
 
 
-def _narrowed(planned: record.Plan, only: str) -> record.Plan:
+def _narrowed(planned: record.Plan, only: str | None) -> record.Plan:
     """What `--only` leaves of a plan, by the words that a `/run` takes."""
     left = subset.read(only, planned) if only else record.Narrowing()
     if isinstance(left, str):

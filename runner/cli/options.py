@@ -37,7 +37,7 @@ ThePath = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 RayUrl = Annotated[
-    str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
+    str | None, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
 ]
 RayToken = Annotated[Path | None, typer.Option(help="The file with its token.")]
 
@@ -87,8 +87,8 @@ def in_steps(store: Store, id: str) -> record.Execution:
     return found
 
 
-def ray(url: str, token: Path | None) -> RayAddress | None:
+def ray(url: str | None, token: Path | None) -> RayAddress | None:
     """The Ray that is named; None where one is to be started."""
     if bool(url) != bool(token):
         stop("--ray-address and --ray-token-file go together: give both or neither.")
-    return RayAddress(url, token) if token else None
+    return RayAddress(url, token) if url and token else None

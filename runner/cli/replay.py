@@ -41,7 +41,7 @@ def command(
     execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
-    run: Annotated[str, typer.Option(help="Which `train` step; else one by chance.")] = "",
+    run: Annotated[str | None, typer.Option(help="Which `train` step; else one by chance.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a random stretch of one of an execution's runs again, between two of its checkpoints,
@@ -59,7 +59,7 @@ def command(
     sys.exit(DONE if told.how in run_comparison.GOOD else FAILED)
 
 
-def replay(store: Store, execution: Execution, run: str, chance: random.Random) -> Replayed:
+def replay(store: Store, execution: Execution, run: str | None, chance: random.Random) -> Replayed:
     """Train a stretch again and record how it came out. Raises CannotReplay and StoreError."""
     ends = provenance.account(store, execution).ends
     trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]

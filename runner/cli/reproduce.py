@@ -37,11 +37,12 @@ def command(
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
-    ray_address: RayUrl = "",
+    ray_address: RayUrl = None,
     ray_token_file: RayToken = None,
     into: Annotated[
-        str, typer.Option(help="A new store for what steps make again; it is kept. Else none is.")
-    ] = "",
+        str | None,
+        typer.Option(help="A new store for what steps make again; it is kept. Else none is."),
+    ] = None,
 ) -> None:
     """Run an execution's plan again, and say of each step whether it came out bit for bit the same,
     within 1 % of its bits per byte or loss, or otherwise. Exits with 1 if one did not.
@@ -78,7 +79,7 @@ def command(
     sys.exit(DONE if whole in run_comparison.GOOD else FAILED)
 
 
-def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Store:
+def _fresh(opened: Store, before: Execution, into: str | None, stack: ExitStack) -> Store:
     """An empty store, with the code and the texts of the execution's own that it ran; it goes with
     the stack, unless it lies where somebody wants it."""
     if not into and isinstance(opened.root, str):
@@ -130,7 +131,10 @@ def _made(store: Store, account: Account) -> dict[str, run_comparison.Made]:
 
 
 def _tell(
-    before: Execution, into: str, found: dict[str, run_comparison.Comparison], differing: list[str]
+    before: Execution,
+    into: str | None,
+    found: dict[str, run_comparison.Comparison],
+    differing: list[str],
 ) -> None:
     out = Console()
     there = f" in {into}" if into else ""

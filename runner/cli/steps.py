@@ -69,8 +69,8 @@ def _check_compiled(text: str, path: Path) -> None:
 @app.command()
 def show(
     execution: Annotated[
-        str, typer.Argument(metavar="EXECUTION", help="Its id, or its beginning.")
-    ] = "",
+        str | None, typer.Argument(metavar="EXECUTION", help="Its id, or its beginning.")
+    ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,

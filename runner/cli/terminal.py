@@ -262,7 +262,8 @@ class Watching:
         )
         self._task: TaskID = self._bar.add_task("", total=1.0, words="")
         self._live = Live(console=console, refresh_per_second=4, transient=True)
-        self._said, self._line_at = "", -math.inf
+        self._shown: str | None = None
+        self._line_at = -math.inf
 
     def __enter__(self) -> "Watching":
         if self._console.is_terminal:
@@ -288,9 +289,9 @@ class Watching:
             self._bar.update(self._task, completed=advance.fraction, description=state, words=words)
             self._live.update(Group(self._bar, _losses(advance.runs)))
             return
-        if state != self._said:
+        if state != self._shown:
             self.say(state)
-            self._said, self._line_at = state, time.monotonic()
+            self._shown, self._line_at = state, time.monotonic()
         elif words and time.monotonic() - self._line_at >= LINE_EVERY:
             self.say(f"{advance.fraction:4.0%}  {words}")
             self._line_at = time.monotonic()
