@@ -20,6 +20,7 @@ from bot.github import Attempt, GitHub, Later, Refused
 from bot.inbox import deliveries, payloads
 from bot.inbox.payloads import Delivery
 from bot.model.thread import Message, ThreadId
+from runner.execution.ray_jobs import RayJobs
 from runner.lib.base_record import Instant, Record
 from runner.schema import record
 from runner.store.store import Store
@@ -199,9 +200,7 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
 class Sweeper:
     """Sweeps when it is time, and takes a broken GitHub as a reason to come again."""
 
-    def __init__(
-        self, store: Store, github: GitHub, every: timedelta | None, ray: store_recovery.Jobs
-    ) -> None:
+    def __init__(self, store: Store, github: GitHub, every: timedelta | None, ray: RayJobs) -> None:
         """Without `every`, it never sweeps. The jobs of `ray` are looked through as well."""
         self._store, self._github, self._every, self._ray = store, github, every, ray
         self._next: datetime | None = None

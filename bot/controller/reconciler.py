@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Container
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
-from bot.controller import catch_up, store_recovery
+from bot.controller import catch_up
 from bot.controller.effects import Actor
 from bot.controller.observer import Observer
 from bot.controller.queries import Asked
@@ -29,7 +29,8 @@ from bot.rules import execution as rules_execution
 from bot.rules import notices
 from bot.rules.decide import POLL_EVERY, Due, decide
 from bot.telemetry import logs, metrics
-from runner.execution import effects, lifecycle
+from runner.execution import lifecycle
+from runner.execution.ray_jobs import RayJobs
 from runner.publish import signing
 from runner.scheduler.cluster import Described
 from runner.scheduler.live_queue import Turns
@@ -46,10 +47,6 @@ ASKED_OF_RAY = lifecycle.Submit | lifecycle.Stop
 log = logging.getLogger("regatta.reconcile")
 
 
-class Ray(effects.Launcher, store_recovery.Jobs, Protocol):
-    """Where attempts run, and the list of them."""
-
-
 class Reconciler:
     """Makes GitHub and the records agree."""
 
@@ -57,7 +54,7 @@ class Reconciler:
         self,
         store: Store,
         github: GitHub,
-        ray: Ray,
+        ray: RayJobs,
         *,
         cluster: Described | None = None,
         site: str = "",

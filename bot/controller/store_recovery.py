@@ -14,11 +14,10 @@ import logging
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from bot.github.lists import Found
 from bot.model.thread import ThreadId
-from runner.execution.ray_jobs import Listed, RayError
+from runner.execution.ray_jobs import RayError, RayJobs
 from runner.lib.base_record import Instant, Record
 from runner.lib.canonical_json import to_json
 from runner.schema import record
@@ -38,13 +37,6 @@ class Restored(Record):
 
     at: Instant
     keys: tuple[str, ...]  # of the bot's comments that no record named
-
-
-class Jobs(Protocol):
-    """Ray's list of jobs."""
-
-    def listed(self) -> list[Listed]: ...
-    def stop(self, folder: str) -> None: ...
 
 
 def adopt(store: Store, repository: int, comments: Iterable[Found], now: datetime) -> None:
@@ -75,7 +67,7 @@ def moment(store: Store, id: ThreadId) -> datetime | None:
     return found[-1].at if found else None
 
 
-def stop_orphans(store: Store, ray: Jobs) -> None:
+def stop_orphans(store: Store, ray: RayJobs) -> None:
     """Stop the jobs of this store that no record names."""
     try:
         listed = ray.listed()
