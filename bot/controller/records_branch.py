@@ -167,14 +167,13 @@ def _signed(
         yield "keys.json", signing.published(keys)
     if key is None:
         return
-    origin, issue, seal = execution.origin, execution.plan.preregistration, None
-    if origin and issue is not None:
-        path = f"preregistrations/{origin.repository}/{issue}/1"
-        seal = record.read(store, path, record.Preregistration)
-    plan = None
+    origin, seal, plan = execution.origin, None, None
     if origin:
         path = f"plans/{origin.repository}/{origin.pull}/{origin.plan}"
         plan = record.read(store, path, record.PlanRecord)
+        if (issue := execution.plan.preregistration) is not None:
+            path = f"preregistrations/{origin.repository}/{issue}/1"
+            seal = record.read(store, path, record.Preregistration)
     found: list[tuple[signing.Kind, Record | None]] = [
         ("seal", seal),
         ("plan", plan),
