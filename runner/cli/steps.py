@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runner.cli import execution_view, options, steps_view
-from runner.cli.ending import print_json, stop
+from runner.cli.ending import print_json, stop, stopping
 from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.execution import aliases, git_source
 from runner.history import provenance
@@ -24,7 +24,7 @@ from runner.publish import step_summary
 from runner.schema import record
 from runner.schema.record import Plan, Result
 from runner.spec import declaration
-from runner.store.store import Store
+from runner.store.store import Store, StoreError
 
 MAX_LISTED = 20  # executions, for people
 
@@ -46,9 +46,10 @@ def compile_experiment(
 ) -> None:
     """Run an experiment's `experiment.py` and write what it declares to `experiment.lock.yaml`."""
     locked = path / declaration.LOCK_NAME
-    text = lockfile.compiled(path)
-    _check_compiled(text, path)
-    written = lockfile.write(text, path)
+    with stopping(StoreError):
+        text = lockfile.compiled(path)
+        _check_compiled(text, path)
+        written = lockfile.write(text, path)
     print(f"{locked} {'is written' if written else 'is as it was'}", file=sys.stderr)
 
 

@@ -395,7 +395,7 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     why = "it is larger than 1 MB"
     assert told == {largest: {"bytes": big.stat().st_size, "sha256": digest, "why": why}}
     assert "left-out/" in commits(copying.sandbox)[-1]
-    monkeypatch.setattr(records_branch, "MOST_FILES", 3)
+    monkeypatch.setattr(records_branch, "MAX_FILES", 3)
     copying.forget()
     copying.new_life()
     copying.work()
