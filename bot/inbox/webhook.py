@@ -45,7 +45,7 @@ class Gate:
     secret: str
     repository: int
     wake: Callable[[ThreadId], None]
-    old_secret: str = ""
+    old_secret: str | None = None
     lab: Callable[[Delivery], None] = lambda _: None  # told of what is about no single thread
 
     def __post_init__(self) -> None:

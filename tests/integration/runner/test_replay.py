@@ -70,8 +70,10 @@ def test_how_a_stretch_came_out(said: dict[str, Any], how: str, words: str) -> N
 def test_an_execution_of_an_older_lab_is_not_run_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     execution = synthetic.execution(synthetic.plan().model_copy(update={"steps": {}}))
-    with pytest.raises(CannotReplay, match=f"{execution.id} is of an older lab, whose plans are"):
-        replay.replay(store, execution, "", random.Random(1))
+    synthetic.begin(store, execution)
+    older = ask("replay", execution.id, "--store", store.root)
+    assert older.exit_code == 2
+    assert f"{execution.id} is of an older lab, whose plans have no steps" in older.stderr
 
 
 @pytest.mark.parametrize(
