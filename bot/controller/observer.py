@@ -13,7 +13,7 @@ from bot.inbox import quarantine
 from bot.inbox.deliveries import Unheard
 from bot.model.keys import CommandKey, Key
 from bot.model.questions import Question
-from bot.model.thread import Isolated, Ran, Said, Shown, Thread, ThreadId
+from bot.model.thread import Ran, Said, Shown, Thread, ThreadId
 from runner.execution import effects, lifecycle
 from runner.execution.progress import progress
 from runner.history import provenance
@@ -25,6 +25,7 @@ from runner.schema.record import (
     Answered,
     Approval,
     Edit,
+    Isolated,
     PlanRecord,
     Preregistration,
     Run,

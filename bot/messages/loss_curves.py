@@ -3,8 +3,9 @@ kept at once the comment says that it follows, and an edit puts it there, once. 
 
 from collections.abc import Iterator
 
+from bot.model.actions import Action, Picture, Say, Show
 from bot.model.keys import Key
-from bot.model.thread import Action, Picture, Ran, Say, Show, Thread
+from bot.model.thread import Ran, Thread
 from runner.publish import charts
 from runner.schema.record import Run
 

@@ -6,8 +6,9 @@ Records were lost (`bot.controller.store_recovery`), or something said here ende
 
 from collections.abc import Iterator
 
+from bot.model.actions import Action, Say, Write
 from bot.model.keys import Key
-from bot.model.thread import Action, Say, Thread, Write
+from bot.model.thread import Thread
 from runner.execution import lifecycle
 from runner.schema.record import Voided
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from bot.github import Entry, GitHub, commit_tree
+from bot.github.branches import blob_id
 from bot.github.commit_tree import Tree, Unfit
 
 FOLDER = "experiments/warm"
@@ -62,8 +63,8 @@ def test_other_bytes_than_the_commit_names_are_refused() -> None:
 
 def test_a_repository_of_sha256_is_compared_likewise() -> None:
     whole = hashlib.sha256(b"blob 1\0x").hexdigest()
-    assert commit_tree.blob_sha(b"x", whole) == whole
-    assert commit_tree.blob_sha(b"x", "0" * 40) == sha1(b"x")
+    assert blob_id(b"x", whole) == whole
+    assert blob_id(b"x", "0" * 40) == sha1(b"x")
 
 
 @pytest.mark.parametrize(
