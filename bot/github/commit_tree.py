@@ -10,9 +10,9 @@ from pathlib import Path
 from bot.github import Entry, GitHub
 from bot.github.branches import blob_id
 
-MOST_FILES = 200  # that are fetched of one commit
-MOST_BYTES = 5_000_000  # of one file
-MOST_ENTRIES = 10_000  # in the experiment's folder
+MAX_FILES = 200  # that are fetched of one commit
+MAX_BYTES = 5_000_000  # of one file
+MAX_ENTRIES = 10_000  # in the experiment's folder
 LFS = b"version https://git-lfs.github.com/spec/"
 KINDS = {
     "120000": "a link; add the file itself",
@@ -43,20 +43,20 @@ class Tree(dict[str, Entry]):
 
     def check(self) -> None:
         """Raises Unfit where anything in the folder is no regular file with a plain name."""
-        if len(self) > MOST_ENTRIES:
-            raise Unfit(f"{self.folder} has {len(self):,} files; {MOST_ENTRIES:,} is most")
+        if len(self) > MAX_ENTRIES:
+            raise Unfit(f"{self.folder} has {len(self):,} files; {MAX_ENTRIES:,} is most")
         for name, entry in sorted(self.items()):
             self._fit(name, entry)
 
-    def fetch(self, name: str, most: int = MOST_BYTES) -> bytes:
+    def fetch(self, name: str, most: int = MAX_BYTES) -> bytes:
         """The bytes of a file of `most` bytes. Raises Unfit."""
         entry = self[name]
         self._fit(name, entry)
         if entry.size > most:
             raise Unfit(f"{entry.path} is larger than {most:,} bytes")
         if name not in self._fetched:
-            if len(self._fetched) >= MOST_FILES:
-                raise Unfit(f"more than {MOST_FILES} files of {self.folder} would be read")
+            if len(self._fetched) >= MAX_FILES:
+                raise Unfit(f"more than {MAX_FILES} files of {self.folder} would be read")
             self._fetched[name] = self._checked(entry)
         return self._fetched[name]
 
@@ -84,8 +84,8 @@ class Tree(dict[str, Entry]):
         content = self._github.blob(entry.sha)
         if blob_id(content, entry.sha) != entry.sha:
             raise Unfit(f"{entry.path} came with other bytes than its commit names; push it again")
-        if len(content) > MOST_BYTES:
-            raise Unfit(f"{entry.path} is larger than {MOST_BYTES:,} bytes")
+        if len(content) > MAX_BYTES:
+            raise Unfit(f"{entry.path} is larger than {MAX_BYTES:,} bytes")
         if content.startswith(LFS):
             raise Unfit(f"{entry.path} is a pointer to Git LFS; add the file itself")
         return content

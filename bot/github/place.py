@@ -62,10 +62,10 @@ class Place(Line):
         path = url[len(self.base_url) :] if url.startswith(f"{self.base_url}/") else url
         return NAMED.sub(lambda _: f"/repos/{self.name}", path)
 
-    def _follow(self, location: str) -> None:
+    def _follow(self, location: str | None) -> None:
         """The repository has another name, or what was asked about is in another one."""
-        if not location:
-            raise Moved("")
+        if location is None:
+            raise Moved(None)
         found = re.match(r"/repositories/([0-9]+)(?=/|$)", location)
         if found is None or self.id not in (None, int(found[1])):
             raise Gone(301, "it is in another repository now")

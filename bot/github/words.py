@@ -15,12 +15,12 @@ from github.GithubException import GithubException
 from bot.github.branches import Branches
 from bot.github.connection import PAGE, Forbidden, Gone, Refused
 from bot.github.lists import person
-from bot.model import policy_file as model_policy_file
 from bot.model.actions import Button
+from bot.model.policy_file import PATH as POLICY
 from bot.model.thread import Issue, Pull, Push, Review
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
-MOST_COMPARED = 300  # files that GitHub lists of a comparison
+MAX_COMPARED = 300  # files that GitHub lists of a comparison
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class GitHub(Branches):
     def policy_file(self) -> tuple[str, bytes | None]:
         """The default branch's head commit and who may do what there; None without that file."""
         sha = self._there.get_branch(self._line.look().default_branch).commit.sha
-        found = self._content(model_policy_file.PATH, sha)
+        found = self._content(POLICY, sha)
         return sha, base64.b64decode(found.content) if found and found.type == "file" else None
 
     def role(self, login: str) -> str:
@@ -161,8 +161,8 @@ class GitHub(Branches):
         than GitHub lists, since nobody knows what the others are."""
         # PyGithub would ask for a page of the commits, too.
         files = self._line.get(f"/repos/{self.name}/compare/{base}...{head}")["files"]
-        if len(files) >= MOST_COMPARED:
-            raise Refused(413, f"it changes {MOST_COMPARED} files or more")
+        if len(files) >= MAX_COMPARED:
+            raise Refused(413, f"it changes {MAX_COMPARED} files or more")
         return [file["filename"] for file in files if file["status"] != "removed"]
 
     def tree(self, commit: str) -> list[Entry]:

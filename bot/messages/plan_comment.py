@@ -15,7 +15,7 @@ from runner.lib import format
 from runner.planning import cost as planning_cost
 from runner.publish import step_summary
 from runner.schema.devices import KINDS
-from runner.schema.record import Isolated, Plan, PlanRecord
+from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord
 
 MAX_DRAWN = 40  # steps of a flow chart
 MAX_LINE = 600  # characters of one line of a step's configuration
@@ -42,7 +42,9 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         link=repository_url and f"{repository_url}/tree/{record.commit}/{folder}",
         record=record,
         plan=plan,
-        steps=_steps(record),
+        steps=list(step_summary.ordered(plan.steps).items()),
+        takes=_takes,
+        flow_lines=_flow_lines,
         standings=Counter(sorted(one.state for one in record.standings.values())),
         cost=planning_cost.left(plan, record.standings),
         drawing=_drawing(plan),
@@ -118,25 +120,10 @@ def _own_names(plan: Plan) -> str | None:
 # ── Steps and settings ───────────────────────────────────────────────────────────────────────
 
 
-def _steps(record: PlanRecord) -> list[dict[str, Any]]:
-    """What is said of each step of a plan, each after its inputs."""
-    assert record.plan
-    return [
-        {
-            "name": name,
-            "do": step.do,
-            "alias": step.alias,
-            "standing": record.standings.get(name),
-            "takes": ", ".join(
-                f"{other} × {n}" if n > 1 else other
-                for other, n in Counter(one.partition("/")[0] for one in step.needs).items()
-            ),
-            "config": _flow_lines(step.config),
-            "fingerprint": step.fingerprint,
-            "resources": f"{step.resources.count} × {step.resources.kind}",
-        }
-        for name, step in step_summary.ordered(record.plan.steps).items()
-    ]
+def _takes(step: PlannedStep) -> str:
+    """From which steps a step takes something."""
+    counts = Counter(other.partition("/")[0] for other in step.needs)
+    return ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.items())
 
 
 def _drawing(plan: Plan) -> str | None:

@@ -16,7 +16,7 @@ class Say:
 
     key: Key
     body: str
-    state: str = ""  # of the execution, where the comment follows one
+    state: str | None = None  # of the execution, where the comment follows one
     lacks: Key | None = None  # what is not in it yet: if that can be done first, this waits
 
 
@@ -39,7 +39,7 @@ class Check:
     conclusion: str | None  # None: in progress
     title: str
     summary: str
-    state: str = ""
+    state: str | None = None
     buttons: tuple[Button, ...] = ()
 
 

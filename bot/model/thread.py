@@ -211,7 +211,7 @@ class Thread:
     url: str  # of the repository's pages
     now: datetime
     is_pull: bool
-    site: str = ""  # where the lab's own pages are; "": nobody said
+    site: str | None = None  # where the lab's own pages are; None: nobody said
     news: bool = False  # some delivery has not been dealt with yet
     messages: tuple[Message, ...] = ()
     pushes: tuple[Push, ...] = ()  # all that are known, oldest first

@@ -12,7 +12,7 @@ from typing import Literal
 from bot.model.escape import code
 from bot.model.keys import Key
 from bot.model.policy_file import PATH, Command, Policy
-from bot.model.thread import Pull, Thread
+from bot.model.thread import Thread
 from runner.planning import subset
 from runner.schema.record import Approval, Narrowing, Plan, PlanRecord
 
@@ -96,16 +96,6 @@ class Case:
     def word(self) -> Approval:
         """The newest one."""
         return self.words[-1]
-
-    @property
-    def pull(self) -> Pull | None:
-        """The pull request now."""
-        return self.thread.pull()
-
-    @property
-    def policy(self) -> Policy:
-        """The lab's policy now."""
-        return self.thread.policy()
 
     @property
     def plan(self) -> PlanRecord:

@@ -36,21 +36,21 @@ def not_bot(case: Case) -> str | None:
 def role_allowed(case: Case) -> str | None:
     """Who commands it may."""
     login = case.word.by.login
-    return may(case.policy, case.word.what, login, case.thread.role(login))
+    return may(case.thread.policy(), case.word.what, login, case.thread.role(login))
 
 
 def still_permitted(case: Case) -> str | None:
     """Everybody whose word it rests on may still give it."""
     for word in case.words:
         role = case.thread.role(word.by.login)
-        if not case.policy.permits(word.what, word.by.login, role):
+        if not case.thread.policy().permits(word.what, word.by.login, role):
             return f"{word.by.login} may no longer approve (role `{code(role)}`)"
     return None
 
 
 def own_allowed(case: Case) -> str | None:
     """Nobody approves their own where the policy forbids that."""
-    if case.policy.own or not (own := _with_a_part(case)):
+    if case.thread.policy().own or not (own := _with_a_part(case)):
         return None
     return f"nobody may approve their own here, and {own} has a part in this"
 
@@ -63,7 +63,7 @@ def _with_a_part(case: Case) -> str | None:
 
 def needs_two(case: Case) -> bool:
     """Whether what is set aside for the plan is so much that two people must approve it."""
-    size = case.policy.two_approvers_from
+    size = case.thread.policy().two_approvers_from
     if size is None:
         return False
     # Of a plan from before there were limits nobody knows how much it may take.
@@ -205,7 +205,7 @@ def review_stands(case: Case) -> str | None:
 
 def same_repository(case: Case) -> str | None:
     """From another repository a plan is named."""
-    pull = case.pull
+    pull = case.thread.pull()
     if case.wanted.how != "bare" or not pull or pull.head_repository == case.thread.id.repository:
         return None
     return (
@@ -218,7 +218,7 @@ def settled(case: Case) -> str | None:
     """There was time to read it."""
     if case.wanted.how != "bare":
         return None
-    at, least = posted(case.thread, case.plan), case.policy.settle_seconds
+    at, least = posted(case.thread, case.plan), case.thread.policy().settle_seconds
     if at and case.word.given_at - at >= timedelta(seconds=least):
         return None
     return (
@@ -250,18 +250,18 @@ def no_push_between(case: Case) -> str | None:
 
 def pull_open(case: Case) -> str | None:
     """The pull request is open."""
-    return None if case.pull and case.pull.open else "the pull request is closed"
+    return None if (pull := case.thread.pull()) and pull.open else "the pull request is closed"
 
 
 def not_draft(case: Case) -> str | None:
     """It is no draft."""
-    draft = case.pull and case.pull.draft
+    draft = (pull := case.thread.pull()) and pull.draft
     return "the pull request is a draft; mark it as ready for review first" if draft else None
 
 
 def same_head(case: Case) -> str | None:
     """The branch is where the plan found it."""
-    plan, pull = case.plan, case.pull
+    plan, pull = case.plan, case.thread.pull()
     if pull is None or plan.commit == pull.head:
         return None
     return (
@@ -272,7 +272,7 @@ def same_head(case: Case) -> str | None:
 
 def same_base_ref(case: Case) -> str | None:
     """It is to be merged where the plan says."""
-    plan, pull = case.plan, case.pull
+    plan, pull = case.plan, case.thread.pull()
     if pull is None or plan.base_ref == pull.base_ref:
         return None
     return (
@@ -294,7 +294,7 @@ def same_fingerprint(case: Case) -> str | None:
 
 def kind_allowed(case: Case) -> str | None:
     """The policy allows its hardware."""
-    planned, allowed = case.planned, case.policy.kinds
+    planned, allowed = case.planned, case.thread.policy().kinds
     if allowed is None:
         return None
     used = {planned.resources.kind, *(step.resources.kind for step in planned.steps.values())}
@@ -340,7 +340,7 @@ def budget(case: Case) -> str | None:
 
 def policy_readable(case: Case) -> str | None:
     """The policy can be read."""
-    return unreadable(case.policy)
+    return unreadable(case.thread.policy())
 
 
 _PLANNED = (plan_there, plan_whole)

@@ -39,7 +39,7 @@ def voids(thread: Thread) -> Iterator[Write]:
     """Executions from before the loss do not begin, and are not begun again."""
     for ran in thread.executions if thread.is_pull and thread.restored else ():
         action = lifecycle.decide(ran.life)
-        begins = isinstance(action, lifecycle.Claim | lifecycle.Submit) and action.attempt[0] == "t"
+        begins = isinstance(action, lifecycle.Claim | lifecycle.Submit)
         older = thread.restored is not None and ran.execution.at <= thread.restored
         if begins and older and not ran.life.voided:
             why = "the lab's records were restored from a copy older than this approval's use"

@@ -65,7 +65,9 @@ def _plan(thread: Thread) -> Iterator[Action]:
     found = thread.finding(pull.base, pull.head, reached.n if reached else 1)
     if found.experiment is None and not found.problems:
         return
-    if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
+    one, other = newest and newest.plan, found.plan
+    alike = (one and one.fingerprint) == (other and other.fingerprint)
+    if newest and same and alike and newest.problems == found.problems:
         return
     yield _proposed(thread, pull, found, thread.plans[-1].climbed if reached else ())
 
@@ -148,7 +150,3 @@ def _next(thread: Thread) -> int:
 def _isolation(thread: Thread, plan: Plan | None) -> Isolated:
     """How own code of the plan would be run here; empty where it has none."""
     return thread.isolation if plan and plan_comment.own_code(plan) else ""
-
-
-def _alike(one: Plan | None, other: Plan | None) -> bool:
-    return (one and one.fingerprint) == (other and other.fingerprint)

@@ -17,8 +17,7 @@ from bot.model.commands import Reading
 from bot.model.escape import code
 from bot.model.keys import CommandKey, Key
 from bot.model.thread import Message, Ran, Thread
-from bot.rules import approval as rules_approval
-from bot.rules import approval_case
+from bot.rules import approval, approval_case
 from bot.rules.approval_case import What
 from runner.schema.record import Answered, Cancelled, command_of
 
@@ -38,7 +37,7 @@ def rules(thread: Thread) -> Iterator[Action]:
         if reading.commands and not _is_doubtful(thread, message):
             yield from _react(message.key(0), "eyes")
     yield from _answers(thread, meant)
-    yield from rules_approval.follow(thread)
+    yield from approval.follow(thread)
     yield from _follow(thread)
 
 
@@ -68,7 +67,7 @@ def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Ac
                 case "run" | "retry" | "reproduce" as what:
                     if key not in thread.approvals:
                         yield _start(thread, message, key, what, command.argument)
-                    if not rules_approval.is_answered(thread, key):
+                    if not approval.is_answered(thread, key):
                         return
                 case "cancel" | "plan" as what:
                     if key not in thread.answered:
@@ -106,13 +105,13 @@ def _start(thread: Thread, message: Message, key: CommandKey, what: What, argume
     """The answer to a `/run`; or to one of a plan that ran before, under all conditions of a
     `/run`."""
     if what == "run" or (what == "reproduce" and _is_of_entry(thread)):
-        approval = rules_approval.run(thread, message, key, argument, what=what)
+        found = approval.run(thread, message, key, argument, what=what)
     elif isinstance(before := _before(thread, what, argument), Ran):
         again = before.execution
-        approval = rules_approval.run(thread, message, key, "", what=what, before=again)
+        found = approval.run(thread, message, key, "", what=what, before=again)
     else:
-        approval = rules_approval.answer(thread, message, key, what, before)
-    return Write(f"approvals/{thread.id}/{key}", approval)
+        found = approval.answer(thread, message, key, what, before)
+    return Write(f"approvals/{thread.id}/{key}", found)
 
 
 def _is_of_entry(thread: Thread) -> bool:
@@ -198,8 +197,8 @@ def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
     if message.via == "button":
         return True
     command = CommandKey.parse(command_of(ran.origin.approval))
-    approval = thread.approvals.get(command)
-    asked_at = approval.asked_at if approval else None
+    begun_by = thread.approvals.get(command)
+    asked_at = begun_by.asked_at if begun_by else None
     if asked_at is not None and asked_at != message.at:
         return asked_at < message.at
     return command.comment is None or message.via != "comment" or command.comment <= message.id
