@@ -20,8 +20,7 @@ from typing import Any
 
 from bot.controller.write_budget import LONGEST_RETRY
 from bot.github import Forbidden, GitHub, Later, Made, Refused
-from bot.model.keys import CheckId, Key
-from bot.model.thread import (
+from bot.model.actions import (
     LABELS,
     Action,
     Button,
@@ -32,11 +31,10 @@ from bot.model.thread import (
     React,
     Say,
     Show,
-    Shown,
-    Thread,
-    ThreadId,
     Write,
 )
+from bot.model.keys import CheckId, Key
+from bot.model.thread import Shown, Thread, ThreadId
 from runner.execution import effects
 from runner.lib import redact
 from runner.lib.canonical_json import to_json

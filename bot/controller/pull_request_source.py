@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.github import Changed, Entry, GitHub, Refused
+from bot.github import Entry, GitHub, Refused
 from bot.github.commit_tree import Tree, Unfit
 from bot.model.thread import Finding
 from runner.execution import aliases, git_source
@@ -62,10 +62,10 @@ class Declared:
         return replace(self._experiment(repository, changed, head, rung), entered=entered)
 
     def _entered(
-        self, changed: Sequence[Changed], head: str
+        self, changed: Sequence[str], head: str
     ) -> tuple[results_entries.EnteredFile, ...]:
         """The results files that the commit brings, examined against what is on the board."""
-        paths = [file.path for file in changed if not file.removed and _is_results(file.path)]
+        paths = [path for path in changed if _is_results(path)]
         if not paths:
             return ()
         files, most = Tree(self.github, head, ""), results_entries.MOST_FILES
@@ -83,15 +83,9 @@ class Declared:
                 found.append(results_entries.EnteredFile(path=plain, problem=why))
         return results_entries.once(found)
 
-    def _experiment(
-        self, repository: int, changed: Sequence[Changed], head: str, rung: int
-    ) -> Finding:
+    def _experiment(self, repository: int, changed: Sequence[str], head: str, rung: int) -> Finding:
         """What the commit declares below `experiments/`. A results file alone declares nothing."""
-        parts = [
-            file.path.split("/")
-            for file in changed
-            if not file.removed and not _is_results(file.path)
-        ]
+        parts = [path.split("/") for path in changed if not _is_results(path)]
         names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
         if not names:
             return Finding(None)

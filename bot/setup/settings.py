@@ -20,8 +20,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.github import AppAuth, Bearer, Forbidden, Line, Refused
 from bot.github.connection import API, Moved, Unauthorized
-from bot.model.thread import Isolated
 from runner.isolation import bubblewrap
+from runner.schema.record import Isolated
 
 PREFIX = "REGATTA_"
 SECRET = "REGATTA_WEBHOOK_SECRET"

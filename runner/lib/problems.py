@@ -97,7 +97,9 @@ def told(
         message = f"must be {known}, not {quoted(given)}"
     elif kind == "string_pattern_mismatch" and detail["loc"][-1] == "[key]":
         message = f"{quoted(given)} is not a name of {NAMED[str(place[-2])]}"
-    elif kind == "cannot_work":
+    elif kind == "too_long" and isinstance(given, list):
+        message = f"must have at most {detail['ctx']['max_length']} entries"
+    elif kind in ("cannot_work", "form"):
         message = detail["msg"]
     elif given in ([], {}) or (isinstance(given, str) and not given.strip()):
         message = "must not be empty"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from bot.fake_github.server import Clock, Sandbox, make_sandbox, running
 from bot.fake_github.world.faults import Fault
 from bot.github import AppAuth, GitHub, Gone, Later, Refused
-from bot.model.thread import Button
+from bot.model.actions import Button
 from bot.setup.settings import Settings, Unset
 from runner.lib import redact
 from tests.sandbox.fixtures import BOT_TOKEN, FILES, NAME, SECRET, TOKENS

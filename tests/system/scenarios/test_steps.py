@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bot.model.thread import Isolated
 from bot.site.pages import build
 from runner.isolation import bubblewrap
 from runner.lib import redact
@@ -14,6 +13,7 @@ from runner.planning import lockfile, planner
 from runner.publish import charts
 from runner.schema import step_graph
 from runner.schema.job_reports import AttemptReport
+from runner.schema.record import Isolated
 from runner.store.store import Store
 from runner.worker import executor
 from tests.scenarios.lab import READING, Lab, a_lab, form_body
