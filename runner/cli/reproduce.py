@@ -23,7 +23,7 @@ from runner.execution.ray_jobs import RayAddress, RayError
 from runner.history import provenance, step_runs
 from runner.history.provenance import Account
 from runner.isolation import bubblewrap
-from runner.planning import code_digest, planner
+from runner.planning import code_digest, planned_steps, planner
 from runner.publish import step_summary
 from runner.schema import record, step_graph
 from runner.schema.record import Execution, Isolated, Plan
@@ -185,7 +185,7 @@ def _stop(code: int, words: str) -> NoReturn:
 def changed_code(plan: Plan, code: Path) -> Iterator[str]:
     """Of each step whose code here, the lab's or the experiment's own in `code`, is not the planned
     one, what differs."""
-    found = cache(lambda function, own: planner.code_of(function, own, code))
+    found = cache(lambda function, own: planned_steps.code_of(function, own, code))
     for name, step in plan.steps.items():
         try:
             here = found(step.function, step.own)

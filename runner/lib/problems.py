@@ -4,12 +4,12 @@ there is one the near miss. Pydantic's complaints become sentences here.
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from runner.lib import yaml_lines
@@ -48,18 +48,80 @@ class BadExperiment(Exception):
         self.problems = tuple(problems)
 
 
+@dataclass(frozen=True)
+class Document(yaml_lines.Document):
+    """A text that somebody wrote: its keys and values, each with its line."""
+
+    file: str  # as complaints call it
+
+    def problem(self, path: yaml_lines.Path, message: str) -> Problem:
+        """A complaint about the value at `path`."""
+        return Problem(self.file, self.line(path), dotted(path), message)
+
+
+class Complaints:
+    """What one stage of reading finds wrong with a document, each thing once."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._problems: dict[Problem, None] = {}
+        self._told: set[tuple[yaml_lines.Path, str]] = set()
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are as many as are told; looking for more would be for nothing."""
+        return len(self._problems) > MOST_PROBLEMS
+
+    def say(self, path: yaml_lines.Path, message: str) -> None:
+        """Complain of the value at `path`."""
+        self._problems[self._document.problem(path, message)] = None
+
+    def tell(
+        self,
+        schema: type[BaseModel],
+        error: ValidationError,
+        at: Callable[[yaml_lines.Path], yaml_lines.Path] = lambda place: place,
+    ) -> None:
+        """Complain of what `schema` refused, whose places were written `at` others."""
+        fresh = []
+        for detail in error.errors(include_url=False):
+            path = at(_place(detail))
+            if (path, detail["type"]) not in self._told:
+                self._told.add((path, detail["type"]))
+                fresh.append((path, detail))
+        for path, detail in telling(fresh):
+            if self.enough:
+                return
+            found = told(self._document.file, self._document, schema, detail, path)
+            self._problems[found] = None
+
+    def end(self) -> None:
+        """Raise BadExperiment where there are any."""
+        if self._problems:
+            raise BadExperiment(in_order(list(self._problems)))
+
+
 def telling(
-    found: list[tuple[yaml_lines.Path, ErrorDetails]], misspelt: list[str]
+    found: list[tuple[yaml_lines.Path, ErrorDetails]],
 ) -> list[tuple[yaml_lines.Path, ErrorDetails]]:
     """Pydantic's complaints, less those that only follow from another one."""
-    unknown = [str(detail["loc"][-1]) for _, detail in found if detail["type"] == "extra_forbidden"]
-    unknown = [*misspelt, *unknown[:MOST_PROBLEMS]]
+    unknown: dict[yaml_lines.Path, list[str]] = {}
+    for _, detail in found:
+        if detail["type"] == "extra_forbidden":
+            unknown.setdefault(detail["loc"][:-1], []).append(str(detail["loc"][-1]))
     return [
-        (under, detail)
-        for under, detail in found
-        if not (detail["type"] == "missing" and near(str(detail["loc"][-1]), unknown))
+        (path, detail)
+        for path, detail in found
+        if not (
+            detail["type"] == "missing"
+            and near(str(detail["loc"][-1]), unknown.get(detail["loc"][:-1], [])[:MOST_PROBLEMS])
+        )
         and not (detail["type"] == "too_short" and detail["input"])
     ]
+
+
+def _place(detail: ErrorDetails) -> yaml_lines.Path:
+    return tuple(part for part in detail["loc"] if part != "[key]")
 
 
 def told(
@@ -67,11 +129,12 @@ def told(
     document: yaml_lines.Document,
     schema: type[BaseModel],
     detail: ErrorDetails,
-    under: yaml_lines.Path = (),
+    path: yaml_lines.Path | None = None,
 ) -> Problem:
-    """Pydantic's complaint as a sentence at the right line."""
-    place = tuple(part for part in detail["loc"] if part != "[key]")
-    path = (*under, *place)
+    """Pydantic's complaint as a sentence at the right line: of `path`, where that is not the place
+    in the schema."""
+    place = _place(detail)
+    path = place if path is None else path
     key, kind = str(place[-1]) if place else "", detail["type"]
     given = detail.get("input")
     if kind == "extra_forbidden":

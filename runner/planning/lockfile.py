@@ -37,7 +37,9 @@ from runner.lib.problems import MOST_PROBLEMS, BadExperiment, Problem, dotted, i
 from runner.lib.untrusted_files import printable
 from runner.planning import code_digest
 from runner.schema import step_graph
-from runner.spec.declaration import LOCK_NAME, PYTHON_NAME, Declaration, Step
+from runner.spec.declaration import LOCK_NAME, PYTHON_NAME
+from runner.spec.experiment import Declaration
+from runner.spec.steps import Step
 from runner.store.backends import in_words
 
 HEAD = f"# Made by `regatta compile` from {PYTHON_NAME}, and read in its place. Do not edit.\n"

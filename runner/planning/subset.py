@@ -66,9 +66,13 @@ def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
     seeds = plan.seeds if narrowing.seeds is None else narrowing.seeds
     if (len(kept), len(seeds)) == (len(plan.arms), len(plan.seeds)):
         return plan
-    changed = only(plan, kept, seeds)
-    changed = changed.model_copy(update={"cost": planning_cost.of(changed)})
-    return changed.model_copy(update={"fingerprint": plan_fingerprint.fingerprint(changed)})
+    return counted(only(plan, kept, seeds))
+
+
+def counted(plan: Plan) -> Plan:
+    """The plan with the cost and the fingerprint that follow from the rest of it."""
+    plan = plan.model_copy(update={"cost": planning_cost.of(plan)})
+    return plan.model_copy(update={"fingerprint": plan_fingerprint.fingerprint(plan)})
 
 
 def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:

@@ -210,7 +210,7 @@ def test_what_cannot_be_is_said_at_the_authors_own_line(
          "unknown key; did you mean `loss`?"),
         ("own: {model: \"model:Mine\", loss: \"loss:focal\"}\n      model: {seq_len: 16, width: 4}",
          "model: {depth: 1, seq_len: 16}", "steps.train.config.options",
-         "`options` are for functions of `own`, which names none"),
+         "`options` are for functions of `own`, and the arm `gamma=1` names none"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_in_a_step_is_said_with_its_field(
