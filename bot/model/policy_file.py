@@ -4,13 +4,14 @@ A file that is not there or cannot be read permits nothing but to stop what runs
 whoever asks.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from runner.lib import yaml_lines
+from runner.lib import problems, yaml_lines
 from runner.lib.base_record import Record
-from runner.lib.problems import Problem, dotted, in_order, near, quoted, telling, told
+from runner.lib.problems import BadExperiment, Complaints, Problem, near, quoted
 from runner.schema import devices
 from runner.schema.record import EVERYTHING
 
@@ -72,47 +73,32 @@ def parse(content: bytes | None, sha: str) -> Policy:
         words = f"there is no {PATH} on the default branch; `regatta init` writes one"
         return Policy(sha=sha, problems=(words,))
     try:
-        document = yaml_lines.read(content.decode())
+        document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
+        complaints = Complaints(document)
+        rules = complaints.validated(Rules)
+        for path, words in _senseless(rules):
+            complaints.say(path, words)
+        complaints.end()
     except UnicodeDecodeError:
-        return _broken(sha, [Problem(PATH, 1, "", "it is not UTF-8 text")])
-    except yaml_lines.BadYaml as error:
-        return _broken(sha, [Problem(PATH, error.line, "", str(error))])
-    if not isinstance(document.value, dict):
-        words = "it must be a mapping with keys such as `commands` and `settle_seconds`"
-        return _broken(sha, [Problem(PATH, 1, "", words)])
-    try:
-        rules = Rules.model_validate(document.value)
-    except ValidationError as error:
-        details: Any = [((), detail) for detail in error.errors(include_url=False)]
-        found = [told(PATH, document, Rules, detail) for _, detail in telling(details, [])]
-        return _broken(sha, found)
-    if problems := _sense(rules, document):
-        return _broken(sha, problems)
+        return Policy(sha=sha, problems=(str(Problem(PATH, 1, "", "it is not UTF-8 text")),))
+    except BadExperiment as error:
+        return Policy(sha=sha, problems=tuple(map(str, error.problems)))
     return Policy(**dict(rules), sha=sha)
 
 
-def _broken(sha: str, problems: list[Problem]) -> Policy:
-    return Policy(sha=sha, problems=tuple(str(problem) for problem in in_order(problems)))
-
-
-def _sense(rules: Rules, document: yaml_lines.Document) -> list[Problem]:
-    """Words that the form allows and that cannot be meant."""
-    problems = []
-
-    def wrong(path: yaml_lines.Path, message: str) -> None:
-        problems.append(Problem(PATH, document.line(path), dotted(path), message))
-
+def _senseless(rules: Rules) -> Iterator[tuple[yaml_lines.Path, str]]:
+    """Words that the form allows and that cannot be meant, and where."""
     for command, permitted in rules.commands.items():
         for index, role in enumerate(permitted.roles):
             meant = "" if role in ROLES else near(role, ROLES)
             if meant or not role.strip() or role == "none":
-                wrong(("commands", command, "roles", index), f"no role is {quoted(role)}{meant}")
+                yield ("commands", command, "roles", index), f"no role is {quoted(role)}{meant}"
         for index, login in enumerate(permitted.people):
             if not login.strip("@ "):
-                wrong(("commands", command, "people", index), "must be a login, not nothing")
+                yield ("commands", command, "people", index), "must be a login, not nothing"
             elif login.startswith("@"):
                 words = f"write the login without its `@`, not {quoted(login)}"
-                wrong(("commands", command, "people", index), words)
+                yield ("commands", command, "people", index), words
     named: dict[yaml_lines.Path, str] = {
         ("kinds", n): kind for n, kind in enumerate(rules.kinds or ())
     }
@@ -122,5 +108,4 @@ def _sense(rules: Rules, document: yaml_lines.Document) -> list[Problem]:
         if kind not in devices.KINDS:
             known = devices.listed(devices.KINDS)
             words = f"the lab knows no hardware {quoted(kind)}; it has {known}"
-            wrong(path, words)
-    return problems
+            yield path, words

@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from engine.config.schema import ModelConfig, TrainConfig
 from runner.isolation import bubblewrap
 from runner.lib import yaml_lines
-from runner.lib.problems import MOST_PROBLEMS, BadExperiment, Problem, dotted, in_order, told
+from runner.lib.problems import BadExperiment, Complaints, Document, Problem
 from runner.lib.untrusted_files import printable
 from runner.planning import code_digest
 from runner.schema import step_graph
@@ -213,16 +213,18 @@ def _place(error: BaseException, folder: Path) -> tuple[str, int]:
 
 
 def _told(error: BaseException, file: str, line: int) -> list[Problem]:
+    document = Document(None, {(): line}, file)
     if not isinstance(error, ValidationError):
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         words = ": ".join(filter(None, [type(error).__name__, " ".join(said.split())]))
-        return [Problem(file, line, "", words)]
-    details = error.errors(include_url=False)[: MOST_PROBLEMS + 1]
-    schema = SCHEMAS.get(error.title)
-    if schema is None:  # somebody else's, for which there are no words here
-        return [Problem(file, line, dotted(one["loc"]), one["msg"]) for one in details]
-    document = yaml_lines.Document(None, {(): line})
-    return in_order([told(file, document, schema, one) for one in details])
+        return [document.problem((), words)]
+    complaints = Complaints(document)
+    if schema := SCHEMAS.get(error.title):
+        complaints.tell(schema, error)
+    else:  # somebody else's, for which there are no words here
+        for one in error.errors(include_url=False):
+            complaints.say(one["loc"], one["msg"])
+    return complaints.found
 
 
 def _written(declared: object, line: int) -> str:

@@ -14,7 +14,7 @@ and the `Plan` (`runner.planning.planner`) what is to run, with its fingerprints
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.lib import yaml_lines
+from runner.lib import problems
 from runner.lib.problems import BadExperiment, Document, Problem
 from runner.spec.experiment import checked
 from runner.spec.graph import Graph, written_out
@@ -42,14 +42,8 @@ def find(path: Path) -> Document:
     file = path
     if path.is_dir():
         file = path / declaring(str(path), lambda name: (path / name).is_file())
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        words = f"there is no such file; an experiment is a folder with an `{FILE_NAME}`"
-        raise BadExperiment([Problem(str(file), 1, "", words)]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadExperiment([Problem(str(file), 1, "", f"it cannot be read: {error}")]) from error
-    return read(text, str(file))
+    words = f"there is no such file; an experiment is a folder with an `{FILE_NAME}`"
+    return read(problems.text_of(file, words), str(file))
 
 
 def is_lock(document: Document) -> bool:
@@ -73,11 +67,4 @@ def declaring(folder: str, has: Callable[[str], bool]) -> str:
 
 def read(text: str, file: str) -> Document:
     """The keys and values of a text, with their lines. Raises BadExperiment."""
-    try:
-        found = yaml_lines.read(text)
-    except yaml_lines.BadYaml as error:
-        raise BadExperiment([Problem(file, error.line, "", str(error))]) from error
-    if not isinstance(found.value, dict):
-        words = "it must be a mapping with keys such as `title`, `model` and `train`"
-        raise BadExperiment([Problem(file, 1, "", words)])
-    return Document(found.value, found.lines, file)
+    return problems.read(text, file, "`title`, `model` and `train`")

@@ -8,7 +8,7 @@ a step was written (`place`), and what of them is well formed and makes no sense
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from engine.config.schema import DataConfig, EvalConfig
 from runner.lib.problems import Complaints, Document, near
@@ -176,15 +176,11 @@ def checked(document: Document) -> Experiment:
         words = "goes with arms and seeds; where there are `steps`, it belongs into a step's config"
         complaints.say((key,), words)
     complaints.end()
-    schema = Declaration if in_steps else ShortForm
-    try:
-        found = schema.model_validate(document.value, by_name=False, by_alias=True)
-    except ValidationError as error:
-        complaints.tell(schema, error)
-        complaints.end()
-        raise AssertionError("a schema refused what nothing is wrong with") from error
-    if isinstance(found, ShortForm) and (runs := len(found.seeds) * len(found.arms)) > MAX_RUNS:
+    if in_steps:
+        return complaints.validated(Declaration)
+    short = complaints.validated(ShortForm)
+    if (runs := len(short.seeds) * len(short.arms)) > MAX_RUNS:
         words = f"{runs} runs are more than the {MAX_RUNS} that one experiment may have"
-        complaints.say(("seeds",) if len(found.seeds) > 1 else ("arms",), words)
+        complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
     complaints.end()
-    return found
+    return short

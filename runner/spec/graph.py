@@ -206,9 +206,11 @@ class _Reader:
                 return config, None
         except KeyError as error:
             words = f"`{error.args[0]}` leads through something that is no mapping"
-            return self._say(name, ("sweep",), words)
+            self._say(name, ("sweep",), words)
+            return None
         except ValueError:
-            return self._say(name, ("config",), "it has a number that is not finite")
+            self._say(name, ("config",), "it has a number that is not finite")
+            return None
         schema = schema_of(step.do, config)
         try:
             checked = schema.model_validate(
