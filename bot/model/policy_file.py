@@ -4,14 +4,13 @@ A file that is not there or cannot be read permits nothing but to stop what runs
 whoever asks.
 """
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from runner.lib import problems, yaml_lines
 from runner.lib.base_record import Record
-from runner.lib.problems import BadExperiment, Complaints, Problem, near, quoted
+from runner.lib.problems import BadExperiment, Complaints, Problem, Said, near, quoted
 from runner.schema import devices
 from runner.schema.record import EVERYTHING
 
@@ -76,8 +75,7 @@ def parse(content: bytes | None, sha: str) -> Policy:
         document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
         complaints = Complaints(document)
         rules = complaints.validated(Rules)
-        for path, words in _senseless(rules):
-            complaints.say(path, words)
+        complaints.say_all(_senseless(rules))
         complaints.end()
     except UnicodeDecodeError:
         return Policy(sha=sha, problems=(str(Problem(PATH, 1, "", "it is not UTF-8 text")),))
@@ -86,7 +84,7 @@ def parse(content: bytes | None, sha: str) -> Policy:
     return Policy(**dict(rules), sha=sha)
 
 
-def _senseless(rules: Rules) -> Iterator[tuple[yaml_lines.Path, str]]:
+def _senseless(rules: Rules) -> Said:
     """Words that the form allows and that cannot be meant, and where."""
     for command, permitted in rules.commands.items():
         for index, role in enumerate(permitted.roles):

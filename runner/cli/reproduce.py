@@ -192,6 +192,5 @@ def changed_code(plan: Plan, code: Path) -> Iterator[str]:
         except code_digest.BadCode as error:
             yield f"{name}: {error}"
         else:
-            if here != step.code:
-                now = step.model_copy(update={"code": here, "fingerprint": ""})
-                yield f"{name}: {a_few(step_graph.changes(step, now))}"
+            if words := step_graph.code_changes(step, here):
+                yield f"{name}: {a_few(words)}"

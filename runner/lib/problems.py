@@ -4,8 +4,9 @@ there is one the near miss. Pydantic's complaints become sentences here.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
@@ -22,6 +23,7 @@ NAMED = {
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
+Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and what is wrong there
 M = TypeVar("M", bound=BaseModel)
 MUST_BE = {
     **dict.fromkeys(
@@ -109,6 +111,11 @@ class Complaints:
     def say(self, path: yaml_lines.Path, message: str) -> None:
         """Complain of the value at `path`."""
         self._problems[self._document.problem(path, message)] = None
+
+    def say_all(self, *said: Said) -> None:
+        """Complain of all of this."""
+        for path, message in chain(*said):
+            self.say(path, message)
 
     def tell(
         self,

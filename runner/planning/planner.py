@@ -5,8 +5,7 @@ Pure but for reading the text that the figures depend on. Nothing of an experime
 
 import gc
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 
@@ -39,27 +38,17 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     Raises BadExperiment.
     """
     folder = path if path.is_dir() else path.parent
-    with _nothing_to_collect():
+    gc.disable()  # ten thousand steps are a million objects that all stay; do not look among them
+    try:
         document = declaration.find(path)
         experiment = checked(document)
         graph = written_out(document, experiment)
         plan = make_plan(graph, folder, lab)
+    finally:
+        gc.enable()
     if store:
         keep(store, plan, folder)
     return plan
-
-
-@contextmanager
-def _nothing_to_collect() -> Iterator[None]:
-    """Ten thousand steps are a million objects that all stay: without this, a third of the time
-    goes into looking among them for garbage."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def make_plan(
@@ -84,11 +73,9 @@ def make_plan(
     }
     data = _data(graph, texts, complaints)
     predictions = sealed.predictions if sealed else ()
-    for path, words in prediction_checks.undecided(graph, arms, predictions):
-        complaints.say(path, words)
+    complaints.say_all(prediction_checks.undecided(graph, arms, predictions))
     if experiment.ladder:
-        for path, words in ladder.unlike(experiment.ladder, arms):
-            complaints.say(path, words)
+        complaints.say_all(ladder.unlike(experiment.ladder, arms))
     complaints.end()
     compiled = declaration.is_lock(graph.document)
     seeds = {step.config["seed"] for step in steps.values() if step.do == "train"}

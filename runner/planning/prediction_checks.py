@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from runner.lib.problems import near
-from runner.lib.yaml_lines import Path
+from runner.lib.problems import Said, near
 from runner.schema import prediction_forms
 from runner.schema.record import PlannedArm, Prediction
 from runner.spec.graph import Graph
-
-Said = Iterator[tuple[Path, str]]  # where in the file, and what is wrong there
 
 
 def undecided(

@@ -11,7 +11,7 @@ from runner.lib.problems import near, quoted
 from runner.planning import cost as planning_cost
 from runner.planning import limits
 from runner.schema import plan_fingerprint, step_graph
-from runner.schema.record import Narrowing, Plan, PlannedStep, PlanRecord
+from runner.schema.record import Narrowing, Plan, PlanRecord
 
 
 def read(words: str, plan: Plan) -> Narrowing | str:
@@ -58,15 +58,10 @@ def line(narrowing: Narrowing) -> str:
 
 def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
     """The plan with what is left, its cost and its fingerprint; the same plan if all is left."""
-    kept = {
-        name: arm
-        for name, arm in plan.arms.items()
-        if narrowing.arms is None or name in narrowing.arms
-    }
-    seeds = plan.seeds if narrowing.seeds is None else narrowing.seeds
-    if (len(kept), len(seeds)) == (len(plan.arms), len(plan.seeds)):
-        return plan
-    return counted(only(plan, kept, seeds))
+    arms = plan.arms if narrowing.arms is None else narrowing.arms
+    left = only(plan, arms, plan.seeds if narrowing.seeds is None else narrowing.seeds)
+    same = (len(left.arms), len(left.seeds)) == (len(plan.arms), len(plan.seeds))
+    return plan if same else counted(left)
 
 
 def counted(plan: Plan) -> Plan:
@@ -81,22 +76,16 @@ def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
     gone = {
         name for (arm, seed), name in plan.trained().items() if arm not in arms or seed not in seeds
     }
-    steps: dict[str, PlannedStep] = {}
-    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
-        step = plan.steps[name]
-        inputs = {
-            key: {one: steps[one].fingerprint for one in these if one not in gone}
-            for key, these in step.inputs.items()
-            if name not in gone
-        }
-        steps[name] = step_graph.again(step, inputs) if inputs != step.inputs else step
-    left = {name: step for name, step in steps.items() if name not in gone}
-    kept = {name: arm for name, arm in plan.arms.items() if name in arms}
+    left = {
+        name: step_graph.without(step, gone)
+        for name, step in plan.steps.items()
+        if name not in gone
+    }
     return plan.model_copy(
         update={
-            "arms": kept,
+            "arms": {name: arm for name, arm in plan.arms.items() if name in arms},
             "seeds": tuple(seed for seed in plan.seeds if seed in seeds),
-            "steps": {name: left[name] for name in plan.steps if name in left},
+            "steps": {name: step for name, step in left.items() if step},
         }
     )
 
@@ -116,10 +105,9 @@ def remaining(proposed: PlanRecord, narrowing: Narrowing | None) -> tuple[Plan, 
 def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:
     """What is left out of the plan, in sentences."""
     found = []
-    if narrowing.arms is not None and len(narrowing.arms) < len(plan.arms):
-        left = ", ".join(f"`{arm}`" for arm in plan.arms if arm not in narrowing.arms)
-        found.append(f"Of the plan's {len(plan.arms)} arms it leaves out {left}.")
-    if narrowing.seeds is not None and len(narrowing.seeds) < len(plan.seeds):
-        left = ", ".join(str(seed) for seed in plan.seeds if seed not in narrowing.seeds)
-        found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {left}.")
+    arms, seeds = narrowing.arms, narrowing.seeds
+    if gone := [f"`{arm}`" for arm in plan.arms if arms is not None and arm not in arms]:
+        found.append(f"Of the plan's {len(plan.arms)} arms it leaves out {', '.join(gone)}.")
+    if gone := [str(seed) for seed in plan.seeds if seeds is not None and seed not in seeds]:
+        found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {', '.join(gone)}.")
     return tuple(found)

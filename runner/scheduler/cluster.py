@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from engine.config.schema import Config
-from runner.lib import problems, yaml_lines
-from runner.lib.problems import BadExperiment, Complaints
+from runner.lib import problems
+from runner.lib.problems import BadExperiment, Complaints, Said
 from runner.scheduler.admission import Request, priority_of
 from runner.scheduler.queue import HOUR
 from runner.scheduler.schedule import Cluster, Policy, Pool
@@ -117,8 +117,7 @@ def parse(text: str, file: str) -> Described:
         document = problems.read(text, file, "`pools` and `policy`", example)
         complaints = Complaints(document)
         whole = complaints.validated(_File)
-        for path, words in (*_senseless_pools(whole), *_senseless_budgets(whole)):
-            complaints.say(path, words)
+        complaints.say_all(_senseless_pools(whole), _senseless_budgets(whole))
         complaints.end()
     except BadExperiment as error:
         raise BadCluster(list(error.problems)) from error
@@ -146,7 +145,7 @@ def _described(whole: _File, file: str) -> Described:
     )
 
 
-def _senseless_pools(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
+def _senseless_pools(whole: _File) -> Said:
     """What is well formed and still no pool."""
     for name, pool in whole.pools.items():
         if pool.kind not in DESCRIBED:
@@ -163,7 +162,7 @@ def _senseless_pools(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
             yield ("pools", name, "count"), words
 
 
-def _senseless_budgets(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
+def _senseless_budgets(whole: _File) -> Said:
     kinds = {pool.kind for pool in whole.pools.values()}
     for person, budget in whole.policy.budgets_device_hours.items():
         for kind in sorted(set(budget) - kinds):

@@ -5,13 +5,12 @@ seed is a point of one `train` step. Both forms know their `steps`, where in the
 a step was written (`place`), and what of them is well formed and makes no sense (`senseless`).
 """
 
-from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from engine.config.schema import DataConfig, EvalConfig
-from runner.lib.problems import Complaints, Document, near
+from runner.lib.problems import Complaints, Document, Said, near
 from runner.lib.yaml_lines import Path
 from runner.schema import devices, tracks
 from runner.schema.record import ARM_NAME, Resources, Speedrun
@@ -23,7 +22,6 @@ MAX_RUNS = 256
 
 ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
-Said = Iterator[tuple[Path, str]]  # where in the file, and what is wrong there
 
 
 class Asked(Resources):

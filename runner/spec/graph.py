@@ -131,8 +131,7 @@ class _Reader:
 
     def points(self) -> dict[str, dict[str, Config]]:
         """The nodes of each step and their configurations. Raises BadExperiment."""
-        for path, words in self._experiment.senseless():
-            self.complaints.say(path, words)
+        self.complaints.say_all(self._experiment.senseless())
         if (count := sum(step.combinations for step in self.steps.values())) > MAX_NODES:
             words = f"{count:,} steps are more than the {MAX_NODES:,} that one experiment may have"
             self.complaints.say(("steps",), words)

@@ -3,10 +3,10 @@ whether its inputs are what it takes and, of those that `mix` and `train` take u
 author's choosing, which a configuration reads and how it speaks of them."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from runner.lib.problems import near
+from runner.lib.problems import Said, near
 from runner.lib.yaml_lines import Path
 from runner.schema import devices
 from runner.spec.step_types import BUILT_IN, FUNCTION, MIXTURE, TOKENS
@@ -19,7 +19,6 @@ BYTES = 256  # ids of the byte tokenizer
 
 # {input: the parts of the mixture that it is}; empty for one store, None for what nobody knows yet.
 Inputs = Mapping[str, tuple[str, ...] | None]
-Said = Iterator[tuple[Path, str]]  # where in the step, and what
 
 
 def too_large(name: str, steps: Mapping[str, Step]) -> Said:

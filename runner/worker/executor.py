@@ -191,13 +191,10 @@ def _gone() -> tuple[type[Exception], ...]:
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
     """Raises artifacts.MakingFailed where the code that is here, the lab's or the experiment's in
     `code`, is not the one that was planned."""
-    found = planned_steps.code_of(step.function, step.own, code)
-    if found != step.code:
-        now = step.model_copy(update={"code": found, "fingerprint": ""})
+    here = planned_steps.code_of(step.function, step.own, code)
+    if found := step_graph.code_changes(step, here):
         raise artifacts.MakingFailed(
-            f"{name}: the code here is not the planned one ({step_graph.changes(step, now)[0]}); "
-            f"plan "
-            "again with it"
+            f"{name}: the code here is not the planned one ({found[0]}); plan again with it"
         )
 
 

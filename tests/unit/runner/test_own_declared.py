@@ -266,9 +266,9 @@ def test_a_module_is_read_once_for_all_of_its_functions(tmp_path: Path) -> None:
     )
     head = "title: Many\nresources: {kind: cpu}\nsteps:\n  text: {do: 'loss:text'}\n"
     own += "def text(config, inputs, out): ...\n"
-    before = code_digest._plain.cache_info().misses
+    before = code_digest._read.cache_info().misses
     assert len(planned(tmp_path / "x", head + steps, loss=own).steps) == 31
-    assert code_digest._plain.cache_info().misses == before + 1
+    assert code_digest._read.cache_info().misses == before + 1
 
 
 @pytest.mark.parametrize(
