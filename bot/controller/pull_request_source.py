@@ -170,7 +170,7 @@ class Declared:
                 f"#{number} is no sealed preregistration of this repository; open one with "
                 "the experiment form, wait for its seal, then push to this branch again"
             )
-            raise BadExperiment([graph.problem(("preregistration",), words)])
+            raise BadExperiment([graph.document.problem(("preregistration",), words)])
         return sealed
 
     def _resolved(
@@ -187,10 +187,10 @@ class Declared:
         modules = _modules(graph, files)
         if len(modules) > MOST_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MOST_MODULES} at most"
-            raise BadExperiment([graph.problem(where, words)])
+            raise BadExperiment([graph.document.problem(where, words)])
         if (size := sum(entry.size for entry in modules.values())) > MOST_CODE:
             words = f"the modules of {folder} have {size:,} bytes; {MOST_CODE:,} is the most"
-            raise BadExperiment([graph.problem(where, words)])
+            raise BadExperiment([graph.document.problem(where, words)])
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
@@ -211,7 +211,7 @@ def _fitting(graph: Graph, place: tuple[str | int, ...]) -> Iterator[None]:
     try:
         yield
     except Unfit as error:
-        raise BadExperiment([graph.problem(place, str(error))]) from error
+        raise BadExperiment([graph.document.problem(place, str(error))]) from error
 
 
 def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:

@@ -110,8 +110,8 @@ def _asking(path: Path, kind: str, words: str) -> Problem:
     for name, node in graph.nodes.items():
         at = graph.place(name, ("resources", "kind"))
         if (node.do, node.resources.kind) == ("train", kind) and at in graph.document.lines:
-            return graph.problem(at, words)
-    return graph.problem(("resources", "kind"), words)
+            return graph.document.problem(at, words)
+    return graph.document.problem(("resources", "kind"), words)
 
 
 def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, words: str) -> None:

@@ -18,7 +18,6 @@ from runner.spec.graph import Graph, Node
 from runner.spec.step_types import calls_of, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
-NO_FINGERPRINT = "0" * 64  # of what is not yet whole
 OWN_TEXT = "own"  # the source of a text that is told by its digests
 
 
@@ -35,7 +34,6 @@ def planned(
     if declaration.is_lock(graph.document):
         lockfile.check_source(folder, called)
     steps: dict[str, PlannedStep] = {}
-    first: dict[tuple[Any, ...], PlannedStep] = {}  # points of a sweep differ in little
     found = cache(partial(_code, folder, lab))
     uncallable = cache(partial(code_digest.uncallable, folder))
     told: set[str] = set()
@@ -62,29 +60,22 @@ def planned(
             key: {one: steps[one].fingerprint for one in these}
             for key, these in node.inputs.items()
         }
-        # Outputs of private steps are shared within the experiment in the folder of this name only.
-        store = f"{place}.{node.do.replace(':', '.')}" if name in private else node.do
-        alike = node.do, node.function, node.own, node.resources, node.alias, store
-        if alike not in first:
-            first[alike] = PlannedStep(
-                do=node.do,
-                function=node.function,
-                own=node.own,
-                config={},
-                code=code,
-                resources=node.resources,
-                alias=node.alias,
-                fingerprint=NO_FINGERPRINT,
-                store=store,
-            )
         decisive = _decisive(node, config)
-        itself = {
-            "turn": turn,
-            "config": config,
-            "inputs": inputs,
-            "fingerprint": step_graph.fingerprint(node.function, decisive, inputs, digest),
-        }
-        steps[name] = first[alike].model_copy(update=itself)
+        # There may be ten thousand, of what has been checked already.
+        steps[name] = PlannedStep.model_construct(
+            do=node.do,
+            function=node.function,
+            own=node.own,
+            config=config,
+            inputs=inputs,
+            code=code,
+            resources=node.resources,
+            fingerprint=step_graph.fingerprint(node.function, decisive, inputs, digest),
+            alias=node.alias,
+            turn=turn,
+            # A private step's outputs are shared within the folder of this name only.
+            store=f"{place}.{node.do.replace(':', '.')}" if name in private else node.do,
+        )
     return steps
 
 

@@ -15,7 +15,7 @@ from runner.lib.format import natural
 from runner.lib.paths import LAB
 from runner.lib.problems import BadExperiment, Complaints, Problem
 from runner.planning import code_digest, cost, planned_steps, prediction_checks, subset
-from runner.planning.planned_steps import NO_FINGERPRINT, is_known
+from runner.planning.planned_steps import is_known
 from runner.schema.record import (
     Plan,
     PlannedData,
@@ -28,6 +28,7 @@ from runner.spec.experiment import checked
 from runner.spec.graph import Graph, written_out
 from runner.store.store import Store
 
+NO_FINGERPRINT = "0" * 64  # of what is not yet whole
 NO_COST = cost.cost([], Resources(kind="cpu"))  # of what is not yet whole
 
 
@@ -174,11 +175,11 @@ def _own_code(steps: Mapping[str, PlannedStep], folder: Path, compiled: bool) ->
     return {name: (folder / name).read_bytes() for name in sorted(names)}
 
 
-def text_folder(step: PlannedStep) -> str:
-    """Where in the store the text lies that a `tokenize` step names by a file; empty for others.
+def text_folder(step: PlannedStep) -> str | None:
+    """Where in the store the text lies that a `tokenize` step names by a file; None of others.
 
     The standard library and what ships with the lab are on every machine, and are not kept."""
     if step.do != "tokenize" or is_known(step.config["source"]):
-        return ""
+        return None
     sha256 = step.config["sha256"]
     return f"texts/{sha256['train']}-{sha256['validation']}"

@@ -176,26 +176,23 @@ def read_metrics(
             return
 
 
-def _chunks(folder: Path | Remote, steps: int) -> list[Path] | list[Remote]:
+def _chunks(folder: Path | Remote, steps: int) -> list[Path | Remote]:
     most = steps + MOST_SPARE
     if isinstance(folder, Remote):
         within = folder.store.walk(folder.key, deep=False)
-        found = [entry.name.rpartition("/")[2] for entry in islice(within, most + 1)]
-        return [folder / name for name in _numbered(folder, found, steps)]
-    with refusing(folder):
-        if not folder.is_dir():
-            return []
-        if folder.resolve() != folder:
-            raise Refused(f"{_short(folder)}: behind a link")
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in islice(entries, most + 1)]
-    return [folder / name for name in _numbered(folder, names, steps)]
-
-
-def _numbered(folder: Path | Remote, names: list[str], steps: int) -> list[str]:
-    if len(names) > steps + MOST_SPARE:
+        names = [entry.name.rpartition("/")[2] for entry in islice(within, most + 1)]
+    else:
+        with refusing(folder):
+            if not folder.is_dir():
+                return []
+            if folder.resolve() != folder:
+                raise Refused(f"{_short(folder)}: behind a link")
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in islice(entries, most + 1)]
+    if len(names) > most:
         raise Refused(f"{_short(folder)}: holds more files than {steps} steps can fill")
-    return sorted(name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
+    chunks = sorted(name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
+    return [folder / name for name in chunks]
 
 
 def read_regular(path: Path | Remote, most_bytes: int = MOST_BYTES) -> bytes | None:

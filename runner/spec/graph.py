@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from engine.config import memory
 from engine.config.schema import MeshConfig
 from runner.lib.canonical_json import to_json
-from runner.lib.problems import Complaints, Document, Problem, near
+from runner.lib.problems import Complaints, Document, near
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
 from runner.schema.record import Resources, arm_named, run_of
@@ -56,10 +56,6 @@ class Graph:
             if run and isinstance(node.checked, Train):
                 found.setdefault(run[0], node.checked)
         return found
-
-    def problem(self, path: Path, message: str) -> Problem:
-        """A complaint about the value at `path` of the declaration."""
-        return self.document.problem(path, message)
 
     def place(self, node: str, inside: Path = ()) -> Path:
         """Where the author wrote what stands `inside` a node."""
