@@ -185,7 +185,8 @@ def _stop(code: int, words: str) -> NoReturn:
 def changed_code(plan: Plan, code: Path) -> Iterator[str]:
     """Of each step whose code here, the lab's or the experiment's own in `code`, is not the planned
     one, what differs."""
-    found = cache(lambda function, own: planned_steps.code_of(function, own, code))
+    reach = cache(code_digest.reach)
+    found = cache(lambda made, own: planned_steps.code_of(made, own, code, reach=reach))
     for name, step in plan.steps.items():
         try:
             here = found(step.function, step.own)

@@ -63,9 +63,6 @@ class _Module(NamedTuple):
     takes: Mapping[str, _Takes]  # its functions, as far as that is plain to see
 
 
-_known: dict[tuple[str, Path], tuple[list[str], list[int], dict[str, str]]] = {}
-
-
 def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
     """What files of the experiment's import of the lab, for `lab_code.entry`. Raises BadCode."""
     found = set[str]()
@@ -78,30 +75,6 @@ def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
 
 
 def reach(module: str, folder: Path) -> dict[str, str]:
-    """As `_reach` finds it, which is not asked again while the files that it found and the folders
-    around them are as they were."""
-    key = module, folder
-    if key in _known:
-        places, written, found = _known[key]
-        if _written(places) == written:
-            return found
-    found = _reach(module, folder)
-    files = [folder / name for name in found]
-    places = sorted({str(place) for file in files for place in (file, file.parent)} | {str(folder)})
-    written = _written(places)
-    if written and _reach(module, folder) == found:  # nothing was edited in between
-        _known[key] = places, written, found
-    return found
-
-
-def _written(places: list[str]) -> list[int]:
-    try:
-        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
-    except OSError:
-        return []
-
-
-def _reach(module: str, folder: Path) -> dict[str, str]:
     """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
 
     `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).

@@ -67,7 +67,7 @@ def compiled(folder: Path, *, isolated: bool = False) -> str:
 
 def _source(folder: Path) -> str:
     """The line that names the code which declares: `experiment.py` and what else it reaches in its
-    folder, by their bytes. Raises closure.BadCode."""
+    folder, by their bytes. Raises BadCode."""
     return f"{SOURCE}{step_graph.code_sha256(code_digest.reach(Path(PYTHON_NAME).stem, folder))}\n"
 
 

@@ -15,7 +15,7 @@ from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 from runner.spec import declaration
 from runner.spec.graph import Graph, Node
-from runner.spec.step_types import calls_of, parts_of
+from runner.spec.step_types import calls_of, logical, parts_of
 
 SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
 OWN_TEXT = "own"  # the source of a text that is told by its digests
@@ -34,14 +34,20 @@ def planned(
     if declaration.is_lock(graph.document):
         lockfile.check_source(folder, called)
     steps: dict[str, PlannedStep] = {}
-    found = cache(partial(_code, folder, lab))
+    reach = cache(code_digest.reach)  # by thousands of steps, of few modules
+
+    @cache
+    def found(function: str, own: tuple[str, ...]) -> tuple[dict[str, str], str]:
+        code = code_of(function, own, folder, lab, reach)
+        return code, step_graph.code_sha256(code)
+
     uncallable = cache(partial(code_digest.uncallable, folder))
     told: set[str] = set()
     private, place = _private(graph.nodes), folder.resolve().name
     for turn, (name, node) in enumerate(graph.nodes.items()):
         code, digest, config = dict[str, str](), "", node.config
         try:
-            code, digest = found(node.function, node.own)
+            code, digest = found(logical(node.do), node.own)
             for function, given in calls_of(node.do, node.config):
                 if words := uncallable(function, given):
                     raise code_digest.BadCode(words)
@@ -64,13 +70,13 @@ def planned(
         # There may be ten thousand, of what has been checked already.
         steps[name] = PlannedStep.model_construct(
             do=node.do,
-            function=node.function,
+            function=logical(node.do),
             own=node.own,
             config=config,
             inputs=inputs,
             code=code,
             resources=node.resources,
-            fingerprint=step_graph.fingerprint(node.function, decisive, inputs, digest),
+            fingerprint=step_graph.fingerprint(logical(node.do), decisive, inputs, digest),
             alias=node.alias,
             turn=turn,
             # A private step's outputs are shared within the folder of this name only.
@@ -79,27 +85,25 @@ def planned(
     return steps
 
 
-def code_of(function: str, own: Iterable[str], folder: Path, lab: Path = LAB) -> dict[str, str]:
+def code_of(
+    function: str,
+    own: Iterable[str],
+    folder: Path,
+    lab: Path = LAB,
+    reach: Callable[[str, Path], dict[str, str]] = code_digest.reach,
+) -> dict[str, str]:
     """{file: SHA-256} of the code that a step reaches: by the function that makes it, and by those
     of the experiment's `folder` that it is told to call; all of the lab's is one entry, and says
-    nothing of files. Raises closure.BadCode."""
+    nothing of files. Raises BadCode."""
     code: dict[str, str] = {}
     for one in own:
         module, _, name = one.partition(":")
         if name not in (there := code_digest.defined(module, folder)):
             words = f"`{folder}` has no `{name}` in a module `{module}`{near(name, there)}"
             raise code_digest.BadCode(words)
-        code |= code_digest.reach(module, folder)
+        code |= reach(module, folder)
     names = [*code_digest.of_lab(code, folder, lab), *parts_of(function)]
     return code | lab_code.entry(names, lab)
-
-
-def _code(
-    folder: Path, lab: Path, function: str, own: tuple[str, ...]
-) -> tuple[dict[str, str], str]:
-    """The code that a step reaches, and its digest."""
-    code = code_of(function, own, folder, lab)
-    return code, step_graph.code_sha256(code)
 
 
 @cache

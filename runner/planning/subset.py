@@ -17,35 +17,29 @@ from runner.schema.record import Narrowing, Plan, PlanRecord
 def read(words: str, plan: Plan) -> Narrowing | str:
     """What the words after a command leave of a plan, or why they are no narrowing of it (as a
     clause, which ends where advice can follow)."""
-    found: dict[str, str] = {}
+    known = {"arms": tuple(plan.arms), "seeds": tuple(map(str, plan.seeds))}
+    wanted: dict[str, list[str]] = {}
     for word in re.sub(r"\s*,\s*", ",", words.strip()).split():
         name, equals, value = word.partition("=")
-        if not equals or name not in ("arms", "seeds"):
-            hint = near(name, ("arms", "seeds"))
-            return f"{quoted(word)} is neither `arms=` nor `seeds=`{hint}"
-        if name in found:
+        if not equals or name not in known:
+            return f"{quoted(word)} is neither `arms=` nor `seeds=`{near(name, known)}"
+        if name in wanted:
             return f"`{name}=` stands twice"
-        found[name] = value
+        wanted[name] = value.split(",")
     if plan.data is None:
         return "a plan of steps is approved as a whole"
-    if plan.rung and "arms" in found:
+    if plan.rung and "arms" in wanted:
         return "the gate of a rung compares both of its arms"
-    arms = found["arms"].split(",") if "arms" in found else None
-    for arm in arms or ():
-        if arm not in plan.arms:
-            return f"the plan has no arm {quoted(arm)}{near(arm, plan.arms)}"
-    seeds = found["seeds"].split(",") if "seeds" in found else None
-    for seed in seeds or ():
-        if seed not in map(str, plan.seeds):
-            return f"the plan has no seed {quoted(seed)}"
+    for name, values in wanted.items():
+        for one in values:
+            if one not in known[name]:
+                return f"the plan has no {name[:-1]} {quoted(one)}{near(one, known[name])}"
     for prediction in plan.predictions:
         for one in prediction.arms:
-            if arms is not None and one not in arms:
+            if one not in wanted.get("arms", prediction.arms):
                 return f"the preregistration predicts something of the arm `{one}`"
-    return Narrowing(
-        arms=None if arms is None else tuple(arm for arm in plan.arms if arm in arms),
-        seeds=None if seeds is None else tuple(s for s in plan.seeds if str(s) in seeds),
-    )
+    kept = {name: [one for one in known[name] if one in wanted[name]] for name in wanted}
+    return Narrowing.model_validate(kept)
 
 
 def line(narrowing: Narrowing) -> str:

@@ -17,7 +17,7 @@ from runner.schema import step_graph
 from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import step_checks
 from runner.spec.experiment import Experiment
-from runner.spec.step_types import BUILT_IN, Own, Train, logical, own_of, schema_of
+from runner.spec.step_types import BUILT_IN, Own, Train, own_of, schema_of
 from runner.spec.steps import NO_POINT, SEEDS, Point, Step
 
 NO_OWN, ONE_DEVICE = Own(), MeshConfig()
@@ -30,7 +30,6 @@ class Node:
     """One thing to make: a step, or one point of its sweep as `step/label`."""
 
     do: str
-    function: str  # module:function that makes it
     own: tuple[str, ...]  # module:function of the experiment's folder that it reaches
     config: dict[str, Any]
     inputs: dict[str, tuple[str, ...]]  # {input: nodes}
@@ -79,7 +78,6 @@ def written_out(document: Document, experiment: Experiment) -> Graph:
             inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
             made[node] = Node(
                 do=step.do,
-                function=logical(step.do),
                 own=own_of(step.do, config) or _own_models(step.do, inputs, made),
                 config=config,
                 inputs=inputs,
