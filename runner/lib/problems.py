@@ -124,16 +124,11 @@ class Complaints:
         at: Callable[[yaml_lines.Path], yaml_lines.Path] = lambda place: place,
     ) -> None:
         """Complain of what `schema` refused, whose places were written `at` others."""
-        fresh = []
-        for detail in error.errors(include_url=False):
+        for detail in _telling(error.errors(include_url=False)):
             path = at(_place(detail))
-            if (path, detail["type"]) not in self._told:
+            if (path, detail["type"]) not in self._told and not self.enough:
                 self._told.add((path, detail["type"]))
-                fresh.append((path, detail))
-        for path, detail in telling(fresh):
-            if self.enough:
-                return
-            self._problems[told(self._document, schema, detail, path)] = None
+                self._problems[told(self._document, schema, detail, path)] = None
 
     def validated(self, schema: type[M]) -> M:
         """The whole document as `schema` reads it. Raises BadExperiment."""
@@ -159,23 +154,19 @@ class Complaints:
             raise BadExperiment(self.found)
 
 
-def telling(
-    found: list[tuple[yaml_lines.Path, ErrorDetails]],
-) -> list[tuple[yaml_lines.Path, ErrorDetails]]:
+def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
     """Pydantic's complaints, less those that only follow from another one."""
     unknown: dict[yaml_lines.Path, list[str]] = {}
-    for _, detail in found:
+    for detail in found:
         if detail["type"] == "extra_forbidden":
             unknown.setdefault(detail["loc"][:-1], []).append(str(detail["loc"][-1]))
-    return [
-        (path, detail)
-        for path, detail in found
-        if not (
-            detail["type"] == "missing"
-            and near(str(detail["loc"][-1]), unknown.get(detail["loc"][:-1], [])[:MOST_PROBLEMS])
-        )
-        and not (detail["type"] == "too_short" and detail["input"])
-    ]
+    for detail in found:
+        *parent, key = detail["loc"] or ("",)
+        misspelt = unknown.get(tuple(parent), [])[:MOST_PROBLEMS]
+        if detail["type"] == "missing" and near(str(key), misspelt):
+            continue
+        if detail["type"] != "too_short" or not detail["input"]:
+            yield detail
 
 
 def _place(detail: ErrorDetails) -> yaml_lines.Path:
