@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from engine.config import memory
 from engine.config.schema import MeshConfig
 from runner.lib.canonical_json import to_json
-from runner.lib.problems import Complaints, Document, near
+from runner.lib.problems import MOST_PROBLEMS, Complaints, Document, near
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
 from runner.schema.record import Resources, arm_named, run_of
@@ -157,8 +157,9 @@ class _Reader:
             points = dict(islice(points.items(), 1))  # as an example of what else is wrong
         found: dict[str, Config] = {}
         read: dict[str, Config | None] = {}  # by all that varies but the seed
+        bad = 0
         for label, values in points.items():
-            if self.complaints.enough:
+            if self.complaints.enough or bad > MOST_PROBLEMS:
                 break
             if len(label.encode()) > MAX_LABEL:
                 words = f"a point would be called `{label[:40]}…`, which is too long; name it"
@@ -175,6 +176,8 @@ class _Reader:
             read[alike] = one = self._config(name, Point(label, values))
             if one:
                 found[node] = one
+            else:
+                bad += 1
         if step.do == "train" and len(found) == len(points):
             self._say_idle(name, [config for config, _ in filter(None, read.values())])
         return found
