@@ -34,7 +34,7 @@ MUST_BE = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **{"string_type": "text", "tuple_type": "a list"},
 }
-MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
+MAX_PROBLEMS = 50  # told of one file; who mends these is told the rest
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Complaints:
     @property
     def enough(self) -> bool:
         """Whether there are as many as are told; looking for more would be for nothing."""
-        return len(self._problems) > MOST_PROBLEMS
+        return len(self._problems) > MAX_PROBLEMS
 
     def say(self, path: yaml_lines.Path, message: str) -> None:
         """Complain of the value at `path`."""
@@ -142,11 +142,11 @@ class Complaints:
     def found(self) -> list[Problem]:
         """All of them, by line; of very many the first ones, and that there are more."""
         problems = sorted(self._problems, key=lambda problem: problem.line)
-        if len(problems) <= MOST_PROBLEMS:
+        if len(problems) <= MAX_PROBLEMS:
             return problems
-        last = problems[MOST_PROBLEMS - 1]
-        words = f"more is wrong than these {MOST_PROBLEMS} problems; mend them first"
-        return [*problems[:MOST_PROBLEMS], Problem(last.file, last.line, "", words)]
+        last = problems[MAX_PROBLEMS - 1]
+        words = f"more is wrong than these {MAX_PROBLEMS} problems; mend them first"
+        return [*problems[:MAX_PROBLEMS], Problem(last.file, last.line, "", words)]
 
     def end(self) -> None:
         """Raise BadExperiment where there are any."""
@@ -162,7 +162,7 @@ def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
             unknown.setdefault(detail["loc"][:-1], []).append(str(detail["loc"][-1]))
     for detail in found:
         *parent, key = detail["loc"] or ("",)
-        misspelt = unknown.get(tuple(parent), [])[:MOST_PROBLEMS]
+        misspelt = unknown.get(tuple(parent), [])[:MAX_PROBLEMS]
         if detail["type"] == "missing" and near(str(key), misspelt):
             continue
         if detail["type"] != "too_short" or not detail["input"]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from engine.config import memory
 from engine.config.schema import MeshConfig
 from runner.lib.canonical_json import to_json
-from runner.lib.problems import MOST_PROBLEMS, Complaints, Document, near
+from runner.lib.problems import MAX_PROBLEMS, Complaints, Document, near
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
 from runner.schema.record import Resources, arm_named, run_of
@@ -159,7 +159,7 @@ class _Reader:
         read: dict[str, Config | None] = {}  # by all that varies but the seed
         bad = 0
         for label, values in points.items():
-            if self.complaints.enough or bad > MOST_PROBLEMS:
+            if self.complaints.enough or bad > MAX_PROBLEMS:
                 break
             if len(label.encode()) > MAX_LABEL:
                 words = f"a point would be called `{label[:40]}…`, which is too long; name it"

@@ -174,7 +174,7 @@ class OverShards(NamedTuple):
 
     each: str  # makes some shards: `shards` {name: file}, and `first`
     join: str  # puts all of them together: `parts` {number: folder}, and `first`
-    first: str = ""  # comes before all others, which find its output as the input `first`
+    first: str | None = None  # comes before all others, which find its output as the input `first`
     when: tuple[str, tuple[str, ...]] | None = None  # a key, and its values that make it worth it
 
 

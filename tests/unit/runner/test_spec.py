@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.config.schema import DataConfig, EvalConfig
 from runner.lib import problems as lib_problems
-from runner.lib.problems import MOST_PROBLEMS, BadExperiment, Problem
+from runner.lib.problems import MAX_PROBLEMS, BadExperiment, Problem
 from runner.spec import declaration
 from runner.spec.experiment import MAX_RUNS
 from runner.spec.graph import Graph
@@ -378,6 +378,6 @@ def test_a_long_file_is_answered_with_work_in_proportion_to_its_length(
     monkeypatch.setattr(lib_problems, "near", lambda *args: guessed.append(args) or near(*args))
     found = problems(text)
     assert any(said in message for _, _, message in found)
-    assert len(found) <= MOST_PROBLEMS + 1
-    assert len(written) <= 2 * MOST_PROBLEMS
-    assert len(guessed) <= 3 * MOST_PROBLEMS
+    assert len(found) <= MAX_PROBLEMS + 1
+    assert len(written) <= 2 * MAX_PROBLEMS
+    assert len(guessed) <= 3 * MAX_PROBLEMS
