@@ -18,11 +18,12 @@ from bot.model.thread import Finding
 from runner.execution import aliases, git_source
 from runner.history import forecasts, provenance, results_entries
 from runner.history.execution_index import Past
-from runner.planning import code_digest, planner
+from runner.lib.problems import BadExperiment, Problem
+from runner.planning import code_digest, planned_steps, planner
 from runner.schema import record
 from runner.schema.record import Preregistration, Source
 from runner.spec import declaration
-from runner.spec.declaration import BadExperiment, Experiment
+from runner.spec.graph import Graph
 from runner.store.store import Store
 
 MAX_MODULES = 200  # of an experiment's own
@@ -131,17 +132,17 @@ class Declared:
     def _plan(self, repository: int, folder: str, files: Tree, rung: int) -> record.Plan:
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        experiment = declaration.parse(_declaration(files, name, file), file)
-        sealed = self._sealed(repository, experiment)
-        plan = self._resolved(experiment, folder, files, sealed, rung)
+        graph = declaration.parse(_declaration(files, name, file), file)
+        sealed = self._sealed(repository, graph)
+        plan = self._resolved(graph, folder, files, sealed, rung)
         try:
             files.check()  # also of what nobody has read
         except Unfit as error:
-            raise BadExperiment([declaration.Problem(folder, 1, "", str(error))]) from error
+            raise BadExperiment([Problem(folder, 1, "", str(error))]) from error
         return plan
 
-    def _sealed(self, repository: int, experiment: Experiment) -> Preregistration | None:
-        number = experiment.preregistration
+    def _sealed(self, repository: int, graph: Graph) -> Preregistration | None:
+        number = graph.experiment.preregistration
         if number is None:
             return None
         path = f"preregistrations/{repository}/{number}/1"
@@ -151,12 +152,12 @@ class Declared:
                 f"#{number} is no sealed preregistration of this repository; open one with "
                 "the experiment form, wait for its seal, then push to this branch again"
             )
-            raise BadExperiment([experiment.problem(("preregistration",), words)])
+            raise BadExperiment([graph.document.problem(("preregistration",), words)])
         return sealed
 
     def _resolved(
         self,
-        experiment: Experiment,
+        graph: Graph,
         folder: str,
         files: Tree,
         sealed: Preregistration | None,
@@ -164,56 +165,51 @@ class Declared:
     ) -> record.Plan:
         """The plan, for which the experiment's own modules and texts are read. What its jobs need
         of them is kept for these."""
-        where = ("steps",) if experiment.data is None else ("own",)
-        modules = _modules(experiment, files)
+        where = ("steps",) if graph.experiment.data is None else ("own",)
+        modules = _modules(graph, files)
         if len(modules) > MAX_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
-            raise BadExperiment([experiment.problem(where, words)])
+            raise BadExperiment([graph.document.problem(where, words)])
         if (size := sum(entry.size for entry in modules.values())) > MAX_CODE:
             words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
-            raise BadExperiment([experiment.problem(where, words)])
+            raise BadExperiment([graph.document.problem(where, words)])
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
-            with _fitting(experiment, where):
+            with _fitting(graph, where):
                 files.lay(laid, list(modules))
                 files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
-            for names, place in _texts(experiment, files):
-                with _fitting(experiment, place):
+            for names, place in _texts(graph, files):
+                with _fitting(graph, place):
                     files.lay(laid, names)
-            plan = planner.make_plan(experiment, laid, called=folder, sealed=sealed, rung=rung)
+            plan = planner.make_plan(graph, laid, called=folder, sealed=sealed, rung=rung)
             planner.keep(self.store, plan, laid)
             return plan
 
 
 @contextmanager
-def _fitting(experiment: Experiment, place: tuple[str | int, ...]) -> Iterator[None]:
+def _fitting(graph: Graph, place: tuple[str | int, ...]) -> Iterator[None]:
     """What cannot be laid down is a problem of this place of the declaration."""
     try:
         yield
     except Unfit as error:
-        raise BadExperiment([experiment.problem(place, str(error))]) from error
+        raise BadExperiment([graph.document.problem(place, str(error))]) from error
 
 
-def _modules(experiment: Experiment, files: Tree) -> dict[str, Entry]:
+def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
     """The experiment's own modules, where anything of them is run."""
-    if (
-        not any(node.own for node in experiment.nodes.values())
-        and declaration.PYTHON_NAME not in files
-    ):
+    if not any(node.own for node in graph.nodes.values()) and declaration.PYTHON_NAME not in files:
         return {}
     read = (".py", declaration.LOCK_NAME)
     return {name: entry for name, entry in files.items() if name.endswith(read)}
 
 
-def _texts(
-    experiment: Experiment, files: Tree
-) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
+def _texts(graph: Graph, files: Tree) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
     """The experiment's own texts, each with where it is named."""
-    for name, node in experiment.nodes.items():
+    for name, node in graph.nodes.items():
         source = str(node.config["source"]) if node.do == "tokenize" else ""
-        if source in files and not planner.is_known(source):
-            yield [source], experiment.source(name)
+        if source in files and not planned_steps.is_known(source):
+            yield [source], graph.source(name)
 
 
 def _is_results(path: str) -> bool:
@@ -229,7 +225,7 @@ def _declaration(files: Tree, name: str, file: str) -> str:
             words = "it is not UTF-8 text"
         except Unfit as error:
             words = str(error)
-    raise BadExperiment([declaration.Problem(file, 1, "", words)])
+    raise BadExperiment([Problem(file, 1, "", words)])
 
 
 def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:

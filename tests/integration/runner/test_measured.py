@@ -64,7 +64,7 @@ steps:
   evaluate: {do: evaluate, inputs: {models: train, tokens: tokens}, config: {tokens: 64}}
 """
 PYTHON = """\
-from runner.spec.declaration import Declaration, Step
+from runner.api import Declaration, Step
 
 experiment = Declaration(
     title="In Python",

@@ -55,7 +55,7 @@ def _made(store: Store, folder: Path, isolation: str) -> Made:
 # ── The lock ──
 
 PYTHON = (
-    '"""A title."""\nfrom runner.spec.declaration import Declaration, Step\n'
+    '"""A title."""\nfrom runner.api import Declaration, Step\n'
     "from sizes import SIZE\n"
     "experiment = Declaration(title=__doc__, resources={'kind': 'cpu'}, "
     "steps={'a': Step(do='own:step', config={'size': SIZE})})\n"
