@@ -228,8 +228,8 @@ def least(at_first: Mapping[str, int]) -> Mapping[str, int]:
 # ── The rules ────────────────────────────────────────────────────────────────────────────────
 
 
-def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
-    """The limit of time, processes and memory that it is beyond; empty if none. `files` are bytes
+def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str | None:
+    """The limit of time, processes and memory that it is beyond; None: it is not. `files` are bytes
     of memory that is files."""
     if seconds > limits.seconds:
         return f"it took longer than {limits.seconds:g} s"
@@ -240,20 +240,20 @@ def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
     # What processes share was counted for each: where that is too much, look closer.
     if taken + files > most and (taken := memory(processes, files)) > most:
         return f"it took {taken:,} bytes of memory, and {most:,} is the most"
-    return ""
+    return None
 
 
-def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str:
-    """What its machine has nothing left of, whoever took it; empty if it has. This also ends who
+def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str | None:
+    """What its machine has nothing left of, whoever took it; None: it has. This also ends who
     holds what no look has found."""
     for name in ("disk",) if grouped else ("disk", "memory"):
         if name in left and left[name] < least.get(name, 0):
             return f"its machine has only {left[name]:,} bytes of {name} left"
-    return ""
+    return None
 
 
-def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str:
-    """How it wrote more than it may, or what nobody can count; empty if it did not. `hidden` are
+def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str | None:
+    """How it wrote more than it may, or what nobody can count; None: it did not. `hidden` are
     bytes that no name leads to."""
     size_of_all, entries = hidden, 0
     try:
@@ -266,4 +266,4 @@ def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str:
         return f"it {error}"
     if size_of_all > limits.written:
         return f"it wrote {size_of_all:,} bytes, and {limits.written:,} is the most"
-    return ""
+    return None

@@ -13,14 +13,14 @@ count. Where a reached definition imports by a name that is computed, all of the
 import ast
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOMS = ("engine", "runner", "bot")  # the lab's, which an experiment's code may import
-SHOWN = ("engine", "runner")  # those that a job runs
+from runner.lib.paths import ROOMS
+from runner.lib.unchanged import while_unchanged
+
 DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
 WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -32,9 +32,6 @@ NAMED = (
 )
 LABS = ["Import"]  # an import of the lab's: where from does not count
 NOT_RUN = ("__name__ == '__main__'", "TYPE_CHECKING")  # by who imports a module
-
-
-_known: dict[tuple[tuple[str, ...], Path], tuple[list[Path], list[int], dict[str, str]]] = {}
 
 
 class Name(NamedTuple):
@@ -66,18 +63,13 @@ def reached(wanted: Iterable[str], lab: Path) -> dict[str, str]:
     """{name: SHA-256} of all definitions below `lab` that the dotted names reach: each a
     definition, or a module or package, which is all of it. Definitions of one name share an entry.
     What is not there is left out. Raises OSError, SyntaxError, ValueError, RecursionError."""
-    names = tuple(sorted(set(wanted)))
-    if (names, lab) in _known:
-        places, written, found = _known[names, lab]
-        if _written(places) == written:  # nothing was edited since
-            return found
+    return _reached(tuple(sorted(set(wanted))), lab)
+
+
+@while_unchanged
+def _reached(names: tuple[str, ...], lab: Path) -> tuple[dict[str, str], set[Path]]:
     walk = _Walk(lab)
-    found = walk.reached(names)
-    places = sorted(walk.places)
-    written = _written(places)
-    if written and _Walk(lab).reached(names) == found:  # nor in between
-        _known[names, lab] = places, written, found
-    return found
+    return walk.reached(names), walk.places
 
 
 def entry(wanted: Iterable[str], lab: Path) -> dict[str, str]:
@@ -93,23 +85,8 @@ def imported(path: Path) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _imported_by(path: Path, _: int) -> frozenset[str]:
-    found = set[str]()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            # `import a.b` binds `a`, by which all modules in it may be reached.
-            bound = (x.name if x.asname else x.name.partition(".")[0] for x in node.names)
-            found.update(bound)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                found.add(f"{node.module}.{alias.name}" if alias.name != "*" else node.module)
-    return frozenset(name for name in found if is_labs(name))
-
-
-def _written(places: list[Path]) -> list[int]:
-    try:
-        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
-    except OSError:
-        return []
+    nodes = (x for x in ast.walk(ast.parse(path.read_bytes())) if not getattr(x, "level", 0))
+    return frozenset(name.dotted for _, name in _imported(nodes, "") if name.lab)
 
 
 class _Walk:
@@ -190,11 +167,6 @@ class _Walk:
                 self.places |= {path, path.parent}
                 return _read(name, path, path.stat().st_mtime_ns)
         return None
-
-
-def shown(lab: Path) -> Iterator[str]:
-    """The names of all of the lab's modules that code in a box can read."""
-    return modules(lab, SHOWN)
 
 
 def modules(lab: Path, packages: Iterable[str] = ROOMS) -> Iterator[str]:
@@ -280,7 +252,7 @@ def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, Nam
                 around = package.split(".")
                 base = ".".join([*around[: len(around) - node.level + 1], *filter(None, [base])])
             for alias in node.names:
-                dotted = f"{base}.{alias.name}"
+                dotted = base if alias.name == "*" else f"{base}.{alias.name}"
                 yield alias.asname or alias.name, Name(dotted, is_labs(dotted))
 
 

@@ -21,6 +21,16 @@ NAMED = {
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
+MUST_BE = {  # by the kind of pydantic's complaint
+    **dict.fromkeys(
+        ("model_type", "dict_type", "model_attributes_type"), "a mapping of keys to values"
+    ),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+    "tuple_type": "a list",
+}
 MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
 
 
@@ -80,18 +90,8 @@ def told(
         return Problem(
             file, document.line(path[:-1]), dotted(path), "is missing; it has no default"
         )
-    elif kind in ("model_type", "dict_type", "model_attributes_type"):
-        message = f"must be a mapping of keys to values, not {quoted(given)}"
-    elif kind in ("int_type", "int_parsing", "int_from_float"):
-        message = f"must be a whole number, not {quoted(given)}"
-    elif kind in ("float_type", "float_parsing"):
-        message = f"must be a number, not {quoted(given)}"
-    elif kind == "string_type":
-        message = f"must be text, not {quoted(given)}"
-    elif kind == "tuple_type":
-        message = f"must be a list, not {quoted(given)}"
-    elif kind in ("bool_type", "bool_parsing"):
-        message = f"must be true or false, not {quoted(given)}"
+    elif kind in MUST_BE:
+        message = f"must be {MUST_BE[kind]}, not {quoted(given)}"
     elif kind == "literal_error":
         known = detail["ctx"]["expected"].replace("'", "`")
         message = f"must be {known}, not {quoted(given)}"

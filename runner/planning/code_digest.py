@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runner.lib import lab_code
-from runner.lib.lab_code import DYNAMIC, ROOMS
+from runner.lib.lab_code import DYNAMIC
+from runner.lib.paths import ROOMS, SHOWN
+from runner.lib.unchanged import while_unchanged
 
 # What code of an experiment's own can load other code by, as a name, an attribute or an import.
 ANY_WAY = DYNAMIC | frozenset(
@@ -63,9 +65,6 @@ class _Imports(NamedTuple):
     sha256: str  # of its bytes
 
 
-_known: dict[tuple[str, Path], tuple[list[str], list[int], dict[str, str]]] = {}
-
-
 def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
     """What files of the experiment's import of the lab, for `lab_code.entry`. Raises BadCode."""
     found = set[str]()
@@ -73,35 +72,12 @@ def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
         with _readable(path):
             found |= lab_code.imported(path)
         if _read(path, path.stat().st_mtime_ns).any_way:
-            found.update(lab_code.shown(lab))
+            found.update(lab_code.modules(lab, SHOWN))
     return frozenset(found)
 
 
-def reach(module: str, folder: Path) -> dict[str, str]:
-    """As `_reach` finds it, which is not asked again while the files that it found and the folders
-    around them are as they were."""
-    key = module, folder
-    if key in _known:
-        places, written, found = _known[key]
-        if _written(places) == written:
-            return found
-    found = _reach(module, folder)
-    files = [folder / name for name in found]
-    places = sorted({str(place) for file in files for place in (file, file.parent)} | {str(folder)})
-    written = _written(places)
-    if written and _reach(module, folder) == found:  # nothing was edited in between
-        _known[key] = places, written, found
-    return found
-
-
-def _written(places: list[str]) -> list[int]:
-    try:
-        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
-    except OSError:
-        return []
-
-
-def _reach(module: str, folder: Path) -> dict[str, str]:
+@while_unchanged
+def reach(module: str, folder: Path) -> tuple[dict[str, str], set[Path]]:
     """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
 
     `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).
@@ -127,7 +103,8 @@ def _reach(module: str, folder: Path) -> dict[str, str]:
         if imports.any_way:
             waiting += sorted(folder.rglob("*.py"))
     _refuse_binaries(folder, found)
-    return dict(sorted(found.items()))
+    files = [folder / name for name in found]
+    return dict(sorted(found.items())), {folder, *files, *(file.parent for file in files)}
 
 
 def _refuse_binaries(folder: Path, found: Iterable[str]) -> None:

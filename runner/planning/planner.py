@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from engine.data.tokenize import SHIPPED, BadText, Text, read_text
+from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code, yaml_lines
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.tokenize import read_text
+from engine.data.lab_texts import read_text
 from runner.analysis import ranking, speedrun_rows
 from runner.analysis.ranking import Ranked
 from runner.history import measurements, provenance

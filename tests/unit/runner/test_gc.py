@@ -161,11 +161,10 @@ def test_a_maker_that_was_taken_for_dead_and_still_beats_keeps_its_folder() -> N
     assert not going(facts(files, **{f"leases/{STEP}/1/beat-000000009.json": 20.0}))
 
 
-def test_of_the_attempts_that_made_tokens_only_the_one_that_the_manifest_names_stays() -> None:
-    manifest = {f"{STEP}/manifest.json": {"generation": f"{X}.t1-aa"}}
-    files = dict.fromkeys([f"{STEP}/{X}.t1-aa/train/a", f"{STEP}/{X}.t2-cc/train/a"])
-    assert going(facts(manifest | files)) == {f"{STEP}/{X}.t2-cc/train/a"}
-    assert not going(facts({f"{STEP}/manifest.json": None} | files))  # unreadable
+def test_of_a_step_whose_manifest_cannot_be_read_nothing_goes() -> None:
+    files = {f"{STEP}/1-aaa/train/a": None, f"leases/{STEP}/1/end.json": {"how": "lost"}}
+    assert going(facts(files)) == {f"{STEP}/1-aaa/train/a"}
+    assert not going(facts({f"{STEP}/manifest.json": None} | files))
 
 
 def test_a_text_or_code_stays_as_long_as_a_plan_on_record_names_it() -> None:
