@@ -34,14 +34,8 @@ LABS = ["Import"]  # an import of the lab's: where from does not count
 NOT_RUN = ("__name__ == '__main__'", "TYPE_CHECKING")  # by who imports a module
 
 
-class Name(NamedTuple):
-    """What a local name stands for: a dotted name of the lab's, or of a library."""
-
-    dotted: str
-    lab: bool
-
-
-Names = Mapping[str, Name | None]  # None: a variable
+# What local names stand for: dotted names, of the lab's or of a library. None: a variable.
+Names = Mapping[str, str | None]
 
 
 class Definition(NamedTuple):
@@ -55,7 +49,7 @@ class Definition(NamedTuple):
 
 
 class Module(NamedTuple):
-    imports: Mapping[str, Name]
+    imports: Mapping[str, str]
     definitions: Mapping[str, Definition]
 
 
@@ -86,7 +80,7 @@ def imported(path: Path) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def _imported_by(path: Path, _: int) -> frozenset[str]:
     nodes = (x for x in ast.walk(ast.parse(path.read_bytes())) if not getattr(x, "level", 0))
-    return frozenset(name.dotted for _, name in _imported(nodes, "") if name.lab)
+    return frozenset(dotted for _, dotted in _imported(nodes, "") if is_labs(dotted))
 
 
 class _Walk:
@@ -114,7 +108,10 @@ class _Walk:
             # Its references by their digests, since two definitions may share a name.
             others = [self._alone(x) for name in one.refers for x in self._resolved(name)[0]]
             digests.setdefault(one.name, []).append(_sha256([self._alone(one), others]))
-        return {name: _joined(these) for name, these in sorted(digests.items())}
+        return {
+            name: these[0] if len(these) == 1 else _sha256(sorted(these))
+            for name, these in sorted(digests.items())
+        }
 
     def _alone(self, one: Definition) -> str:
         """A digest of a definition, in which references are names."""
@@ -132,9 +129,9 @@ class _Walk:
             name, rest = parts[depth], parts[depth + 1 :]
             if name in module.definitions:
                 return (module.definitions[name],), ".".join([name, *rest])
-            if (said := module.imports.get(name)) and said.dotted != ".".join(parts[: depth + 1]):
-                further = ".".join([said.dotted, *rest])
-                return self._resolved(further) if said.lab else ((), further)
+            if (meant := module.imports.get(name)) and meant != ".".join(parts[: depth + 1]):
+                further = ".".join([meant, *rest])
+                return self._resolved(further) if is_labs(meant) else ((), further)
             return (), ".".join([name, *rest])
         return (), dotted
 
@@ -144,9 +141,9 @@ class _Walk:
         yield from self._resolved(dotted)[0]
         for name in (dotted, *self._within(dotted)):
             module = self._module(name)
-            for said in module.imports.values() if module else ():
-                if said.lab:
-                    yield from self._resolved(said.dotted)[0]
+            for meant in module.imports.values() if module else ():
+                if is_labs(meant):
+                    yield from self._resolved(meant)[0]
 
     def _all_of(self, module: str) -> Iterator[Definition]:
         """Those of a module; of a package, those of all modules in it, since who has imported it
@@ -188,20 +185,14 @@ def _read(name: str, path: Path, _: int) -> Module:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imports = dict(_imported(_here(tree.body), package))
     parts = _parts(tree)
-    known: dict[str, Name | None] = {**imports, **{x: Name(f"{name}.{x}", True) for x in parts}}
-    return Module(
-        {key: value for key, value in imports.items() if key not in parts},
-        {one: _definition(name, package, one, parts[one], known) for one in parts},
-    )
-
-
-def _definition(
-    module: str, package: str, name: str, body: list[ast.stmt], known: Names
-) -> Definition:
-    shaper = _Shaper(package)
-    shape = json.dumps([shaper.shape(node, known, known) for node in body])
-    refers = tuple(shaper.refers)
-    return Definition(module, name, shape, refers, not shaper.names.isdisjoint(DYNAMIC))
+    known = {**imports, **{one: f"{name}.{one}" for one in parts}}
+    definitions = {}
+    for one, body in parts.items():
+        shaper = _Shaper(package)
+        shape = json.dumps([shaper.shape(node, known, known) for node in body])
+        dynamic = not shaper.names.isdisjoint(DYNAMIC)
+        definitions[one] = Definition(name, one, shape, tuple(shaper.refers), dynamic)
+    return Module({key: imports[key] for key in imports.keys() - parts.keys()}, definitions)
 
 
 def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
@@ -239,13 +230,13 @@ def _is_words(node: ast.stmt) -> bool:
 # ── Names ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, Name]]:
-    """What the imports among these bind."""
+def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str]]:
+    """The names that the imports among these bind, each with what it stands for."""
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 dotted = alias.name if alias.asname else alias.name.partition(".")[0]
-                yield alias.asname or dotted, Name(dotted, is_labs(dotted))
+                yield alias.asname or dotted, dotted
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -253,7 +244,7 @@ def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, Nam
                 base = ".".join([*around[: len(around) - node.level + 1], *filter(None, [base])])
             for alias in node.names:
                 dotted = base if alias.name == "*" else f"{base}.{alias.name}"
-                yield alias.asname or alias.name, Name(dotted, is_labs(dotted))
+                yield alias.asname or alias.name, dotted
 
 
 def is_labs(dotted: str) -> bool:
@@ -270,10 +261,10 @@ def _here(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _bound(body: Iterable[ast.AST], package: str) -> dict[str, Name | None]:
+def _bound(body: Iterable[ast.AST], package: str) -> dict[str, str | None]:
     """What these statements give a meaning to, in their own scope. A loop's and a comprehension's
     variables count as the function's."""
-    found, others = dict[str, Name | None](), set[str]()
+    found, others = dict[str, str | None](), set[str]()
     nodes = list(_here(body))
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -320,8 +311,8 @@ class _Shaper:
             return self.shape(node, names, outer, quoted)
         if isinstance(node, ast.Import | ast.ImportFrom):
             found = dict(_imported([node], self._package))
-            self.names.update(one.dotted.rpartition(".")[2] for one in found.values())
-            libraries = sorted(one.dotted for one in found.values() if not one.lab)
+            self.names.update(dotted.rpartition(".")[2] for dotted in found.values())
+            libraries = sorted(dotted for dotted in found.values() if not is_labs(dotted))
             return ["Import", libraries] if libraries else LABS
         if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal":
             quoted = False
@@ -361,8 +352,8 @@ class _Shaper:
         self.names.add(base.id)
         if not (means := names.get(base.id)):
             return None
-        dotted = ".".join([means.dotted, *rest])
-        if not means.lab:
+        dotted = ".".join([means, *rest])
+        if not is_labs(means):
             return ["Library", dotted]
         self.refers.append(dotted)
         return ["Lab"]
@@ -379,10 +370,6 @@ def _is_place(node: ast.AST) -> bool:
         ):
             return True
     return False
-
-
-def _joined(digests: list[str]) -> str:
-    return digests[0] if len(digests) == 1 else _sha256(sorted(digests))
 
 
 def _sha256(value: Any) -> str:

@@ -78,10 +78,10 @@ def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
     steps = {place: saved(place) for place in places if isinstance(place, Remote)}
     best = max(steps, key=lambda place: steps[place], default=None)
     for place, step in steps.items():
-        aside = f"{place.key.rpartition('/')[0]}/{beside}"
-        here = place.store.local(aside).is_dir()
-        if step and beside and not here and place.store.list(aside):
-            place.store.fetch(aside)
+        if step and beside:
+            aside = f"{place.key.rpartition('/')[0]}/{beside}"
+            if not place.store.local(aside).is_dir() and place.store.list(aside):
+                place.store.fetch(aside)
         if step and place is best:
             _bring(place / str(step))
     return [local(place) for place in places]

@@ -277,7 +277,7 @@ def free(store: Store, pieces: Iterable[Piece]) -> int:
             store.remove(entry.name)
             return
         with in_words(f"{store.url(entry.name)} was not removed"):
-            remove_tree(store.path(entry.name))
+            remove_tree(store.local(entry.name))
 
     together(remove, [entry for piece in gone for entry in piece.entries])
     for piece in gone:

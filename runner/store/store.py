@@ -78,13 +78,6 @@ class Store:
         """Sixteen random hexadecimal digits, minted when the store was made."""
         return str(json.loads(self.require("store.json"))["id"])
 
-    def path(self, name: str) -> Path:
-        """Where `name` lies on disk. Raises StoreError for a name that leaves the store, and for a
-        store in a bucket."""
-        if isinstance(where := self.at(name), Path):
-            return where
-        raise StoreError(_no_folder(self.url(name)))
-
     def at(self, name: str) -> "Path | Remote":
         """Where `name` lies: its path, or what stands for one in a bucket."""
         files = self._part(name)
@@ -320,15 +313,12 @@ def _files(place: Path | str) -> "Disk | Bucket":
 
         return Bucket(place)
     if re.match("gs:/", str(place)):
-        raise StoreError(_no_folder(str(place).replace("gs:/", "gs://", 1)))
+        url = str(place).replace("gs:/", "gs://", 1)
+        raise StoreError(f"{url} is in a bucket, and this needs a folder here; {ELSEWHERE}.")
     # Unlike Path's, these say no where it cannot be seen, which is told when it is used.
     if os.path.exists(place) and not os.path.isdir(place):  # noqa: PTH110, PTH112
         raise StoreError(f"{place} is no folder, and a store is one; {ELSEWHERE}.")
     return Disk(Path(place))
-
-
-def _no_folder(url: str) -> str:
-    return f"{url} is in a bucket, and this needs a folder on this machine; {ELSEWHERE}."
 
 
 def _check(name: str) -> str:
