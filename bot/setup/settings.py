@@ -185,11 +185,11 @@ class Settings(BaseSettings):
             return "trusted"
         if self.isolation == "none":
             return ""
-        if self.isolation is None and (words := bubblewrap.probe()):
+        if self.isolation is None and (why := bubblewrap.probe()):
             log.warning(
                 "%s Own code of experiments is refused. If it works on Ray's machines, say "
                 "--isolation bubblewrap.",
-                words,
+                why,
             )
             return ""
         return "bubblewrap"

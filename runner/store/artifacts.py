@@ -255,6 +255,8 @@ def make(
     def built(mine: Start, folder: Path) -> Manifest:
         if mine.generation > most_lost:
             _refuse_too_many(store, mine, most_lost, left)
+        make_folder(folder.parents[1])
+        folder.mkdir(parents=True)
         began = monotonic()
         build(folder)
         seconds = monotonic() - began
@@ -307,8 +309,6 @@ def _take_turn(
         return
     with lease.beating(beat_every):
         try:
-            make_folder(folder.parents[1])
-            folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
         except MakerLost as error:
             _clear(folder)
