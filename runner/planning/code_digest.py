@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runner.lib import lab_code
-from runner.lib.lab_code import DYNAMIC, ROOMS
+from runner.lib.lab_code import DYNAMIC
+from runner.lib.paths import ROOMS, SHOWN
+from runner.lib.unchanged import while_unchanged
 
 # What code of an experiment's own can load other code by, as a name, an attribute or an import.
 ANY_WAY = DYNAMIC | frozenset(
@@ -70,11 +72,12 @@ def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
         with _readable(path):
             found |= lab_code.imported(path)
         if _module(path).any_way:
-            found.update(lab_code.shown(lab))
+            found.update(lab_code.modules(lab, SHOWN))
     return frozenset(found)
 
 
-def reach(module: str, folder: Path) -> dict[str, str]:
+@while_unchanged
+def reach(module: str, folder: Path) -> tuple[dict[str, str], set[Path]]:
     """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
 
     `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).
@@ -100,7 +103,8 @@ def reach(module: str, folder: Path) -> dict[str, str]:
         if read.any_way:
             waiting += sorted(folder.rglob("*.py"))
     _refuse_binaries(folder, found)
-    return dict(sorted(found.items()))
+    files = [folder / name for name in found]
+    return dict(sorted(found.items())), {folder, *files, *(file.parent for file in files)}
 
 
 def _refuse_binaries(folder: Path, found: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from engine.data.tokenize import SHIPPED, BadText, Text, read_text
+from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
 from runner.lib import lab_code
 from runner.lib.paths import LAB
 from runner.lib.problems import Complaints, near

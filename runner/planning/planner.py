@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 
-from engine.data.tokenize import BadText, Text
+from engine.data.lab_texts import BadText, Text
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
 from runner.lib.paths import LAB

@@ -115,7 +115,7 @@ def test_what_is_not_as_it_was_made_is_not_replayed(
     execution = record.require(store, f"executions/{ran}/execution", Execution)
     for name in {"train/deep": 0, damaged: 1}:
         step = execution.plan.steps[name]
-        [made] = store.path(f"steps/{step.store}/{step.fingerprint[:16]}").glob(f"1-{'?' * 16}")
+        [made] = store.local(f"steps/{step.store}/{step.fingerprint[:16]}").glob(f"1-{'?' * 16}")
         (made.with_name(made.name + SCRATCH) / "checkpoints" / "4").mkdir(parents=True)
     for file in made.iterdir():
         file.write_bytes(bytes(reversed(file.read_bytes())))

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from engine.data.tokenize import Text
+from engine.data.lab_texts import Text
 from runner.lib.problems import BadExperiment
 from runner.planning import planned_steps, planner
 from runner.publish import step_summary
