@@ -38,7 +38,7 @@ def repository_app(sandbox: Sandbox, site: views.Pages) -> ASGIApp:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sandbox = sandbox
     answer_errors(app, site.refusal)
-    app.include_router(api.routes(), prefix=API)
+    app.include_router(api.operations, prefix=API)
     app.include_router(api_graphql.router)
     app.include_router(switches)
     app.mount("/_sandbox/static", StaticFiles(directory=views.HERE / "static"))

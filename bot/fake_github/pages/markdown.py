@@ -16,12 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-TAGS = {
-    "a", "b", "blockquote", "br", "code", "dd", "del", "details", "div", "dl", "dt", "em", "h1",
-    "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "input", "ins", "kbd", "li", "ol", "p",
-    "pre", "q", "s", "samp", "span", "strike", "strong", "sub", "summary", "sup", "table",
-    "tbody", "td", "tfoot", "th", "thead", "tr", "tt", "ul", "var",
-}  # fmt: skip
+TAGS = nh3.ALLOWED_TAGS | {"input", "tfoot"}
+TAGS -= {"area", "article", "aside", "footer", "header", "hgroup", "map", "nav"}  # the page's own
 DROPPED_WHOLE = {
     "script", "style", "iframe", "object", "embed", "svg", "math", "template", "noscript",
     "textarea", "title", "select", "xmp",

@@ -69,8 +69,8 @@ def _flags(role: str) -> dict[str, bool]:
     return {flag: order.index(flag) <= order.index(named) for flag in order}
 
 
-for part in (api_threads, api_pulls, api_code, api_git):
-    router.include_router(part.router, prefix=REPOSITORY)
+for part in (api_threads.router, api_pulls.router, api_code.router, api_git.router):
+    router.include_router(part, prefix=REPOSITORY)
 
 
 @router.api_route("/{operation:path}", methods=METHODS)
@@ -78,9 +78,6 @@ def not_implemented(operation: str, request: Request) -> Response:
     raise Refused(501, f"the sandbox does not implement {request.method} /{operation}")
 
 
-def routes() -> APIRouter:
-    """Every operation; those of the App itself need another word than a token."""
-    whole = APIRouter()
-    for part in (api_app.router, router):
-        whole.include_router(part)
-    return whole
+operations = APIRouter()  # those of the App itself need another word than a token
+for part in (api_app.router, router):
+    operations.include_router(part)

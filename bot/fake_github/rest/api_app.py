@@ -100,7 +100,7 @@ def list_deliveries(request: Request, hub: Hub) -> Answer:
     most = min(max(number_asked(request, "per_page", 30), 1), 100)
     headers = {}
     if len(attempts) > most:
-        at = f"{hub.world.api}/app/hook/deliveries?per_page={most}&cursor={attempts[most].id}"
+        at = request.url.include_query_params(cursor=attempts[most].id)
         headers["Link"] = f'<{at}>; rel="next"'
     return Answer([_item(hub.world, each) for each in attempts[:most]], headers=headers)
 

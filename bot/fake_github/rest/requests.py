@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypeVar
-from urllib.parse import urlencode
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -146,9 +145,6 @@ def names(sent: Any) -> list[str]:
 class Answer(JSONResponse):
     media_type = "application/json; charset=utf-8"
 
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-
 
 def in_order(items: Iterable[Any], sort: str | None, direction: str) -> list[Any]:
     """By time of creation or, as asked, of the last change; ties by id."""
@@ -178,11 +174,10 @@ def listing(
     others = {"first": 1, "prev": page - 1} if page > 1 else {}
     if page < last:
         others |= {"next": page + 1, "last": last}
-    kept = [pair for pair in request.query_params.items() if pair[0] != "page"]
-    links = []
-    for rel, number in others.items():
-        query = urlencode([*kept, ("page", number)])
-        links.append(f'<{world.url}{request.url.path}?{query}>; rel="{rel}"')
+    links = [
+        f'<{request.url.include_query_params(page=number)}>; rel="{rel}"'
+        for rel, number in others.items()
+    ]
     headers = {"Link": ", ".join(links)} if links else {}
     return Answer({"total_count": len(whole), inside: shown} if inside else shown, headers=headers)
 

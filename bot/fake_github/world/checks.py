@@ -77,11 +77,8 @@ class Checks(Code):
         """The check runs of a commit, newest first; of each name the newest, or every one."""
         with self.world.lock:
             runs = [run for run in self.world.checks.values() if run.head_sha == sha]
-        runs.sort(key=lambda run: run.id, reverse=True)
-        if every:
-            return runs
-        newest = {run.name: run for run in reversed(runs)}
-        return [run for run in runs if newest[run.name] is run]
+        newest = list({run.name: run for run in runs}.values())
+        return sorted(runs if every else newest, key=lambda run: run.id, reverse=True)
 
     def _need_checks(self, login: str) -> None:
         if not self.is_app(self.user(login)):

@@ -84,11 +84,9 @@ class Code(Threads):
 
     def move_heads(self, user: User, repository: int, branch: str, after: str) -> None:
         """The open pull requests from this branch of this repository have a new head."""
-        for issue in list(self.world.issues.values()):
-            pull = issue.pull
-            if pull is None or issue.state != "open" or pull.head_sha == after:
-                continue
-            if (pull.head_repository, pull.head) != (repository, branch):
+        for issue, pull in self.world.open_pulls():
+            here = (pull.head_repository, pull.head) == (repository, branch)
+            if not here or pull.head_sha == after:
                 continue
             before, pull.head_sha = pull.head_sha, after
             issue.updated_at = self.world.clock.now()
@@ -108,22 +106,17 @@ class Code(Threads):
             owner, _, branch = head.rpartition(":")
             home = self._head_repository(owner or self.world.owner.login)
             base = base or self.world.default_branch
-            shas = []
-            for field, git, name in (("head", home.git, branch), ("base", self.world.git, base)):
-                sha = git.ref(f"refs/heads/{name}")
-                if sha is None:
-                    raise invalid("PullRequest", field, "invalid")
-                shas.append(sha)
+            head_sha, base_sha = _tip(home, "head", branch), _tip(self.world, "base", base)
             self._need_no_other(home, branch, base)
-            if not self.world.git.log(shas[1], shas[0]):
+            if not self.world.git.log(base_sha, head_sha):
                 message = f"No commits between {base} and {branch}"
                 raise invalid("PullRequest", "head", "custom", message)
             made = self._new_thread(user, title, body)
             made.pull = Pull(
-                self.world.new_id(), branch, base, shas[0], shas[1], home.owner,
+                self.world.new_id(), branch, base, head_sha, base_sha, home.owner,
                 home.repository_id, draft,
             )  # fmt: skip
-            self._note(made, "pushed", user, shas[0])
+            self._note(made, "pushed", user, head_sha)
             self._tell_issue("opened", user, made)
             return made
 
@@ -134,11 +127,9 @@ class Code(Threads):
         raise invalid("PullRequest", "head", "invalid")
 
     def _need_no_other(self, home: World, head: str, base: str) -> None:
-        for issue in self.world.issues.values():
-            pull = issue.pull
-            if pull is None or issue.state != "open" or (pull.head, pull.base) != (head, base):
-                continue
-            if pull.head_repository == home.repository_id:
+        wanted = (home.repository_id, head, base)
+        for _, pull in self.world.open_pulls():
+            if (pull.head_repository, pull.head, pull.base) == wanted:
                 message = f"A pull request already exists for {home.owner.login}:{head}."
                 raise invalid("PullRequest", "head", "custom", message)
 
@@ -149,8 +140,8 @@ class Code(Threads):
             pull = issue.as_pull
             if user is not issue.user:
                 self.need(user, "write")
-            sha = self.world.git.ref(f"refs/heads/{base}")
-            if sha is None or issue.state != "open":
+            sha = _tip(self.world, "base", base)
+            if issue.state != "open":
                 raise invalid("PullRequest", "base", "invalid")
             if base != pull.base:
                 changes = {"base": {"ref": {"from": pull.base}, "sha": {"from": pull.base_sha}}}
@@ -204,3 +195,10 @@ class Code(Threads):
         if issue.pull is None:
             raise not_found()
         return issue
+
+
+def _tip(world: World, field: str, branch: str) -> str:
+    sha = world.git.ref(f"refs/heads/{branch}")
+    if sha is None:
+        raise invalid("PullRequest", field, "invalid")
+    return sha

@@ -25,6 +25,9 @@ class Fork(Code):
 
     def __init__(self, origin: Code, owner: User) -> None:
         main = origin.world
+        own: dict[str, Any] = {
+            name: {} for name in ("labels", "issues", "comments", "checks", "forks")
+        }
         folder = main.git.path.with_name(f"fork-of-{owner.login}.git")
         world = replace(
             main,
@@ -32,12 +35,8 @@ class Fork(Code):
             git=Git(folder, objects=main.git.path / "objects"),
             created_at=main.clock.now(),
             repository_id=main.new_id(),
-            labels={},
-            issues={},
-            comments={},
-            checks={},
-            forks={},
             parent=main,
+            **own,
         )
         super().__init__(world, origin.webhooks)
         self.origin = origin

@@ -33,7 +33,7 @@ class Reviews(Checks):
             commit = commit_id or issue.as_pull.head_sha
             if self.world.git.kind(commit) != "commit":
                 raise invalid("PullRequestReview", "commit_id", "invalid")
-            made = Review(self.world.new_id(), number, user, body, STATES[event], commit, now)
+            made = Review(self.world.new_id(), number, user, body, now, STATES[event], commit)
             issue.as_pull.reviews.append(made)
             issue.updated_at = now
             self._tell_review("submitted", user, issue, made)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import asdict
 
 from bot.fake_github.world import shapes
 from bot.fake_github.world.git import ZERO, Change, Commit, Entry, Signature
 from bot.fake_github.world.shapes import Json, dates, ids, node_id, repo_api, time
-from bot.fake_github.world.state import CheckRun, Issue, User, World, stamp
+from bot.fake_github.world.state import CheckRun, Issue, Pull, User, World, stamp
 
 _UNSIGNED = {
     **dict.fromkeys(("signature", "payload", "verified_at")),
@@ -28,13 +29,22 @@ def _user_of(world: World, who: Signature) -> Json | None:
 # The git database
 
 
+def _object(world: World, kind: str, sha: str) -> Json:
+    return {"sha": sha, "url": f"{repo_api(world)}/git/{kind}s/{sha}"}
+
+
+def _content(world: World, sha: str) -> Json:
+    content = base64.encodebytes(world.git.blob(sha)).decode()
+    return {"encoding": "base64", "content": content}
+
+
 def _told(world: World, one: Commit) -> Json:
     """What a commit itself holds."""
     return {
         "author": _signature(one.author),
         "committer": _signature(one.committer),
         "message": one.message.rstrip("\n"),
-        "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
+        "tree": _object(world, "tree", one.tree),
         "verification": _UNSIGNED,
     }
 
@@ -64,34 +74,24 @@ def git_ref(world: World, ref: str, sha: str) -> Json:
         "ref": ref,
         "node_id": node_id("Ref", ref),
         "url": f"{repo_api(world)}/git/{ref}",
-        "object": {"sha": sha, "type": kind, "url": f"{repo_api(world)}/git/{kind}s/{sha}"},
+        "object": _object(world, kind, sha) | {"type": kind},
     }
 
 
 def git_tree(world: World, sha: str, entries: list[Entry]) -> Json:
     tree = []
     for entry in entries:
-        one: Json = {
-            "path": entry.path,
-            "mode": entry.mode,
-            "type": entry.type,
-            "sha": entry.sha,
-            "url": f"{repo_api(world)}/git/{entry.type}s/{entry.sha}",
-        }
-        tree.append(one | ({} if entry.size is None else {"size": entry.size}))
-    url = f"{repo_api(world)}/git/trees/{sha}"
-    return {"sha": sha, "url": url, "tree": tree, "truncated": False}
+        known = {name: value for name, value in asdict(entry).items() if value is not None}
+        tree.append(known | _object(world, entry.type, entry.sha))
+    return {**_object(world, "tree", sha), "tree": tree, "truncated": False}
 
 
 def git_blob(world: World, sha: str) -> Json:
-    content = world.git.blob(sha)
     return {
-        "sha": sha,
+        **_object(world, "blob", sha),
+        **_content(world, sha),
         "node_id": node_id("Blob", sha),
-        "size": len(content),
-        "url": f"{repo_api(world)}/git/blobs/{sha}",
-        "content": base64.encodebytes(content).decode(),
-        "encoding": "base64",
+        "size": len(world.git.blob(sha)),
     }
 
 
@@ -99,7 +99,7 @@ def content(world: World, entry: Entry, path: str, ref: str, *, whole: bool) -> 
     """A file (with `whole`, its bytes) or an item of a folder's listing."""
     kind = {"tree": "dir", "blob": "file", "commit": "submodule"}[entry.type]
     url = f"{repo_api(world)}/contents/{path}?ref={ref}"
-    git_url = f"{repo_api(world)}/git/{entry.type}s/{entry.sha}"
+    git_url = _object(world, entry.type, entry.sha)["url"]
     html_url = f"{world.html}/{'tree' if kind == 'dir' else 'blob'}/{ref}/{path}"
     shape: Json = {
         "type": kind,
@@ -113,10 +113,7 @@ def content(world: World, entry: Entry, path: str, ref: str, *, whole: bool) -> 
         "download_url": f"{world.html}/raw/{ref}/{path}" if kind == "file" else None,
         "_links": {"self": url, "git": git_url, "html": html_url},
     }
-    if whole:
-        shape["encoding"] = "base64"
-        shape["content"] = base64.encodebytes(world.git.blob(entry.sha)).decode()
-    return shape
+    return shape | (_content(world, entry.sha) if whole else {})
 
 
 # Commits and comparisons
@@ -132,7 +129,7 @@ def commit(world: World, sha: str, *, whole: bool = False) -> Json:
     shape |= {
         "commit": {
             **_told(world, one),
-            "url": f"{repo_api(world)}/git/commits/{sha}",
+            "url": _object(world, "commit", sha)["url"],
             "comment_count": 0,
         },
         "comments_url": f"{shape['url']}/comments",
@@ -260,32 +257,25 @@ def check_run(world: World, run: CheckRun) -> Json:
     page = f"{world.html}/runs/{run.id}"
     return {
         **ids("CheckRun", run.id),
-        "name": run.name,
-        "head_sha": run.head_sha,
+        **run.model_dump(include={"name", "head_sha", "status", "conclusion"}),
         "external_id": run.external_id or "",
         "url": url,
         "html_url": page,
         "details_url": run.details_url or page,
-        "status": run.status,
-        "conclusion": run.conclusion,
         "started_at": time(run.started_at),
         "completed_at": time(run.completed_at),
         "output": {
-            "title": run.title,
-            "summary": run.summary,
-            "text": run.text,
+            **run.model_dump(include={"title", "summary", "text"}),
             "annotations_count": len(run.annotations),
             "annotations_url": f"{url}/annotations",
         },
         "check_suite": {"id": int(run.head_sha[:7], 16)},
         "app": shapes.app(world),
         "pull_requests": [
-            _minimal_pull(world, one)
-            for one in list(world.issues.values())
-            if one.pull
-            and one.state == "open"
-            and one.pull.head_sha == run.head_sha
-            and one.pull.head_repository == world.repository_id  # GitHub lists none from forks
+            _minimal_pull(world, issue.number, pull)
+            for issue, pull in world.open_pulls()
+            if pull.head_sha == run.head_sha
+            and pull.head_repository == world.repository_id  # GitHub lists none from forks
         ],
     }
 
@@ -299,9 +289,7 @@ def check_suite(world: World, run: CheckRun) -> Json:
         **ids("CheckSuite", id),
         **dates(run.created_at),
         "head_branch": branches[0] if branches else None,
-        "head_sha": run.head_sha,
-        "status": run.status,
-        "conclusion": run.conclusion,
+        **run.model_dump(include={"head_sha", "status", "conclusion"}),
         "url": f"{repo_api(world)}/check-suites/{id}",
         "before": None,
         "after": run.head_sha,
@@ -310,13 +298,12 @@ def check_suite(world: World, run: CheckRun) -> Json:
     }
 
 
-def _minimal_pull(world: World, one: Issue) -> Json:
-    pull = one.as_pull
+def _minimal_pull(world: World, number: int, pull: Pull) -> Json:
     repo = {"id": world.repository_id, "name": world.name, "url": repo_api(world)}
     sides = (("head", pull.head, pull.head_sha), ("base", pull.base, pull.base_sha))
     return {
         "id": pull.id,
-        "number": one.number,
-        "url": f"{repo_api(world)}/pulls/{one.number}",
+        "number": number,
+        "url": f"{repo_api(world)}/pulls/{number}",
         **{side: {"ref": ref, "sha": sha, "repo": repo} for side, ref, sha in sides},
     }

@@ -91,12 +91,16 @@ class Reaction:
 
 
 @dataclass
-class Comment:
+class Post:
     id: int
     number: int  # of the issue or pull request it stands on
     user: User
     body: str
     created_at: datetime
+
+
+@dataclass
+class Comment(Post):
     updated_at: datetime
     reactions: list[Reaction] = field(default_factory=list)
     edited: bool = False
@@ -115,14 +119,9 @@ class Event:
 
 
 @dataclass
-class Review:
-    id: int
-    number: int  # of its pull request
-    user: User
-    body: str
+class Review(Post):
     state: str  # "APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED"
     commit_id: str
-    created_at: datetime
     edited_at: datetime | None = None
 
 
@@ -256,6 +255,11 @@ class World:
     def repository(self, id: int | None) -> World | None:
         """This repository or one of its forks; None if there is none of that id."""
         return self if id == self.repository_id else self.forks.get(id or 0)
+
+    def open_pulls(self) -> Iterator[tuple[Issue, Pull]]:
+        for issue in list(self.issues.values()):
+            if issue.pull and issue.state == "open":
+                yield issue, issue.pull
 
     @property
     def full_name(self) -> str:

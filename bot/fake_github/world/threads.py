@@ -230,11 +230,9 @@ class Threads(Actions):
 
     def _named(self, names: Iterable[str]) -> list[Label]:
         """The labels of these names, made where they are missing, as GitHub does."""
-        wanted: dict[str, Label] = {}
-        for name in names:
-            known = self.world.labels.get(name.lower())
-            wanted[name.lower()] = known or self._add_label(name, "ededed")
-        return list(wanted.values())
+        wanted = {name.lower(): name for name in names}
+        known = self.world.labels
+        return [known.get(key) or self._add_label(wanted[key], "ededed") for key in wanted]
 
     def set_labels(self, login: str, number: int, names: Iterable[str]) -> list[Label]:
         with self.changing() as now:
