@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from bot.model.escape import code, fenced, prose, text
-from runner.analysis import registration_review, speedrun_rows
+from runner.analysis import designs, speedrun_rows
 from runner.lib import format
 from runner.publish import step_summary
 from runner.schema import prediction_forms
@@ -106,7 +106,7 @@ _jinja.globals.update(
     judged=judged,
     tally=tally,
     ended=step_summary.ended,
-    pooled=registration_review.pooled,
+    pooled=designs.pooled,
 )
 _jinja.filters.update(
     upto=lambda items, most: list(items)[:most],
