@@ -67,8 +67,6 @@ class GitHub(Branches):
             return None
         lab = self._line.know(found.base.repo)
         return Pull(
-            title=found.title,
-            author=person(found.user),
             head=found.head.sha,
             base=found.base.sha,
             open=found.state == "open",

@@ -4,12 +4,7 @@ from bot.messages.templating import say
 from bot.model.commands import MAX_COMMANDS, MAX_READ, Reading
 from bot.model.escape import code, prose, text
 from bot.model.thread import Message, Thread
-from runner.schema.record import Approval
-
-
-def refused(approval: Approval) -> str:
-    """Why a `/run` (or `/retry`, `/reproduce`) started nothing."""
-    return cannot(approval.by.login, f"/{approval.what}", approval.why)
+from runner.schema.record import Answered, Approval
 
 
 def waits(approval: Approval) -> str:
@@ -17,9 +12,9 @@ def waits(approval: Approval) -> str:
     return f"**Noted:** `/run` by {text(approval.by.login)}. {prose(approval.waits)}"
 
 
-def cannot(login: str, command: str, why: str) -> str:
+def refused(answer: Approval | Answered) -> str:
     """A command that was refused, to whom, and why."""
-    refusal = f"**Not done:** `{command}` by {text(login)}. {prose(why)}"
+    refusal = f"**Not done:** `/{answer.what}` by {text(answer.by.login)}. {prose(answer.why)}"
     return f"{refusal}\n\nNothing was started or stopped."
 
 

@@ -1,7 +1,7 @@
 """What a pull request is told of its plan. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -37,6 +37,7 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         return say("plan-problems", record=record)
     plan, folder = record.plan, quote(record.plan.experiment)
     arms = _settings(plan) if plan.data else {}
+    flat = {name: _flat(arm) for name, arm in arms.items()}
     return say(
         "plan" if plan.data else "plan-steps",
         link=repository_url and f"{repository_url}/tree/{record.commit}/{folder}",
@@ -51,9 +52,9 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         told=power.told(plan, plan.predictions, record.spread),
         own_code=None if record.isolation else own_code(plan),
         runs_in=runs_in(plan, record.isolation),
-        differing=_differing(arms),
+        differing=_differing(flat.values()),
         columns=MAX_COLUMNS,
-        value=lambda arm, key: _value(arms[arm], key),
+        value=lambda arm, name: flat[arm].get(name, format.UNKNOWN),
         peak=KINDS[plan.resources.kind].peak_flops * plan.resources.count,
         lines=lambda arm: _arm_lines(arms[arm]),
         level=next((one.level for one in record.forecasts.values()), 0.0),
@@ -175,21 +176,23 @@ def _arm_lines(arm: Settings) -> list[str]:
     ]
 
 
-def _differing(arms: Mapping[str, Settings]) -> list[str]:
-    """The keys in which the arms' settings differ, as `train.learning_rate`. Of models of several
-    kinds, what all of them have: which function makes one differs, too."""
-    alike = len({arm["own"].get("model") for arm in arms.values()}) == 1
-    keys = dict.fromkeys(
-        f"{section}.{key}"
-        for arm in arms.values()
+def _flat(arm: Settings) -> dict[str, str]:
+    """An arm's settings by their whole names, as `train.learning_rate`."""
+    return {
+        f"{section}.{key}": format.flow(value)
         for section, values in arm.items()
-        for key in values
-        if section != "model" or alike or all(key in other["model"] for other in arms.values())
-    )
-    return [key for key in keys if len({_value(arm, key) for arm in arms.values()}) > 1]
+        for key, value in values.items()
+        if value is not None
+    }
 
 
-def _value(arm: Settings, key: str) -> str:
-    section, _, name = key.partition(".")
-    value = arm[section].get(name)
-    return "–" if value is None else format.flow(value)
+def _differing(arms: Collection[Mapping[str, str]]) -> list[str]:
+    """The names of the settings in which the arms differ. Of models of several kinds, of what all
+    of them have: which function makes one differs, too."""
+    alike = len({arm.get("own.model") for arm in arms}) == 1
+    return [
+        name
+        for name in dict.fromkeys(name for arm in arms for name in arm)
+        if len({arm.get(name) for arm in arms}) > 1
+        if alike or not name.startswith("model.") or all(name in arm for arm in arms)
+    ]

@@ -70,8 +70,6 @@ class Issue:
 class Pull:
     """A pull request as it is now."""
 
-    title: str
-    author: Person
     head: str  # full SHA
     base: str  # full SHA of the base branch's tip
     open: bool

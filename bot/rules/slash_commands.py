@@ -223,8 +223,7 @@ def _follow(thread: Thread) -> Iterator[Action]:
     """What follows from the answers, and the word to who asked."""
     for key, answered in thread.answered.items():
         if not answered.yes:
-            refused = command_answers.cannot(answered.by.login, f"/{answered.what}", answered.why)
-            yield Say(Key(answered.what, str(key)), refused)
+            yield Say(Key(answered.what, str(key)), command_answers.refused(answered))
             yield from _react(key, "confused")
             continue
         cancelled = Cancelled(at=answered.at, by=answered.by.login, command=str(key))

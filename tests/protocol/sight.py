@@ -47,8 +47,6 @@ class Answers(Mapping[Question, Any]):
         match question:
             case ("pull",):
                 return Pull(
-                    title="Warm",
-                    author=synthetic.ADA,
                     head=world.head,
                     base=BASE,
                     open=True,

@@ -32,7 +32,7 @@ HUGO = Person(login="hugo", id=13)
 ROBO, GHOST = Person(login="robo[bot]", id=99), Person(login="ghost", id=0)
 PLANNED = synthetic.plan()
 PULL = Pull(
-    "Warm", ADA, HEAD, BASE, open=True, draft=False, base_ref="main", head_repository=7
+    HEAD, BASE, open=True, draft=False, base_ref="main", head_repository=7
 )  # fmt: skip
 PLAN = PlanRecord(
     repository=7,

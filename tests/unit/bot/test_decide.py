@@ -20,7 +20,7 @@ from tests.scenarios.lab import form_body
 
 NOW = synthetic.START
 HEAD, BASE = "a" * 40, "b" * 40
-PULL = Pull("Warm", synthetic.ADA, HEAD, BASE, open=True, draft=False, head_repository=7)
+PULL = Pull(HEAD, BASE, open=True, draft=False, head_repository=7)
 PLANNED = record.PlanRecord(
     repository=7,
     pull=2,

@@ -137,6 +137,14 @@ def everything(word: str) -> dict[str, str]:
         approved=False,
         why=f"`/run` takes nothing after it, and here stands `{escape.code(word)}`. {word}",
     )
+    cannot = record.Answered(
+        command="1-0",
+        what="cancel",
+        by=person,
+        at=synthetic.START,
+        yes=False,
+        why=f"There is no `{escape.code(word)}`. {word}",
+    )
     ran = ran_of(plan, word, person)
     thread = Thread(
         id=ThreadId(1, 2),
@@ -162,9 +170,7 @@ def everything(word: str) -> dict[str, str]:
         ),
         "problems": plan_comment.plan(bad),
         "refused": command_answers.refused(approval),
-        "cannot": command_answers.cannot(
-            word, "/cancel", f"There is no `{escape.code(word)}`. {word}"
-        ),
+        "cannot": command_answers.refused(cannot),
         "status": status_comment.status(ran),
         "status of": command_answers.status_of(thread),
         "result": result_comment.result(thread, ran),
