@@ -178,7 +178,9 @@ class Actor:
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
-    def _once(self, thread: Thread, key: Key, claim: dict[str, Any], body: str, state: str) -> None:
+    def _once(
+        self, thread: Thread, key: Key, claim: dict[str, Any], body: str, state: str | None
+    ) -> None:
         # Whoever loses the claim must not do it: somebody else has, or is about to.
         claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
         if self._create(f"said/{thread.id}/{key}/claim", claim):
