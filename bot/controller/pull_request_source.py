@@ -70,17 +70,17 @@ class Declared:
         files = Tree(self._github, head, "")
         standing = results_entries.standing(results_entries.merged(self._store), but=paths)
         found = []
-        for path in paths[: results_entries.MOST_FILES]:
+        for path in paths[: results_entries.MAX_FILES]:
             try:
-                content = files.fetch(path, most=results_entries.MOST_BYTES)
+                content = files.fetch(path, most=results_entries.MAX_BYTES)
                 found.append(results_entries.examined(path, content, standing))
             except (Unfit, KeyError) as error:
                 why = str(error) if isinstance(error, Unfit) else "it is not in the commit's tree"
                 found.append(
                     results_entries.EnteredFile(path=results_entries.plain(path), problem=why)
                 )
-        for path in paths[results_entries.MOST_FILES :]:
-            why = f"a pull request brings {results_entries.MOST_FILES} results files at most"
+        for path in paths[results_entries.MAX_FILES :]:
+            why = f"a pull request brings {results_entries.MAX_FILES} results files at most"
             found.append(results_entries.EnteredFile(path=results_entries.plain(path), problem=why))
         return results_entries.once(found)
 
