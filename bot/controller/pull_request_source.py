@@ -69,14 +69,14 @@ class Declared:
         paths = [path for path in changed if _is_results(path)]
         if not paths:
             return ()
-        files, most = Tree(self.github, head, ""), results_entries.MOST_FILES
+        files, most = Tree(self.github, head, ""), results_entries.MAX_FILES
         standing = results_entries.standing(results_entries.merged(self.store), but=paths)
         found = []
         for n, path in enumerate(paths):
             try:
                 if n >= most:
                     raise Unfit(f"a pull request brings {most} results files at most")
-                content = files.fetch(path, most=results_entries.MOST_BYTES)
+                content = files.fetch(path, most=results_entries.MAX_BYTES)
                 found.append(results_entries.examined(path, content, standing))
             except (Unfit, KeyError) as error:
                 why = str(error) if isinstance(error, Unfit) else "it is not in the commit's tree"

@@ -155,7 +155,7 @@ def review(registration: Registration) -> Review:
         for one in ordered
         if sealed is not None and not same_design(sealed.plan, one.execution.plan)
     }
-    highest = max((rung for id, rung in first if id not in others), default=0)
+    highest = max((rung for id, rung in first.items() if id not in others), default=0)
     weighed = []
     for one in ordered:
         other = one.execution.id in others
@@ -167,9 +167,9 @@ def review(registration: Registration) -> Review:
             why.append(KNOWN)
         elif not one.complete:
             why.append(UNFIT.get(one.state, one.state))
-        elif (one.execution.id, rung := _rung(one.execution)) not in first:
+        elif one.execution.id not in first:
             why.append(RUN_AGAIN)
-        elif rung < highest and not other:
+        elif first[one.execution.id] < highest and not other:
             why.append(LOWER_RUNG)
         weighed.append(Weighed(one, ", ".join(why), other, seen))
     return Review(registration, sealed, tuple(weighed))
@@ -189,7 +189,7 @@ def _rung(execution: record.Execution) -> int:
     return execution.plan.rung.n if execution.plan.rung else 0
 
 
-def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
+def _first_complete(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Of each design, on a ladder of each of its rungs, the execution that was complete before the
     others, with its rung."""
     done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
@@ -198,7 +198,7 @@ def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
         alike = (before for before in first if _rung(before) == _rung(execution))
         if not any(same_design(execution.plan, before.plan) for before in alike):
             first.append(execution)
-    return {(execution.id, _rung(execution)) for execution in first}
+    return {execution.id: _rung(execution) for execution in first}
 
 
 def _when(execution: record.Execution) -> tuple[Any, ...]:

@@ -104,18 +104,6 @@ def logs(store: Store, execution: Execution) -> dict[str, str]:
     return found
 
 
-def scores(
-    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
-) -> dict[str, Mapping[str, Evaluated]]:
-    """What `evaluate` steps that have ended so say of each model, as far as that can be read."""
-    found = dict[str, Mapping[str, Evaluated]]()
-    for name, step in plan.steps.items():
-        if step.do == "evaluate" and name in ends and ends[name].state != "failed":
-            with suppress(*step_runs.UNBELIEVED):
-                found[name] = step_runs.scores_of(store, step_runs.scoring(plan, name, ends))
-    return found
-
-
 def _made(manifest: artifacts.Manifest, execution: str) -> StepEnd:
     return StepEnd(
         state="made" if manifest.by == execution else "cached",

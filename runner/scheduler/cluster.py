@@ -24,8 +24,8 @@ from runner.schema import devices
 from runner.schema.devices import DESCRIBED, KINDS, listed
 from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedArm, Resources, run_name
 
-MOST_DEVICES = 1_000_000
-MOST_RUNS = 100_000
+MAX_DEVICES = 1_000_000
+MAX_RUNS = 100_000
 
 PoolName = Annotated[str, StringConstraints(pattern=r"^[^\pC]{1,80}$")]  # it can be shown
 Hours = Annotated[float, Field(gt=0, le=100_000)]
@@ -39,8 +39,8 @@ class BadCluster(BadExperiment):
 
 class _Pool(Config):
     kind: str
-    count: Annotated[int, Field(gt=0, le=MOST_DEVICES)]
-    slice: Annotated[int, Field(gt=0, le=MOST_DEVICES)] = 1
+    count: Annotated[int, Field(gt=0, le=MAX_DEVICES)]
+    slice: Annotated[int, Field(gt=0, le=MAX_DEVICES)] = 1
     price: Amount | None = None
     preemptions_per_device_hour: Annotated[float, Field(ge=0, le=3600)] = 0.0
     away_minutes: Amount = 0.0
@@ -69,7 +69,7 @@ class Synthetic(Config):
     2015). A run takes 40 % to 100 % of what is expected of it.
     """
 
-    runs: Annotated[int, Field(ge=0, le=MOST_RUNS)] = 0
+    runs: Annotated[int, Field(ge=0, le=MAX_RUNS)] = 0
     people: Annotated[int, Field(gt=0, le=10_000)] = 10
     days: Annotated[float, Field(gt=0, le=10_000)] = 1.0
     median_hours: Annotated[float, Field(gt=0, le=10_000)] = 2.0  # of a run that is no debugging

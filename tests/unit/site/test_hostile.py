@@ -78,7 +78,7 @@ def as_metrics(path: Path) -> object:
 
 
 def as_an_entry(path: Path) -> object:
-    content = untrusted_files.read(path, results_entries.MOST_BYTES) or b""
+    content = untrusted_files.read(path, results_entries.MAX_BYTES) or b""
     return results_entries.examined("a", content, {}).canonical()
 
 
