@@ -261,6 +261,21 @@ def test_a_key_that_is_misspelt_is_not_missing_too() -> None:
     assert len(problems(changed("num_layers", "num_layer"))) == 1
 
 
+def test_what_only_follows_from_a_misspelt_key_is_told_in_no_arm() -> None:
+    text = changed("learning_rate: 0.003", "learning_rte: 0.003")
+    assert [field for _, field, _ in problems(text)] == ["train.learning_rte"]
+
+
+def test_what_is_wrong_with_several_arms_is_told_at_once() -> None:
+    text = changed("  fast: {}", "  fast: {model: {num_heads: 3}}\n  other: {train: {beta1: 2}}")
+    text = text.replace("0.0003", "slow")
+    assert [field for _, field, _ in problems(text)] == [
+        "arms.slow.train.learning_rate",
+        "arms.fast.model.num_heads",
+        "arms.other.train.beta1",
+    ]
+
+
 def test_what_strangers_wrote_is_quoted_short_and_without_backticks() -> None:
     ((_, _, message),) = problems(changed("num_layers: 2", 'num_layers: "`' + "x\\n" * 500 + '"'))
     assert message == f"must be a whole number, not `ʼ{'x ' * 29}…`"
