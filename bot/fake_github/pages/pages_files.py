@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from bot.fake_github.pages.views import SAFETY, Pages
 from bot.fake_github.world.errors import not_found
+from bot.fake_github.world.shapes_code import commit_changes
 
 # A file of a stranger's must not become a page of this site: no scripts, nothing loaded.
 RAW = SAFETY | {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
@@ -51,10 +52,10 @@ def routes(pages: Pages) -> APIRouter:
         if sha is None:
             raise not_found(f"there is no commit {ref}")
         one = git.commit(sha)
-        changes = git.diff(one.parents[0], sha) if one.parents else []
+        changes = commit_changes(world, one)
         entries = [] if one.parents else git.tree(sha, recursive=True)
         files = [each for each in entries if each.type == "blob"]
-        return pages.show(request, "commit.html", commit=one, changes=changes, files=files)
+        return pages.show(request, "commit.html", sha=sha, commit=one, changes=changes, files=files)
 
     @router.get("/_sandbox/avatars/{name}.svg")
     def avatar(name: str, request: Request) -> Response:

@@ -18,7 +18,7 @@ from bot.fake_github.pages import markdown as pages_markdown
 from bot.fake_github.world import forms as world_forms
 from bot.fake_github.world.errors import Refused, not_found
 from bot.fake_github.world.forms import IssueForm
-from bot.fake_github.world.git import ZERO
+from bot.fake_github.world.git import ZERO, signed_at
 from bot.fake_github.world.sandbox import PERSONAS, Sandbox
 from bot.fake_github.world.shapes_code import pull_changes
 from bot.fake_github.world.state import Issue, stamp
@@ -61,7 +61,7 @@ class Pages:
             emoji=EMOJI,
             address=self.address,
         )
-        self._env.filters.update(markdown=self.markdown, stamp=stamp, ink=_ink)
+        self._env.filters.update(markdown=self.markdown, stamp=stamp, signed_at=signed_at, ink=_ink)
 
     def show(self, request: Request, template: str, status: int = 200, **context: Any) -> Response:
         html = self.part(request, template, **context)

@@ -7,12 +7,13 @@ import binascii
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
+from pygit2 import Signature
 
 from bot.fake_github.rest.requests import Answer, Home, Person, Sent, texts
 from bot.fake_github.world import shapes_code as shapes
 from bot.fake_github.world.code import Code
 from bot.fake_github.world.errors import invalid, not_found, unprocessable
-from bot.fake_github.world.git import Signature
+from bot.fake_github.world.git import signature, signed_at
 from bot.fake_github.world.shapes import repo_api
 from bot.fake_github.world.state import User, World, moment
 
@@ -61,8 +62,8 @@ def _signature(home: Code, who: User, given: Any, default: Signature | None = No
     if not given:
         return default
     try:
-        date = moment(given["date"]) if given.get("date") else default.date
-        return Signature(str(given["name"]), str(given["email"]), date)
+        date = moment(given["date"]) if given.get("date") else signed_at(default)
+        return signature(str(given["name"]), str(given["email"]), date)
     except (KeyError, ValueError, TypeError, AttributeError):
         raise invalid("Commit", "author", "invalid") from None
 
@@ -96,7 +97,7 @@ def get_tree(name: str, request: Request, home: Home) -> Answer:
         commit = git.resolve(name)
         if commit is None:
             raise not_found()
-        sha = git.commit(commit).tree
+        sha = str(git.commit(commit).tree_id)
     entries = git.tree(sha, recursive="recursive" in request.query_params)
     return Answer(shapes.git_tree(home.world, sha, entries))
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pygit2 import Signature
+
 from bot.fake_github.world import shapes_code
 from bot.fake_github.world.errors import Refused, forbidden, invalid, not_found, unprocessable
-from bot.fake_github.world.git import ZERO, Signature
+from bot.fake_github.world.git import ZERO, signature
 from bot.fake_github.world.state import Issue, Pull, User, World
 from bot.fake_github.world.threads import Threads
 
@@ -18,7 +20,7 @@ class Code(Threads):
     # Commits and branches
 
     def signature(self, user: User) -> Signature:
-        return Signature(user.name, user.email, self.world.clock.now())
+        return signature(user.name, user.email, self.world.clock.now())
 
     def commit(
         self, login: str, branch: str, files: Mapping[str, bytes | None], message: str,

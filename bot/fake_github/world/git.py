@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pygit2
+from pygit2 import Commit, Signature
 from pygit2.enums import DiffOption, FileMode, SortMode
 
 from bot.fake_github.world.errors import unprocessable
@@ -20,26 +21,6 @@ from bot.fake_github.world.errors import unprocessable
 ZERO = "0" * 40
 SHA = re.compile(r"[0-9a-f]{40}")
 REFUSALS = (pygit2.GitError, KeyError, ValueError, OSError)  # libgit2's, as pygit2 raises them
-
-
-@dataclass(frozen=True)
-class Signature:
-    name: str
-    email: str
-    date: datetime
-
-    def for_git(self) -> pygit2.Signature:
-        return pygit2.Signature(self.name, self.email, int(self.date.timestamp()), 0)
-
-
-@dataclass(frozen=True)
-class Commit:
-    sha: str
-    tree: str
-    parents: list[str]
-    author: Signature
-    committer: Signature
-    message: str
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,7 @@ class Git:
         names = [name] if SHA.fullmatch(name) else [f"refs/heads/{name}", f"refs/{name}", name]
         for candidate in names:
             try:
-                return str(self._repository.revparse_single(candidate).peel(pygit2.Commit).id)
+                return str(self._repository.revparse_single(candidate).peel(Commit).id)
             except REFUSALS:
                 continue
         return None
@@ -117,10 +98,7 @@ class Git:
         return found.type_str if found else None
 
     def commit(self, sha: str) -> Commit:
-        found = self._repository[sha].peel(pygit2.Commit)
-        author, committer = (_signature(who) for who in (found.author, found.committer))
-        parents = [str(parent) for parent in found.parent_ids]
-        return Commit(sha, str(found.tree_id), parents, author, committer, found.message)
+        return self._repository[sha].peel(Commit)
 
     def blob(self, sha: str) -> bytes:
         return self._repository[sha].peel(pygit2.Blob).data
@@ -206,8 +184,8 @@ class Git:
     def write_commit(
         self, tree: str, parents: list[str], message: str, author: Signature, committer: Signature
     ) -> str:
-        people = author.for_git(), committer.for_git()
-        return str(self._repository.create_commit(None, *people, message, tree, list(parents)))
+        made = self._repository.create_commit(None, author, committer, message, tree, list(parents))
+        return str(made)
 
 
 def _check_path(path: str) -> None:
@@ -246,5 +224,9 @@ def _change(patch: pygit2.Patch) -> Change:
     )
 
 
-def _signature(who: pygit2.Signature) -> Signature:
-    return Signature(who.name, who.email, datetime.fromtimestamp(who.time, UTC))
+def signature(name: str, email: str, at: datetime) -> Signature:
+    return Signature(name, email, int(at.timestamp()), 0)
+
+
+def signed_at(who: Signature) -> datetime:
+    return datetime.fromtimestamp(who.time, UTC)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 from dataclasses import asdict
 
+from pygit2 import Commit, Signature
+
 from bot.fake_github.world import shapes
-from bot.fake_github.world.git import ZERO, Change, Commit, Entry, Signature
+from bot.fake_github.world.git import ZERO, Change, Entry, signed_at
 from bot.fake_github.world.shapes import Json, dates, ids, node_id, repo_api, time
 from bot.fake_github.world.state import CheckRun, Issue, Pull, User, World, stamp
 
@@ -18,7 +20,7 @@ _UNSIGNED = {
 
 
 def _signature(who: Signature) -> Json:
-    return {"name": who.name, "email": who.email, "date": stamp(who.date)}
+    return {"name": who.name, "email": who.email, "date": stamp(signed_at(who))}
 
 
 def _user_of(world: World, who: Signature) -> Json | None:
@@ -44,7 +46,7 @@ def _told(world: World, one: Commit) -> Json:
         "author": _signature(one.author),
         "committer": _signature(one.committer),
         "message": one.message.rstrip("\n"),
-        "tree": _object(world, "tree", one.tree),
+        "tree": _object(world, "tree", str(one.tree_id)),
         "verification": _UNSIGNED,
     }
 
@@ -57,9 +59,9 @@ def _named(world: World, one: Commit, where: str) -> Json:
         return {"sha": sha, "url": f"{repo_api(world)}/{where}/{sha}", "html_url": page}
 
     return {
-        **addresses(one.sha),
-        "node_id": node_id("Commit", one.sha),
-        "parents": [addresses(parent) for parent in one.parents],
+        **addresses(str(one.id)),
+        "node_id": node_id("Commit", str(one.id)),
+        "parents": [addresses(str(parent)) for parent in one.parent_ids],
     }
 
 
@@ -119,8 +121,8 @@ def content(world: World, entry: Entry, path: str, ref: str, *, whole: bool) -> 
 # Commits and comparisons
 
 
-def _changes(world: World, one: Commit) -> list[Change]:
-    return world.git.diff(one.parents[0], one.sha) if one.parents else []
+def commit_changes(world: World, one: Commit) -> list[Change]:
+    return world.git.diff(str(one.parent_ids[0]), str(one.id)) if one.parent_ids else []
 
 
 def commit(world: World, sha: str, *, whole: bool = False) -> Json:
@@ -137,7 +139,7 @@ def commit(world: World, sha: str, *, whole: bool = False) -> Json:
         "committer": _user_of(world, one.committer) or {},
     }
     if whole:
-        changes = _changes(world, one)
+        changes = commit_changes(world, one)
         added, removed = sum(c.additions for c in changes), sum(c.deletions for c in changes)
         shape["stats"] = {"additions": added, "deletions": removed, "total": added + removed}
         shape["files"] = [diff_entry(world, sha, change) for change in changes]
@@ -225,17 +227,17 @@ def push(world: World, who: User, ref: str, before: str, after: str) -> Json:
 def _pushed_commit(world: World, sha: str) -> Json:
     one = world.git.commit(sha)
     paths: dict[str, list[str]] = {"added": [], "removed": [], "modified": []}
-    for change in _changes(world, one):
+    for change in commit_changes(world, one):
         paths[change.status].append(change.path)
     author, committer = (
         {"name": who.name, "email": who.email} for who in (one.author, one.committer)
     )
     return {
         "id": sha,
-        "tree_id": one.tree,
+        "tree_id": str(one.tree_id),
         "distinct": True,
         "message": one.message.rstrip("\n"),
-        "timestamp": stamp(one.committer.date),
+        "timestamp": stamp(signed_at(one.committer)),
         "url": f"{world.html}/commit/{sha}",
         "author": author,
         "committer": committer,
