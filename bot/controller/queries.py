@@ -75,7 +75,7 @@ class Asked:
         if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
         budgets = self._policy().device_hours_per_person_and_month
-        return self._ledger.over_budget(by.id, found, limit, budgets, now) or None
+        return self._ledger.over_budget(by.id, found, limit, budgets, now)
 
     def _policy(self) -> Policy:
         sha, content = self._github.policy_file()

@@ -4,14 +4,14 @@ A file that is not there or cannot be read permits nothing but to stop what runs
 whoever asks.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from runner.lib import yaml_lines
+from runner.lib import problems
 from runner.lib.base_record import Record
-from runner.lib.problems import Problem, in_order, near, quoted, telling, told
+from runner.lib.problems import BadExperiment, Problem, near, quoted
 from runner.schema import devices
 from runner.schema.record import EVERYTHING
 
@@ -103,16 +103,12 @@ def parse(content: bytes | None, sha: str) -> Policy:
         words = f"there is no {PATH} on the default branch; `regatta init` writes one"
         return Policy(sha=sha, problems=(words,))
     try:
-        document = yaml_lines.read(content.decode())
-        if not isinstance(document.value, dict):
-            words = "it must be a mapping with keys such as `commands` and `settle_seconds`"
-            raise yaml_lines.BadYaml(words, 1)
-        return Policy(**dict(Rules.model_validate(document.value)), sha=sha)
+        document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
+        complaints = problems.Complaints(document)
+        rules = complaints.validated(Rules)
+        complaints.end()
     except UnicodeDecodeError:
-        problems = [Problem(PATH, 1, "", "it is not UTF-8 text")]
-    except yaml_lines.BadYaml as error:
-        problems = [Problem(PATH, error.line, "", str(error))]
-    except ValidationError as error:
-        details: Any = [((), detail) for detail in error.errors(include_url=False)]
-        problems = [told(PATH, document, Rules, detail) for _, detail in telling(details, [])]
-    return Policy(sha=sha, problems=tuple(str(problem) for problem in in_order(problems)))
+        return Policy(sha=sha, problems=(str(Problem(PATH, 1, "", "it is not UTF-8 text")),))
+    except BadExperiment as error:
+        return Policy(sha=sha, problems=tuple(map(str, error.problems)))
+    return Policy(**dict(rules), sha=sha)

@@ -17,7 +17,7 @@ from bot.model.keys import Key
 from bot.model.thread import Issue, Thread
 from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.lib import yaml_lines
-from runner.lib.problems import Problem, dotted, told
+from runner.lib.problems import Document, Problem, dotted, told
 from runner.schema import prediction_forms
 from runner.schema.record import ARM_NAME, FINAL_STATES, Edit, Prediction, Preregistration
 
@@ -153,7 +153,8 @@ def _predictions(text: str, form: Mapping[str, str], problems: list[str]) -> tup
         problems.append(f"`{label}` is empty. Write at least one, as a YAML list.")
         return ()
     try:
-        document = yaml_lines.read(text)
+        read = yaml_lines.read(text)
+        document = Document(read.value, read.lines, f"`{label}`")
     except yaml_lines.BadYaml as error:
         hint = ""
         if re.search(r"expect:\s*[>|]", text):
@@ -169,7 +170,7 @@ def _predictions(text: str, form: Mapping[str, str], problems: list[str]) -> tup
 
     def wrong(index: int, path: yaml_lines.Path, words: str) -> None:
         line = document.line((index, *path))
-        problems.append(f"{Problem(f'`{label}`', line, dotted(path), words)}.")
+        problems.append(f"{Problem(document.file, line, dotted(path), words)}.")
 
     found: list[Prediction] = []
     for index, entry in enumerate(document.value):
@@ -180,7 +181,7 @@ def _predictions(text: str, form: Mapping[str, str], problems: list[str]) -> tup
         except pydantic.ValidationError as error:
             for detail in error.errors():
                 path = (detail["ctx"]["key"],) if detail["type"] == "form" else detail["loc"]
-                words = told(label, document, Prediction, detail, (index,)).message
+                words = told(document, Prediction, detail, (index,)).message
                 if path == ("confidence",):
                     words += "; it is a share between 0 and 1, as 0.8 or `80 %`"
                 wrong(index, path, words)

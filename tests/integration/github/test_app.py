@@ -276,7 +276,7 @@ def test_buttons_stand_on_a_check_run_and_go_with_it(app: App) -> None:
     cancel = Button("Cancel", "cancel", "Stop it; its record is kept")
     made = github.create_check("regatta / x", head, "x", None, output, (cancel,))
     run = app.sandbox.check_run(made.id)
-    assert [each["identifier"] for each in run.actions] == ["cancel"]
+    assert [each.identifier for each in run.actions] == ["cancel"]
     app.sandbox.press("grace", made.id, "cancel")
     pressed = app.sandbox.webhooks.deliveries[-1]
     assert (pressed.event, pressed.action) == ("check_run", "requested_action")

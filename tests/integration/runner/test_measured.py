@@ -14,7 +14,7 @@ from bot.site.facts.board import read_lab
 from bot.site.pages import build as pages_build
 from engine.config import flops
 from engine.config.schema import ModelConfig
-from engine.data.tokenize import read_text
+from engine.data.lab_texts import read_text
 from runner.analysis import ranking, speedrun_rows
 from runner.analysis.comparability import Scored
 from runner.history import measurements, provenance
@@ -64,7 +64,7 @@ steps:
   evaluate: {do: evaluate, inputs: {models: train, tokens: tokens}, config: {tokens: 64}}
 """
 PYTHON = """\
-from runner.spec.declaration import Declaration, Step
+from runner.api import Declaration, Step
 
 experiment = Declaration(
     title="In Python",

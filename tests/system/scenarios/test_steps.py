@@ -182,7 +182,7 @@ def really_made(job: StubJob) -> None:
     """Make the steps as `runner.worker.executor` does, but one after another and without a Ray."""
     store, spec = Store(job.root), job.spec
     execution = spec.attempt.rpartition(".")[0]
-    code = store.path(planner.code_folder(spec.plan))
+    code = store.local(planner.code_folder(spec.plan))
     if spec.plan.compiled:
         lockfile.check(code, isolated=spec.isolation == "bubblewrap")
     for name in step_graph.order({name: step.needs for name, step in spec.plan.steps.items()}):

@@ -242,8 +242,6 @@ class Day:
     def again(self, _: ThreadId) -> None:
         return None
 
-    weed = again
-
     def act(self, thread: Thread, action: Action) -> None:
         if isinstance(action, Write):
             self.recorded.add(action.path)
