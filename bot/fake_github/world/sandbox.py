@@ -29,7 +29,6 @@ class Sandbox(Owners):
 
     def __init__(self, world: World, webhooks: Webhooks) -> None:
         super().__init__(world, webhooks)
-        self.forks = {}
         self.faults = Faults()
         self.requests: deque[Logged] = deque(maxlen=10_000)
         self.rates = Rates(world.clock)

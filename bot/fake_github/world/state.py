@@ -34,7 +34,10 @@ Conclusion = Literal[
     "action_required", "cancelled", "failure", "neutral", "success", "skipped", "stale",
     "timed_out",
 ]  # fmt: skip
-REACTIONS = ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes")
+REACTIONS = {
+    "+1": "👍", "-1": "👎", "laugh": "😄", "hooray": "🎉",
+    "confused": "😕", "heart": "❤️", "rocket": "🚀", "eyes": "👀",
+}  # fmt: skip
 
 
 class Clock:
