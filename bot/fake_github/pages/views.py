@@ -15,9 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bot.fake_github.pages import markdown as pages_markdown
-from bot.fake_github.world import forms as world_forms
 from bot.fake_github.world.errors import Refused, not_found
-from bot.fake_github.world.forms import IssueForm
+from bot.fake_github.world.forms import IssueForm, parse
 from bot.fake_github.world.git import ZERO, signed_at
 from bot.fake_github.world.sandbox import PERSONAS, Sandbox
 from bot.fake_github.world.shapes_code import pull_changes
@@ -108,7 +107,7 @@ class Pages:
         entry = self.world.git.entry(self._head(), TEMPLATES)
         files = self.world.git.tree(entry.sha) if entry else []
         return {
-            each.path: world_forms.parse(self._text_of(each.sha))
+            each.path: parse(self._text_of(each.sha))
             for each in files
             if each.path.endswith((".yml", ".yaml")) and not each.path.startswith("config.")
         }
@@ -164,11 +163,8 @@ def routes(pages: Pages) -> APIRouter:
     @router.get(f"{root}/issues/new")
     def new_issue(request: Request) -> Response:
         name = request.query_params.get("template", "")
-        try:
-            known = pages.forms()
-            form = known.get(name)
-        except world_forms.BadForm as error:
-            raise Refused(422, f"{TEMPLATES}: {error}") from None
+        known = pages.forms()
+        form = known.get(name)
         if name and form is None:
             raise not_found(f"there is no form {TEMPLATES}/{name}")
         if form:

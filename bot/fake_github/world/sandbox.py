@@ -24,8 +24,8 @@ BOT = "regatta-lab[bot]"
 
 
 class Sandbox(Owners):
-    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `reviews.py`,
-    `forks.py` and `owners.py`."""
+    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `checks.py`,
+    `reviews.py`, `forks.py` and `owners.py`."""
 
     def __init__(self, world: World, webhooks: Webhooks) -> None:
         super().__init__(world, webhooks)

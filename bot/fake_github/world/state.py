@@ -255,10 +255,6 @@ class World:
     app_key: str | None = None  # the App's public key, PEM; without one there is no App to sign
     issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → their end
 
-    def repository(self, id: int | None) -> World | None:
-        """This repository or one of its forks; None if there is none of that id."""
-        return self if id == self.repository_id else self.forks.get(id or 0)
-
     def open_pulls(self) -> Iterator[tuple[Issue, Pull]]:
         for issue in list(self.issues.values()):
             if issue.pull and issue.state == "open":

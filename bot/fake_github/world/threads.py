@@ -222,9 +222,6 @@ class Threads(Actions):
         self.world.labels[name.lower()] = made
         return made
 
-    def repo_label(self, name: str) -> Label:
-        return known(self.world.labels, name.lower())
-
     def _named(self, names: Iterable[str]) -> list[Label]:
         """The labels of these names, made where they are missing, as GitHub does."""
         wanted = {name.lower(): name for name in names}
