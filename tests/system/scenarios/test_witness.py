@@ -384,11 +384,11 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     copying.work()
     whole = files(copying.sandbox)
     copying.forget()
-    monkeypatch.setattr(records_branch, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(records_branch, "MAX_AT_ONCE", 3)
     sizes = {path: len(content) for path, content in whole.items() if "/runs/" in path}
     largest = max(sizes, key=sizes.__getitem__)
     big = copying.place / largest
-    big.write_bytes(big.read_bytes() + b" " * records_branch.MOST_FILE)
+    big.write_bytes(big.read_bytes() + b" " * records_branch.MAX_FILE)
     copying.new_life()
     copying.work()
     assert len([x for x in copying.sandbox.requests if x.path.endswith("/git/trees")]) >= 5
@@ -399,7 +399,7 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     why = "it is larger than 1 MB"
     assert told == {largest: {"bytes": big.stat().st_size, "sha256": digest, "why": why}}
     assert "left-out/" in commits(copying.sandbox)[-1]
-    monkeypatch.setattr(records_branch, "MOST_FILES", 3)
+    monkeypatch.setattr(records_branch, "MAX_FILES", 3)
     copying.forget()
     copying.new_life()
     copying.work()
