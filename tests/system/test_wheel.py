@@ -1,5 +1,5 @@
-"""What pip installs is all of it: the wheel is unpacked far from this checkout, and used from an empty
-folder."""
+"""What pip installs is all of it: the wheel is unpacked far from this checkout, and used from an
+empty folder."""
 
 import os
 import subprocess
