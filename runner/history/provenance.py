@@ -37,6 +37,12 @@ def standing(
     return {name: _standing(store, step, before.get(name)) for name, step in steps.items()}
 
 
+def standing_now(store: Store | None, plan: Plan) -> dict[str, Standing]:
+    """How each step of a plan stands, against the newest execution of its experiment."""
+    earlier = latest(store, plan.experiment) if store and plan.steps else None
+    return standing(store, plan.steps, earlier.plan.steps if earlier else {})
+
+
 def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None) -> Standing:
     if store is None:
         return Standing(state="new")
