@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner.analysis import forecast as forecasting
 from runner.analysis import sealed_forecast
-from runner.analysis.forecast import AXES, LEVEL, Axis, Design, Forecast, Point, Refusal
+from runner.analysis.forecast import LEVEL, Design, Forecast, Point, Refusal
 from runner.cli import options
 from runner.cli.ending import DONE, FAILED, print_json, stop
 from runner.cli.options import AsJson, TheJobs, TheStore
@@ -22,6 +22,7 @@ from runner.lib import base_record
 from runner.lib.problems import near
 from runner.planning import planner
 from runner.schema import record
+from runner.schema.prediction_forms import AXES, Axis
 from runner.store.store import Store
 
 POINTS = TypeAdapter(tuple[Point, ...])
