@@ -20,8 +20,7 @@ from typing import Any
 
 from bot.controller.write_budget import LONGEST_RETRY
 from bot.github import Forbidden, GitHub, Later, Made, Refused
-from bot.model.keys import CheckId, Key
-from bot.model.thread import (
+from bot.model.actions import (
     LABELS,
     Action,
     Button,
@@ -32,11 +31,10 @@ from bot.model.thread import (
     React,
     Say,
     Show,
-    Shown,
-    Thread,
-    ThreadId,
     Write,
 )
+from bot.model.keys import CheckId, Key
+from bot.model.thread import Shown, Thread, ThreadId
 from runner.execution import effects
 from runner.lib import redact
 from runner.lib.canonical_json import to_json
@@ -180,7 +178,9 @@ class Actor:
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
-    def _once(self, thread: Thread, key: Key, claim: dict[str, Any], body: str, state: str) -> None:
+    def _once(
+        self, thread: Thread, key: Key, claim: dict[str, Any], body: str, state: str | None
+    ) -> None:
         # Whoever loses the claim must not do it: somebody else has, or is about to.
         claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
         if self._create(f"said/{thread.id}/{key}/claim", claim):

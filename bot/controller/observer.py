@@ -14,7 +14,7 @@ from bot.inbox import quarantine
 from bot.inbox.deliveries import Unheard
 from bot.model.keys import CommandKey, Key
 from bot.model.questions import Question
-from bot.model.thread import Isolated, Ran, Said, Shown, Thread, ThreadId
+from bot.model.thread import Ran, Said, Shown, Thread, ThreadId
 from runner.execution import effects, lifecycle
 from runner.execution.progress import progress
 from runner.history import provenance
@@ -22,7 +22,12 @@ from runner.history.results_entries import EntryRecord
 from runner.scheduler.live_queue import Turns
 from runner.scheduler.schedule import Place
 from runner.schema import record
-from runner.schema.record import Approval, PlanRecord, StepEnd
+from runner.schema.record import (
+    Approval,
+    Isolated,
+    PlanRecord,
+    StepEnd,
+)
 from runner.store.leases import LeaseWatch
 from runner.store.store import Store
 

@@ -12,17 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.github import Changed, Entry, GitHub, Refused
+from bot.github import Entry, GitHub, Refused
 from bot.github.commit_tree import Tree, Unfit
 from bot.model.thread import Finding
 from runner.execution import aliases, git_source
 from runner.history import forecasts, provenance, results_entries
 from runner.history.execution_index import Past
-from runner.planning import code_digest, planner
+from runner.lib.problems import BadExperiment, Problem
+from runner.planning import code_digest, planned_steps, planner
 from runner.schema import record
 from runner.schema.record import Preregistration, Source
 from runner.spec import declaration
-from runner.spec.declaration import BadExperiment, Experiment
+from runner.spec.graph import Graph
 from runner.store.store import Store
 
 MAX_MODULES = 200  # of an experiment's own
@@ -62,20 +63,20 @@ class Declared:
         return replace(self._experiment(repository, changed, head, rung), entered=entered)
 
     def _entered(
-        self, changed: Sequence[Changed], head: str
+        self, changed: Sequence[str], head: str
     ) -> tuple[results_entries.EnteredFile, ...]:
         """The results files that the commit brings, examined against what is on the board."""
-        paths = [file.path for file in changed if not file.removed and _is_results(file.path)]
+        paths = [path for path in changed if _is_results(path)]
         if not paths:
             return ()
-        files, most = Tree(self.github, head, ""), results_entries.MOST_FILES
+        files, most = Tree(self.github, head, ""), results_entries.MAX_FILES
         standing = results_entries.standing(results_entries.merged(self.store), but=paths)
         found = []
         for n, path in enumerate(paths):
             try:
                 if n >= most:
                     raise Unfit(f"a pull request brings {most} results files at most")
-                content = files.fetch(path, most=results_entries.MOST_BYTES)
+                content = files.fetch(path, most=results_entries.MAX_BYTES)
                 found.append(results_entries.examined(path, content, standing))
             except (Unfit, KeyError) as error:
                 why = str(error) if isinstance(error, Unfit) else "it is not in the commit's tree"
@@ -83,15 +84,9 @@ class Declared:
                 found.append(results_entries.EnteredFile(path=plain, problem=why))
         return results_entries.once(found)
 
-    def _experiment(
-        self, repository: int, changed: Sequence[Changed], head: str, rung: int
-    ) -> Finding:
+    def _experiment(self, repository: int, changed: Sequence[str], head: str, rung: int) -> Finding:
         """What the commit declares below `experiments/`. A results file alone declares nothing."""
-        parts = [
-            file.path.split("/")
-            for file in changed
-            if not file.removed and not _is_results(file.path)
-        ]
+        parts = [path.split("/") for path in changed if not _is_results(path)]
         names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
         if not names:
             return Finding(None)
@@ -137,17 +132,17 @@ class Declared:
     def _plan(self, repository: int, folder: str, files: Tree, rung: int) -> record.Plan:
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        experiment = declaration.parse(_declaration(files, name, file), file)
-        sealed = self._sealed(repository, experiment)
-        plan = self._resolved(experiment, folder, files, sealed, rung)
+        graph = declaration.parse(_declaration(files, name, file), file)
+        sealed = self._sealed(repository, graph)
+        plan = self._resolved(graph, folder, files, sealed, rung)
         try:
             files.check()  # also of what nobody has read
         except Unfit as error:
-            raise BadExperiment([declaration.Problem(folder, 1, "", str(error))]) from error
+            raise BadExperiment([Problem(folder, 1, "", str(error))]) from error
         return plan
 
-    def _sealed(self, repository: int, experiment: Experiment) -> Preregistration | None:
-        number = experiment.preregistration
+    def _sealed(self, repository: int, graph: Graph) -> Preregistration | None:
+        number = graph.experiment.preregistration
         if number is None:
             return None
         path = f"preregistrations/{repository}/{number}/1"
@@ -157,12 +152,12 @@ class Declared:
                 f"#{number} is no sealed preregistration of this repository; open one with "
                 "the experiment form, wait for its seal, then push to this branch again"
             )
-            raise BadExperiment([experiment.problem(("preregistration",), words)])
+            raise BadExperiment([graph.document.problem(("preregistration",), words)])
         return sealed
 
     def _resolved(
         self,
-        experiment: Experiment,
+        graph: Graph,
         folder: str,
         files: Tree,
         sealed: Preregistration | None,
@@ -170,56 +165,51 @@ class Declared:
     ) -> record.Plan:
         """The plan, for which the experiment's own modules and texts are read. What its jobs need
         of them is kept for these."""
-        where = ("steps",) if experiment.data is None else ("own",)
-        modules = _modules(experiment, files)
+        where = ("steps",) if graph.experiment.data is None else ("own",)
+        modules = _modules(graph, files)
         if len(modules) > MAX_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
-            raise BadExperiment([experiment.problem(where, words)])
+            raise BadExperiment([graph.document.problem(where, words)])
         if (size := sum(entry.size for entry in modules.values())) > MAX_CODE:
             words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
-            raise BadExperiment([experiment.problem(where, words)])
+            raise BadExperiment([graph.document.problem(where, words)])
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
-            with _fitting(experiment, where):
+            with _fitting(graph, where):
                 files.lay(laid, list(modules))
                 files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
-            for names, place in _texts(experiment, files):
-                with _fitting(experiment, place):
+            for names, place in _texts(graph, files):
+                with _fitting(graph, place):
                     files.lay(laid, names)
-            plan = planner.make_plan(experiment, laid, called=folder, sealed=sealed, rung=rung)
+            plan = planner.make_plan(graph, laid, called=folder, sealed=sealed, rung=rung)
             planner.keep(self.store, plan, laid)
             return plan
 
 
 @contextmanager
-def _fitting(experiment: Experiment, place: tuple[str | int, ...]) -> Iterator[None]:
+def _fitting(graph: Graph, place: tuple[str | int, ...]) -> Iterator[None]:
     """What cannot be laid down is a problem of this place of the declaration."""
     try:
         yield
     except Unfit as error:
-        raise BadExperiment([experiment.problem(place, str(error))]) from error
+        raise BadExperiment([graph.document.problem(place, str(error))]) from error
 
 
-def _modules(experiment: Experiment, files: Tree) -> dict[str, Entry]:
+def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
     """The experiment's own modules, where anything of them is run."""
-    if (
-        not any(node.own for node in experiment.nodes.values())
-        and declaration.PYTHON_NAME not in files
-    ):
+    if not any(node.own for node in graph.nodes.values()) and declaration.PYTHON_NAME not in files:
         return {}
     read = (".py", declaration.LOCK_NAME)
     return {name: entry for name, entry in files.items() if name.endswith(read)}
 
 
-def _texts(
-    experiment: Experiment, files: Tree
-) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
+def _texts(graph: Graph, files: Tree) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
     """The experiment's own texts, each with where it is named."""
-    for name, node in experiment.nodes.items():
+    for name, node in graph.nodes.items():
         source = str(node.config["source"]) if node.do == "tokenize" else ""
-        if source in files and not planner.is_known(source):
-            yield [source], experiment.source(name)
+        if source in files and not planned_steps.is_known(source):
+            yield [source], graph.source(name)
 
 
 def _is_results(path: str) -> bool:
@@ -235,7 +225,7 @@ def _declaration(files: Tree, name: str, file: str) -> str:
             words = "it is not UTF-8 text"
         except Unfit as error:
             words = str(error)
-    raise BadExperiment([declaration.Problem(file, 1, "", words)])
+    raise BadExperiment([Problem(file, 1, "", words)])
 
 
 def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:

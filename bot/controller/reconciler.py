@@ -22,9 +22,10 @@ from bot.github import Forbidden, GitHub, Later, Refused
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox.deliveries import Unheard
 from bot.inbox.quarantine import Quarantine, SetAside
+from bot.model.actions import Action, Check, Drive, Picture, Say, Write
 from bot.model.keys import Key
 from bot.model.questions import Question
-from bot.model.thread import Action, Check, Drive, Isolated, Picture, Say, Thread, ThreadId, Write
+from bot.model.thread import Thread, ThreadId
 from bot.rules import execution as rules_execution
 from bot.rules import notices
 from bot.rules.decide import POLL_EVERY, Due, decide
@@ -34,6 +35,7 @@ from runner.execution.ray_jobs import RayJobs
 from runner.publish import signing
 from runner.scheduler.cluster import Described
 from runner.scheduler.live_queue import Turns
+from runner.schema.record import Isolated
 from runner.store.leases import Leadership, LeaseWatch
 from runner.store.store import Store
 

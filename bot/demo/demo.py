@@ -198,7 +198,7 @@ def _compared(place: Path) -> str | None:
         if result:
             execution = record.require(store, f"executions/{name}/execution", record.Execution)
             end = provenance.step_ends(store, execution)["compare"]
-            return (store.path(end.folder) / "table.md").read_text()
+            return (store.local(end.folder) / "table.md").read_text()
     return None
 
 

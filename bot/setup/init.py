@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from bot.github import Line, app_manifest
-from bot.model.thread import LABELS
+from bot.model.actions import LABELS
 
 STARTER = Path(__file__).parent / "starter"
 Mode = Literal["server", "actions"]

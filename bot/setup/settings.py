@@ -20,8 +20,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.github import AppAuth, Bearer, Forbidden, Line, Refused
 from bot.github.connection import API, Moved, Unauthorized
-from bot.model.thread import Isolated
 from runner.isolation import bubblewrap
+from runner.schema.record import Isolated
 
 PREFIX = "REGATTA_"
 SECRET = "REGATTA_WEBHOOK_SECRET"
@@ -184,11 +184,11 @@ class Settings(BaseSettings):
         said = "trusted" if self.trust_approved_code else self.isolation
         if said == "none":
             return ""
-        if said is None and (words := bubblewrap.probe()):
+        if said is None and (why := bubblewrap.probe()):
             log.warning(
                 "%s Own code of experiments is refused. If it works on Ray's machines, say "
                 "--isolation bubblewrap.",
-                words,
+                why,
             )
             return ""
         return said or "bubblewrap"

@@ -209,7 +209,7 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
     why = result.why if result and not steps_view.says(result.why, ends) else ""
     out.print(Text(f"{execution.id} {facts.state}{took}{': ' * bool(why)}{printable(why)}"))
     if execution.plan.data is None:
-        scores = provenance.scores(store, execution.plan, ends)
+        scores = provenance.account(store, execution).scores
         out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
     else:
         out.print(terminal.result_view(facts, runs))

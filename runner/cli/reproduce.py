@@ -21,7 +21,7 @@ from runner.cli.tables import table
 from runner.history import provenance, step_runs
 from runner.history.provenance import Account
 from runner.isolation import bubblewrap
-from runner.planning import code_digest, planner
+from runner.planning import code_digest, planned_steps, planner
 from runner.publish import step_summary
 from runner.schema import record, step_graph
 from runner.schema.record import Execution, Isolated, Plan
@@ -152,13 +152,13 @@ def _tell(
 def changed_code(plan: Plan, code: Path) -> Iterator[str]:
     """Of each step whose code here, the lab's or the experiment's own in `code`, is not the planned
     one, what differs."""
-    found = cache(lambda function, own: planner.code_of(function, own, code))
+    reach = cache(code_digest.reach)
+    found = cache(lambda made, own: planned_steps.code_of(made, own, code, reach=reach))
     for name, step in plan.steps.items():
         try:
             here = found(step.function, step.own)
         except code_digest.BadCode as error:
             yield f"{name}: {error}"
         else:
-            if here != step.code:
-                now = step.model_copy(update={"code": here, "fingerprint": ""})
-                yield f"{name}: {a_few(step_graph.changes(step, now))}"
+            if words := step_graph.code_changes(step, here):
+                yield f"{name}: {a_few(words)}"

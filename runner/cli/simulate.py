@@ -98,12 +98,12 @@ def _planned(
 
 def _asking(path: Path, kind: str, words: str) -> Problem:
     """A complaint about devices of this kind, at the place that asks for them."""
-    experiment = declaration.load(path)
-    for name, node in experiment.nodes.items():
-        at = (*experiment.place(name), "resources", "kind")
-        if (node.do, node.resources.kind) == ("train", kind) and at in experiment.document.lines:
-            return experiment.problem(at, words)
-    return experiment.problem(("resources", "kind"), words)
+    graph = declaration.load(path)
+    for name, node in graph.nodes.items():
+        at = graph.place(name, ("resources", "kind"))
+        if (node.do, node.resources.kind) == ("train", kind) and at in graph.document.lines:
+            return graph.document.problem(at, words)
+    return graph.document.problem(("resources", "kind"), words)
 
 
 def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, words: str) -> None:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from bot.controller.effects import WATCH
 from bot.controller.reconciler import MAX_AT_ONCE
+from bot.model.actions import Action, Check, Drive, React, Say, Show, Write
 from bot.model.keys import CommandKey
-from bot.model.thread import Action, Check, Drive, React, Say, Show, Thread, Write
+from bot.model.thread import Thread
 from bot.rules import execution as rules_execution
 from bot.rules.decide import decide
 from runner.execution import lifecycle

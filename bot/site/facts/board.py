@@ -435,16 +435,14 @@ def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
         scored = scored_on(entry.plan)
         if entry.state not in ("done", "failed") or scored is None:
             continue
-        key = (scored.validation_sha256, scored.eval_tokens)
+        key = scored.text
         texts.setdefault(key, scored)
         for arm in entry.plan.arms:
             summary = entry.summary(arm)
             if summary.mean is not None:
                 comparable[key].append(Row(entry, arm, summary))
     found = [Group(texts[key], ranked(rows)) for key, rows in comparable.items()]
-    return tuple(
-        sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.data.eval_tokens))
-    )
+    return tuple(sorted(found, key=lambda g: (-len(g.rows), g.data.text)))
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import pygit2
 import pytest
 from typer.testing import CliRunner
 
@@ -86,10 +87,13 @@ class Copying:
             self.lab.sleep(wait)
         raise AssertionError("the witness does not come to rest")
 
+    def remove_branch(self) -> None:
+        pygit2.Repository(str(self.git.path)).references.delete(REF)
+
     def forget(self) -> None:
         """The branch is gone, and so is all that is known of it."""
         if self.git.ref(REF):
-            self.git._run("update-ref", "-d", REF)
+            self.remove_branch()
         for name in self.store.list("records/witnessed"):
             self.store.remove(f"records/witnessed/{name}")
 
@@ -282,7 +286,7 @@ def test_what_somebody_else_committed_meanwhile_stays(copying: Copying, first: b
 
 def test_a_branch_that_was_removed_begins_anew_with_what_ends_then(copying: Copying) -> None:
     copying.work()
-    copying.git._run("update-ref", "-d", REF)
+    copying.remove_branch()
     copying.another("x" + "1" * 16, 2030)
     copying.witness.look()
     copying.work()
