@@ -9,7 +9,7 @@ GitHub nor Ray, so it needs no credential; what looks like one is taken out of i
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from fastapi import APIRouter, Response
 
 from bot.site.base.chart import taken
 from bot.site.charts import curves, provenance_drawn
-from bot.site.facts.board import Entry, read_entry
+from bot.site.facts.entries import Entry, read_entry
 from bot.site.pages import executions, runs
 from bot.site.pages.templating import Look
 from runner.analysis.comparability import scored_on
@@ -88,7 +88,7 @@ def now(store: Store, execution: str) -> Entry | None:
         return entry
     ends = provenance.step_ends(store, entry.execution)
     found, _ = step_runs.runs(store, entry.execution, ends)
-    return replace(entry, runs=tuple(found.values()))
+    return entry.model_copy(update={"runs": tuple(found.values())})
 
 
 def draw(entry: Entry, look: Look) -> Drawn:
@@ -98,8 +98,12 @@ def draw(entry: Entry, look: Look) -> Drawn:
     chart = None
     if any(run.curve for run in entry.runs):
         chart = replace(curves.of_execution(entry), script=script)
-    told = {"state": entry.state, "ended": entry.result is not None, "rows": _rows(entry)}
-    page = look.page(
+    told = {
+        "state": entry.state,
+        "ended": entry.result is not None,
+        "rows": _rows(entry, entry.runs),
+    }
+    page = look.render(
         path,
         "live.html",
         entry=entry,
@@ -114,9 +118,9 @@ def draw(entry: Entry, look: Look) -> Drawn:
         parent="execution.html",
         lasts=f"executions/{entry.execution.id}/index.html",
         runs_below=f"{entry.execution.id}/",
-    ).draw()
+    )
     source = chart.source(live=told) if chart else taken(script, {"live": told})
-    return Drawn(redact.clean(str(page)), redact.clean(source))
+    return Drawn(redact.clean(page), redact.clean(source))
 
 
 def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
@@ -124,7 +128,7 @@ def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
     name = run_name(run.arm, run.seed)
     path = f"live/{entry.execution.id}/{name}"
     chart = replace(curves.of_run(entry, run), script=f"{path}.js") if run.curve else None
-    rows = _rows(replace(entry, runs=(run,)))
+    rows = _rows(entry, [run])
     printed = runs.log_of(store, entry, run)
     over = entry.result is not None
     told = {"state": entry.state, "ended": over, "rows": rows, "log": printed}
@@ -150,7 +154,7 @@ def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
     return Drawn(redact.clean(page), redact.clean(source))
 
 
-def _rows(entry: Entry) -> list[list[str | int | float | None]]:
+def _rows(entry: Entry, runs: Iterable[record.Run]) -> list[list[str | int | float | None]]:
     """Of each run its name, steps, steps planned, newest loss and tokens a second."""
     return [
         [
@@ -160,7 +164,7 @@ def _rows(entry: Entry) -> list[list[str | int | float | None]]:
             run.curve[-1][1] if run.curve else None,
             round(run.tokens_per_second) if run.tokens_per_second else None,
         ]
-        for run in entry.runs
+        for run in runs
     ]
 
 

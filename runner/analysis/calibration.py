@@ -25,7 +25,7 @@ class Bin:
     n: int
     confidence: float  # their mean
     share: float  # of them that came true
-    interval: tuple[float, float]  # 95 % of that share (Wilson 1927)
+    interval: tuple[float, float]  # 95 % of that share
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,11 @@ def _bins(told: list[tuple[float, bool]]) -> Iterable[Bin]:
         these = [(p, came) for p, came in told if low <= p < high or p == high == 1.0]
         if these:
             true, n = sum(came for _, came in these), len(these)
-            interval = binomtest(true, n).proportion_ci(method="wilson")
             mean = sum(p for p, _ in these) / n
-            ends = (float(interval.low), float(interval.high))
-            yield Bin(low, high, n, mean, true / n, ends)
+            yield Bin(low, high, n, mean, true / n, share_interval(true, n))
+
+
+def share_interval(true: int, n: int) -> tuple[float, float]:
+    """95 % of a share of which `true` of `n` were seen (Wilson 1927)."""
+    found = binomtest(true, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)

@@ -80,17 +80,22 @@ def groups(axis: Axis) -> dict[str, dict[int, tuple[float, float]]]:
     return dict(sorted(found.items()))
 
 
-@cache
-def tested(axis: Axis) -> Board:
-    """Forecasts of each group's largest size from its smaller ones."""
-    boards = {
-        group: [point for _, point in sorted(sizes.items())]
+def ladders(axis: Axis) -> dict[str, tuple[tuple[float, float], ...]]:
+    """The points of each group with enough sizes for a law, the smallest first."""
+    return {
+        group: tuple(point for _, point in sorted(sizes.items()))
         for group, sizes in groups(axis).items()
         if len(sizes) >= FEWEST_SIZES
     }
+
+
+@cache
+def tested(axis: Axis) -> Board:
+    """Forecasts of each group's largest size from its smaller ones."""
+    boards = ladders(axis)
     floor = scaling.pooled_floor(points[:-1] for points in boards.values())
 
-    def error(points: list[tuple[float, float]], c: float) -> float:
+    def error(points: tuple[tuple[float, float], ...], c: float) -> float:
         at, measured = points[-1]
         return scaling.fit(points[:-1], floor=c).loss(at) / measured - 1
 

@@ -196,6 +196,23 @@ class ArmSummary:
     n: int
     of: int  # seeds that were planned
 
+    @property
+    def certain(self) -> bool:
+        """Whether it has a band that one could rely on: two seeds or more, and none is missing."""
+        return self.spread is not None and self.n == self.of
+
+    @property
+    def middle(self) -> float:
+        """The mean of an arm that has a figure."""
+        assert self.mean is not None, "no seed has a figure"
+        return self.mean
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Mean ± spread of an arm that has a figure."""
+        around = self.spread or 0.0
+        return self.middle - around, self.middle + around
+
     def __str__(self) -> str:
         """`2.4130 ± 0.0120`; one seed without ±, none as a dash."""
         if self.mean is None:
@@ -208,11 +225,15 @@ class ArmSummary:
 
 def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
     """Mean and spread of `arm` over the seeds that have a figure, and how many have none."""
-    values = [
-        value for seed in plan.seeds if (value := finite(figures.get((arm, seed)))) is not None
-    ]
+    return summary_of([figures.get((arm, seed)) for seed in plan.seeds])
+
+
+def summary_of(figures: Iterable[float | None]) -> ArmSummary:
+    """The same of figures, one a seed."""
+    every = list(figures)
+    values = [value for one in every if (value := finite(one)) is not None]
     spread = estimates.spread_over_seeds(values)
-    return ArmSummary(mean_of(values), spread, len(values), len(plan.seeds))
+    return ArmSummary(mean_of(values), spread, len(values), len(every))
 
 
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import binomtest
-
-from bot.site.facts.board import Entry, reviews
+from bot.site.facts.entries import Entry
+from bot.site.facts.lab import Lab
 from runner.analysis import registration_review
-from runner.analysis.calibration import Calibration, calibration
+from runner.analysis.calibration import Calibration, calibration, share_interval
 from runner.history import forecasts as history_forecasts
 from runner.schema import record
 
@@ -37,24 +36,22 @@ class Forecaster:
     calibration: Calibration
 
 
-def forecasts(entries: Iterable[Entry]) -> list[Forecast]:
+def forecasts(facts: Lab) -> list[Forecast]:
     """Every prediction that was judged, newest first."""
     found: list[Forecast] = []
-    ordered = sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id))
-    asked = reviews(ordered)
-    for entry in ordered:
-        if entry.seal is None or entry.result is None or entry.result.state != "done":
+    for entry in reversed(facts.entries):
+        review, result = facts.review(entry), entry.result
+        if entry.seal is None or review is None or result is None or result.state != "done":
             continue
-        review = asked[entry.seal.repository, entry.seal.issue]
         weighed = review.of(entry.execution.id)
         found += [
             Forecast(
                 entry,
-                entry.seal.author.login,
+                entry.author,
                 verdict,
                 weighed.why_not or (registration_review.KNOWN if n in weighed.known else None),
             )
-            for n, verdict in enumerate(entry.result.verdicts)
+            for n, verdict in enumerate(result.verdicts)
         ]
     return found[::-1]
 
@@ -101,15 +98,15 @@ class Coverage:
     level: float  # how often they were to
     n: int
     inside: int
-    interval: tuple[float, float]  # 95 % of that share (Wilson 1927)
+    interval: tuple[float, float]  # 95 % of that share
 
 
-def foretold(entries: Iterable[Entry]) -> list[LabForecast]:
+def foretold(facts: Lab) -> list[LabForecast]:
     """Every forecast of the lab's that has an outcome, newest first. Of a plan that ran more than
     once, an arm's first outcome counts."""
     found: list[LabForecast] = []
     seen: set[tuple[str, str]] = set()
-    for entry in sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id)):
+    for entry in reversed(facts.entries):
         if entry.result is None or entry.result.state not in ("done", "failed"):
             continue
         for outcome in entry.foretold:
@@ -125,12 +122,10 @@ def coverage(told: Iterable[LabForecast]) -> list[Coverage]:
     for one in told:
         if not one.not_counted:
             by_level[one.outcome.foretold.level].append(one.outcome.inside)
-    found = []
-    for level, held in sorted(by_level.items()):
-        share = binomtest(sum(held), len(held)).proportion_ci(method="wilson")
-        ends = (float(share.low), float(share.high))
-        found.append(Coverage(level, len(held), sum(held), ends))
-    return found
+    return [
+        Coverage(level, len(held), sum(held), share_interval(sum(held), len(held)))
+        for level, held in sorted(by_level.items())
+    ]
 
 
 def twin(told: Iterable[LabForecast]) -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from bot.site.base.files import File, made_from
-from bot.site.facts.board import Entry, Lab
+from bot.site.facts.entries import Entry
+from bot.site.facts.lab import Lab
 from bot.site.facts.memory import listed
 from runner.lib import base_record
 from runner.publish import signing

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot.site.facts.board import groups, ranked, read_lab
+from bot.site.facts.board import groups, ranked
+from bot.site.facts.lab import read_lab
 from runner.store.store import Store
 from tests import synthetic
 
@@ -33,7 +34,7 @@ def arms(*figures_by_arm, seeds=3):
 def ranks(store, *figures_by_arm, seeds=3):
     plan, figures = arms(*figures_by_arm, seeds=seeds)
     synthetic.finish(store, synthetic.execution(plan), figures)
-    return [(row.arm, row.rank, row.shared) for row in rows_of(store)]
+    return [(row.arm, row.rank, row.tied > 1) for row in rows_of(store)]
 
 
 def test_the_best_row_comes_first(store):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.pages import tracks as page
 from bot.site.pages.build import build
 from runner.schema import tracks
@@ -67,7 +67,7 @@ def test_a_row_that_is_void_is_on_no_frontier_and_sorts_behind(store: Store) -> 
     synthetic.compete(store, BUDGET, "honest", [2.05, 2.06])
     synthetic.compete(store, BUDGET, "seer", [0.9, 0.9], own=True, void="it looked ahead")
     seer = lines(store, BUDGET)["seer"]
-    assert (seer.scored, seer.fronts, page.keys(seer)["mean"]) == (None, {}, None)
+    assert (seer.summary, seer.fronts, page.keys(seer)["mean"]) == (None, None, None)
     assert seer.ranked.why == "seed 0: it looked ahead"
 
 
