@@ -175,15 +175,9 @@ def _signed(
     if origin:
         path = f"plans/{origin.repository}/{origin.pull}/{origin.plan}"
         plan = record.read(store, path, record.PlanRecord)
-    found: list[tuple[signing.Kind, Record | None]] = [
-        ("seal", seal),
-        ("plan", plan),
-        ("receipt", signing.receipt(store, execution, seal)),
-    ]
-    for kind, about in found:
+    for about in (seal, plan, signing.receipt(store, execution, seal)):
         if about is not None:
-            path = signing.place(kind, about)
-            yield f"signed/{path}.json", signing.sign(key, kind, path, about)
+            yield f"signed/{signing.place(about)}.json", signing.sign(key, about)
 
 
 def _parts(files: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -38,7 +38,7 @@ def command(
         _stop(FORGED, f"✗ {file}: {error}.")
     out = Console(highlight=False)
     out.print(f"✓ {file} is the lab's {found.kind} {found.path}", markup=False, soft_wrap=True)
-    out.print(f"  signed with the key {found.key}, sha256 {found.record.digest()}", soft_wrap=True)
+    out.print(f"  signed with the key {found.key}, sha256 {found.sha256}", soft_wrap=True)
 
 
 @app.command()

@@ -47,9 +47,6 @@ class Given(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = 0, /) -> int:
         self._at = offset + (0, self._at, self.length)[whence]
         return self._at
@@ -231,6 +228,7 @@ def _plainly(scalar: Any) -> Any:
 
 # ── Tokens ───────────────────────────────────────────────────────────────────────────────────
 
+PLACE = "memory://tokens"  # which the engine opens as it opens a folder
 INDEX = "tokens/c/0"  # the array's first file, whose index stands at its end
 
 
@@ -238,22 +236,22 @@ def tokens(files: Files) -> Shown:
     """The first tokens of a token store as text, by its own tokenizer."""
     import tokenizers
 
-    from engine.data.arrays import FILE, PIECE
+    from engine.data.arrays import FILE, PIECE, Folder
     from engine.data.token_store import TokenStore, WrongTokens
     from engine.data.tokenize import BadTokenizer
 
-    place = Folder()
+    place = Folder(PLACE)
     for name in ("manifest.json", "tokens/zarr.json", "offsets/zarr.json"):
         place.write(name, files[name].whole(HEAD))
     place.write("tokenizer.json", files["tokenizer.json"].whole(SMALL))
     place.write(INDEX, _first_piece(files[INDEX], FILE // PIECE, FILE * 4 + PIECE * 4))
     try:
-        store = TokenStore.open(place.name)
+        store = TokenStore.open(PLACE)
         told = store.manifest
         ids = store.read(slice(0, min(TOKENS, told.tokens))).tolist()
         tokenizer = tokenizers.Tokenizer.from_str(store.tokenizer().definition)
     except (WrongTokens, BadTokenizer) as error:
-        raise Bad(str(error).replace(place.name, "this place")) from error
+        raise Bad(str(error).replace(PLACE, "this place")) from error
     groups = pieces(ids, lambda some: tokenizer.decode(some, skip_special_tokens=False))
     return {
         "tokens": list(groups),
@@ -261,18 +259,6 @@ def tokens(files: Files) -> Shown:
         f"{'document' if told.documents == 1 else 'documents'}; {told.bytes:,} bytes of text, "
         f"{told.bytes_per_token:.2f} a token; {told.vocab_size:,} kinds of tokens.",
     }
-
-
-class Folder:
-    """A place in memory that the engine opens as it opens a folder."""
-
-    name = "memory://tokens"
-
-    def write(self, name: str, content: bytes) -> None:
-        """Put a file there."""
-        from engine.data import arrays
-
-        arrays.Folder(self.name).write(name, content)
 
 
 def _first_piece(file: Given, pieces: int, most: int) -> bytes:
@@ -322,9 +308,7 @@ def shown(kind: str, files: Files) -> Shown:
         return {"why": "to decode it takes too much memory"}
     except RecursionError:
         return {"why": "it is nested too deeply"}
-    except NotGiven as error:
-        return {"why": str(error)}
-    except Bad as error:
+    except (NotGiven, Bad) as error:
         return {"why": str(error)[:500]}
     except Exception as error:
         return {"why": f"it cannot be decoded ({type(error).__name__}: {_first(error)})"}

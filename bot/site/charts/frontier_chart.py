@@ -9,20 +9,14 @@ import altair as alt
 from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import plain
-from bot.site.facts.frontier import Front, Point
+from bot.site.facts.frontier import Point
 
 QUALITY = "Bits per byte, lower is better"
 DRAWN = 1000  # a picture of thousands of rows is mostly one cloud; the best tell as much
 
 
 def chart(
-    points: Sequence[Point],
-    fronts: Sequence[Mapping[str, Front]],
-    costs: Mapping[str, str],
-    *,
-    name: str,
-    script: str,
-    note: str,
+    points: Sequence[Point], costs: Mapping[str, str], *, name: str, script: str, note: str
 ) -> Chart:
     """What each row costs against how good it is. `costs` are titles by name; the first is shown
     until somebody chooses another."""
@@ -41,9 +35,10 @@ def chart(
         for one in points
     ]
     edge = [
-        {"mean": row["mean"]} | {cost: row[cost] if front[cost] == "on" else None for cost in costs}
-        for row, front in zip(rows, fronts, strict=True)
-        if "on" in front.values()
+        {"mean": row["mean"]}
+        | {cost: row[cost] if one.fronts[cost] == "on" else None for cost in costs}
+        for row, one in zip(rows, points, strict=True)
+        if "on" in one.fronts.values()
     ]
     if edge:  # what costs more than the best row buys nothing so far
         dearest = {
@@ -51,16 +46,10 @@ def chart(
             for cost in costs
         }
         edge.append({"mean": min(row["mean"] for row in edge), **dearest})
-    front = sorted(
-        (
-            (one.costs[first] or 0.0, one)
-            for one, on in zip(points, fronts, strict=True)
-            if on[first] == "on"
-        ),
-        key=lambda pair: pair[0],
-    )
+    on = [one for one in points if one.fronts[first] == "on"]
+    on.sort(key=lambda one: one.costs[first] or 0.0)
     words = "; ".join(
-        f"{one.name} {one.summary.middle:.3f} at {cost:.2e}" for cost, one in front[:12]
+        f"{one.name} {one.summary.middle:.3f} at {one.costs[first]:.2e}" for one in on[:12]
     )
     return Chart(
         name=name,
@@ -75,7 +64,7 @@ def chart(
         columns={"arm": "Row", "experiment": "Of", "tier": "Tier", "seeds": "Seeds"}
         | dict(costs)
         | {"mean": "Bits per byte", "low": "Mean − spread", "high": "Mean + spread"},
-        drawing=_drawing(points, first, title, [(cost, one.summary.middle) for cost, one in front]),
+        drawing=_drawing(points, on, first, title),
         choices={"x": costs},
         logged=("x",),
         note="The line is the frontier: no row that costs as little has a better mean. "
@@ -83,11 +72,10 @@ def chart(
     )
 
 
-def _drawing(
-    points: Sequence[Point], cost: str, title: str, front: Sequence[tuple[float, float]]
-) -> Drawing:
+def _drawing(points: Sequence[Point], on: Sequence[Point], cost: str, title: str) -> Drawing:
     shown = [(x, one.summary) for one in points[:DRAWN] if (x := one.costs[cost]) is not None]
-    edge = [*front, (max(x for x, _ in shown), front[-1][1])] if front else []
+    edge = [(x, one.summary.middle) for one in on if (x := one.costs[cost]) is not None]
+    edge += [(max(x for x, _ in shown), edge[-1][1])] if edge else []
     return Drawing(
         Axis(title, log=True),
         Axis("Bits per byte"),

@@ -6,7 +6,6 @@ from functools import cached_property
 
 from bot.site.base.files import made_from
 from runner.analysis import promotion, ranking, speedrun_rows, verdicts
-from runner.analysis.registration_review import Outcome
 from runner.analysis.verdicts import ArmSummary
 from runner.history import forecasts
 from runner.lib.base_record import Record
@@ -73,16 +72,6 @@ class Entry(Record):
     def names(self) -> list[str]:
         """What its runs are called."""
         return [name_of(run) for run in self.runs]
-
-    @property
-    def edits(self) -> int:
-        """How often the issue was edited after the seal."""
-        return len(self.edited)
-
-    @property
-    def outcome(self) -> Outcome:
-        """The execution, as it is weighed among those under its preregistration."""
-        return Outcome(self.execution, self.result, self.figures)
 
     @cached_property
     def figures(self) -> dict[tuple[str, int], float | None]:

@@ -28,14 +28,6 @@ class Forecast:
     not_counted: str | None = None  # why
 
 
-@dataclass(frozen=True)
-class Forecaster:
-    """A person's predictions."""
-
-    login: str
-    calibration: Calibration
-
-
 def forecasts(facts: Lab) -> list[Forecast]:
     """Every prediction that was judged, newest first."""
     found: list[Forecast] = []
@@ -56,22 +48,19 @@ def forecasts(facts: Lab) -> list[Forecast]:
     return found[::-1]
 
 
-def forecasters(told: Iterable[Forecast]) -> list[Forecaster]:
+def forecasters(told: Iterable[Forecast]) -> dict[str, Calibration]:
     """People by how well their confidence fits, best first; who has no score comes last."""
     by_login: dict[str, list[record.Verdict]] = defaultdict(list)
     for forecast in told:
         if not forecast.not_counted:
             by_login[forecast.author].append(forecast.verdict)
-    found = [Forecaster(login, calibration(verdicts)) for login, verdicts in by_login.items()]
-    return sorted(
-        found,
-        key=lambda who: (
-            who.calibration.brier is None,
-            who.calibration.brier or 0.0,
-            -who.calibration.n,
-            who.login,
-        ),
-    )
+    found = {login: calibration(verdicts) for login, verdicts in by_login.items()}
+
+    def order(login: str) -> tuple[bool, float, int, str]:
+        of = found[login]
+        return of.brier is None, of.brier or 0.0, -of.n, login
+
+    return {login: found[login] for login in sorted(found, key=order)}
 
 
 def of_the_lab(told: Iterable[Forecast]) -> Calibration:

@@ -6,7 +6,7 @@ beat nor are counted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
@@ -27,6 +27,7 @@ class Point:
     summary: ArmSummary  # bits per byte over its seeds
     tier: str
     costs: Mapping[str, float | None]  # by name; all rows of a board have the same
+    fronts: Mapping[str, Front] = field(default_factory=dict)  # by cost, once it is `placed`
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,14 @@ class Broken:
     before: Row | None  # the record until then
 
 
-def fronts(points: Sequence[Point]) -> list[dict[str, Front]]:
-    """Where each row stands on the Pareto frontiers of quality and each cost, in their order."""
+def placed(points: Sequence[Point]) -> list[Point]:
+    """The same, each with where it stands on the Pareto frontiers of quality and each cost."""
     names = list(points[0].costs) if points else []
     by_cost = {name: _fronts(points, name) for name in names}
-    return [{name: found[at] for name, found in by_cost.items()} for at in range(len(points))]
+    return [
+        replace(point, fronts={name: found[at] for name, found in by_cost.items()})
+        for at, point in enumerate(points)
+    ]
 
 
 def _fronts(points: Sequence[Point], cost: str) -> list[Front]:

@@ -11,7 +11,7 @@ from bot.site.facts.board import Group, groups
 from bot.site.facts.entries import Entry, Seal, read_seal
 from bot.site.facts.memory import Memory
 from runner.analysis import ranking, registration_review
-from runner.analysis.registration_review import Registration, Review
+from runner.analysis.registration_review import Outcome, Registration, Review
 from runner.schema import record
 from runner.store.store import Store
 
@@ -42,7 +42,8 @@ class Lab:
     def _review(self, under: list[Entry]) -> Review:
         seal = under[0].seal
         assert seal
-        outcomes, plans = tuple(one.outcome for one in under), [one.plan for one in under]
+        outcomes = tuple(Outcome(one.execution, one.result, one.figures) for one in under)
+        plans = [one.plan for one in under]
         earlier = registration_review.begun_before(seal, plans, self._begun)
         return registration_review.review(Registration(seal, under[0].edited, outcomes, earlier))
 

@@ -1,7 +1,7 @@
 """The leaderboards: a page for each text, whose rows can be sorted, filtered and compared."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from bot.site.base.rows import SHOWN, Rows
 from bot.site.charts import frontier_chart
 from bot.site.facts import frontier
 from bot.site.facts.board import Group, Row
-from bot.site.facts.frontier import Front, Point
+from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
 from bot.site.pages.preview import Preview, spread
 from bot.site.pages.templating import Look
@@ -53,7 +53,6 @@ class Line:
     row: Row
     point: Point
     place: int  # best first, from 1
-    fronts: Mapping[str, Front]  # by cost
     why_not: str | None = None  # why its verdicts are not its preregistration's
 
     @property
@@ -71,26 +70,25 @@ def keys(line: Line) -> dict[str, Any]:
     spent = math.sqrt(row.spent.low * row.spent.high) if row.spent else None
     return {
         "place": line.place,
-        **keys_of(line.point.summary, line.fronts, words),
+        **keys_of(line.point, words),
         **line.point.costs,
         "hardware_flops": rounded(spent),
-        "tier": line.point.tier,
         "author": entry.author,
         "hardware": entry.plan.cost.device,
     }
 
 
-def keys_of(
-    summary: ArmSummary | None, fronts: Mapping[str, Front], words: Iterable[str]
-) -> dict[str, Any]:
-    """What a row of any board is sorted and filtered by."""
-    low, high = summary.band if summary else (None, None)
+def keys_of(point: Point, words: Iterable[str]) -> dict[str, Any]:
+    """What a row of any board is sorted and filtered by. One that is compared with none, and so has
+    no fronts, has no figure to be sorted by either."""
+    low, high = point.summary.band if point.fronts else (None, None)
     return {
-        "mean": rounded(summary.mean if summary else None, 9),
+        "mean": rounded(point.summary.mean if point.fronts else None, 9),
         "low": rounded(low),
         "high": rounded(high),
-        "seeds": summary.n if summary else 0,
-        "front": [cost for cost, front in fronts.items() if front],
+        "seeds": point.summary.n,
+        "tier": point.tier,
+        "front": [cost for cost, front in point.fronts.items() if front],
         "text": " ".join(words).lower(),
     }
 
@@ -121,11 +119,11 @@ class Board:
     @cached_property
     def lines(self) -> list[Line]:
         """Its rows, best first."""
-        points = [point(row) for row in self.group.rows]
-        found = zip(self.group.rows, points, frontier.fronts(points), strict=True)
+        rows = self.group.rows
+        found = zip(rows, frontier.placed([point(row) for row in rows]), strict=True)
         return [
-            Line(row, at, place, fronts, self.facts.why_not(row.entry))
-            for place, (row, at, fronts) in enumerate(found, 1)
+            Line(row, at, place, self.facts.why_not(row.entry))
+            for place, (row, at) in enumerate(found, 1)
         ]
 
     @cached_property
@@ -138,7 +136,6 @@ class Board:
         """What each row costs against how good it is, and the frontier."""
         return frontier_chart.chart(
             [line.point for line in self.lines],
-            [line.fronts for line in self.lines],
             COSTS,
             name="frontier",
             script=f"boards/{self.id}.chart.js",
@@ -177,11 +174,6 @@ class Board:
         """Its table."""
         names = {"whisker": whisker}
         return Rows(f"boards/{self.id}", "board", self.lines, keys, "board_row.html", names)
-
-
-def boards_of(facts: Lab) -> list[Board]:
-    """Every board, the one with most rows first."""
-    return [Board(group, facts) for group in facts.groups]
 
 
 def files(boards: list[Board], facts: Lab, look: Look) -> Iterator[File]:

@@ -156,7 +156,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
     """Every file of the site, what is linked to before what links to it. Of a kind of pages that
     cannot be listed the main one says so."""
     these = this.saying(facts.left_out)  # of all executions
-    ranked = cache(lambda: boards.boards_of(facts))
+    ranked = cache(lambda: [boards.Board(group, facts) for group in facts.groups])
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())

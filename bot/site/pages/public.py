@@ -33,14 +33,10 @@ def files(look: Look, store: Store) -> Iterator[File]:
     entered = made_from(told, *(seen for _, seen in listed(store, "entries")))
     for axis in AXES:
         yield File(f"scaling.{axis}.js", partial(_chart_source, axis), told)
-    yield File("api/scaling.json", lambda: to_json(_twin()), told)
+    yield File("api/scaling.json", lambda: to_json({axis: _twin(axis) for axis in AXES}), told)
     yield File("scaling.html", lambda: _scaling(look), told)
     yield File("api/audit.json", lambda: to_json([vars(finding) for finding in _findings()]), told)
     yield File("audit.html", lambda: _audit(look, store), entered)
-
-
-def _boards() -> list[tuple[public_boards.Board, str, str]]:
-    return [(public_boards.tested(axis), *words) for axis, words in AXES.items()]
 
 
 @cache
@@ -48,13 +44,8 @@ def _chart(axis: Axis) -> Chart:
     return scaling_charts.chart(scaling_charts.side(axis), AXES[axis][0])
 
 
-@cache
 def _chart_source(axis: Axis) -> str:
     return _chart(axis).source()
-
-
-def _twin() -> dict[str, Any]:
-    return {board.axis: _board(board) for board, *_ in _boards()}
 
 
 def _scaling(look: Look) -> str:
@@ -64,7 +55,7 @@ def _scaling(look: Look) -> str:
         "scaling.html",
         source=public_boards.source(),
         stated=scaling.FLOOR,
-        boards=_boards(),
+        boards=[(public_boards.tested(axis), *words) for axis, words in AXES.items()],
         axes=AXES,
         chart=_chart,
         sides=sides,
@@ -98,7 +89,8 @@ def error_bar(error: float) -> str:
     return f"--a:{min(end, 50):.1f}%;--b:{abs(end - 50):.1f}%"
 
 
-def _board(board: public_boards.Board) -> dict[str, Any]:
+def _twin(axis: Axis) -> dict[str, Any]:
+    board = public_boards.tested(axis)
     return {
         "floor": board.floor,
         "median_error_pooled_floor": board.median_pooled,

@@ -2,7 +2,7 @@
 not ranked say why."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import fmean
@@ -13,7 +13,7 @@ from bot.site.base.files import File, made_from
 from bot.site.base.rows import Rows
 from bot.site.charts import frontier_chart
 from bot.site.facts import frontier
-from bot.site.facts.frontier import Front, Point
+from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
 from bot.site.pages.boards import TIERS, keys_of, scale, whisker
 from bot.site.pages.templating import Look
@@ -55,8 +55,7 @@ class Line:
     ranked: Ranked
     place: int  # best first, from 1
     tied: int  # how many rows share its rank
-    point: Point
-    fronts: Mapping[str, Front] | None  # by cost; None: not on the track's text, or not believed
+    point: Point  # on no frontier where it is not on the track's text, or not believed
 
     @property
     def row(self) -> Row:
@@ -66,7 +65,7 @@ class Line:
     @property
     def summary(self) -> ArmSummary | None:
         """Its figures, where they are the track's."""
-        return None if self.fronts is None else self.point.summary
+        return self.point.summary if self.point.fronts else None
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,11 @@ class Competition:
         """The ranked ones, best first, then those that are not."""
         points = [point(one.row) for one in self.ranked]
         kept = [n for n, one in enumerate(self.ranked) if not ranking.refusal(self.track, one.row)]
-        fronts = dict(zip(kept, frontier.fronts([points[n] for n in kept]), strict=True))
+        for n, placed in zip(kept, frontier.placed([points[n] for n in kept]), strict=True):
+            points[n] = placed
         tied = Counter(one.rank for one in self.ranked)
         return [
-            Line(self.track, one, n + 1, tied[one.rank], points[n], fronts.get(n))
+            Line(self.track, one, n + 1, tied[one.rank], points[n])
             for n, one in enumerate(self.ranked)
         ]
 
@@ -119,19 +119,13 @@ class Competition:
     def chart(self) -> Chart:
         """What quality costs on it."""
         return frontier_chart.chart(
-            [line.point for line in self.lines if line.fronts is not None],
-            [line.fronts for line in self.lines if line.fronts is not None],
+            [line.point for line in self.lines if line.summary],
             COSTS,
             name=f"{self.track.name}-cost",
             script=f"speedrun/{self.track.name}.chart.js",
             note=", and hardware FLOPs are measured from outside; what own models count of "
             "themselves is not in it",
         )
-
-    @property
-    def scale(self) -> str:
-        """The scale on which the spreads of the first rows are drawn, as CSS."""
-        return scale(line.point for line in self.rows.first if line.summary)
 
 
 def keys(line: Line) -> dict[str, Any]:
@@ -141,11 +135,9 @@ def keys(line: Line) -> dict[str, Any]:
     return {
         "place": line.place,
         "value": line.ranked.value,
-        **keys_of(line.summary, line.fronts or {}, words),
-        "seeds": len(row.figures),
+        **keys_of(line.point, words),
         **{name: rounded(cost, 9) for name, cost in line.point.costs.items()},
         "price": row.price,
-        "tier": row.tier,
         "author": author.name,
         "ranked": "not ranked" if line.ranked.rank is None else "ranked",
     }
@@ -166,6 +158,7 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
         boards=found,
         costs=COSTS,
         tiers=TIERS,
+        scale=scale,
         **ROW,
     )
 
@@ -210,7 +203,7 @@ def _twin(found: Sequence[Competition]) -> dict[str, Any]:
             "track": one.track.model_dump(mode="json"),
             "rows": [
                 _row(line.ranked)
-                | {"front": [name for name, on in (line.fronts or {}).items() if on]}
+                | {"front": [name for name, on in line.point.fronts.items() if on]}
                 for line in one.lines
             ],
         }

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from bot.site.base.files import put
+from bot.site.base.left_out import drawn
 from bot.site.facts.lab import read_lab
 from bot.site.pages import data
 from bot.site.pages.templating import look
@@ -97,7 +98,7 @@ def lines(*texts):
 def draw(store, tmp_path):
     """Bring the pages of data up to date, and return those that were drawn."""
     found = data.files(read_lab(store), look("Lab"), store)
-    return put(found, tmp_path / "site").drawn
+    return put(found, tmp_path / "site", drawn).drawn
 
 
 def drawn_page(store, tmp_path):

@@ -79,8 +79,7 @@ def test_running_again_and_another_design_are_shown_and_score_nothing(store: Sto
         "run again",
         "exploratory: another design than the sealed one",
     }
-    (ada,) = forecasts.forecasters(found)
-    assert ada.calibration.n == 2
+    assert forecasts.forecasters(found)["ada"].n == 2
 
 
 def test_another_question_counts_for_itself(store: Store) -> None:

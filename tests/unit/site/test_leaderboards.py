@@ -40,7 +40,7 @@ def board_of(store):
 
 
 def fronts(store):
-    return {line.row.arm: line.fronts["flops"] for line in board_of(store).lines}
+    return {line.row.arm: line.point.fronts["flops"] for line in board_of(store).lines}
 
 
 def test_the_frontier_is_who_is_best_of_all_that_cost_as_little(store):
@@ -82,7 +82,7 @@ def test_a_row_without_a_cost_is_left_out_of_that_frontier(store):
     finish(store, "one", [2.0, 2.1])
     found = read_lab(store).groups[0].rows
     free = replace(boards.point(found[0]), costs={"seconds": None})
-    assert frontier.fronts([free]) == [{"seconds": ""}]
+    assert [one.fronts for one in frontier.placed([free])] == [{"seconds": ""}]
 
 
 def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monkeypatch):
@@ -124,9 +124,9 @@ def test_another_axis_of_cost_may_have_another_frontier(store):
     finish(store, "many", [2.0, 2.02], steps=64)
     lines = {line.row.arm: line for line in board_of(store).lines}
     # Both have as many parameters, so that along these only the better one is on the frontier.
-    assert lines["few"].fronts["flops"] == "on"
-    assert lines["few"].fronts["parameters"] == ""
-    assert lines["many"].fronts["parameters"] == "on"
+    assert lines["few"].point.fronts["flops"] == "on"
+    assert lines["few"].point.fronts["parameters"] == ""
+    assert lines["many"].point.fronts["parameters"] == "on"
 
 
 def test_the_chart_of_costs_has_its_table_and_marks_the_frontier(store):
