@@ -23,6 +23,7 @@ from bot.model.escape import code, fenced, prose, text
 from bot.model.keys import CommandKey
 from bot.model.thread import Isolated, Message, Ran, Thread
 from runner.analysis import (
+    designs,
     power,
     promotion,
     registration_review,
@@ -609,7 +610,7 @@ def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
         "beside": "Exploratory: " if weighed.exploratory else again,
         "deviations": review.deviations(ran.execution.id),
         "result_state": ran.life.state,
-        "pooled": registration_review.pooled,
+        "pooled": designs.pooled,
         "tally_of": _tally_of,
     }
 

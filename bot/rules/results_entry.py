@@ -143,7 +143,7 @@ def _of_file(file: EnteredFile) -> str:
 def _row(file: EnteredFile, one: Found) -> str:
     odd = " (odd)" if one.kind == "odd" else ""
     words = prose(one.words, 300)
-    field = speedrun_file.FIELDS[one.rule]
+    field = speedrun_file.RULES[one.rule].field
     return f"| `{code(file.path, 80)}` | {one.run + 1} | `{field}` | {words}{odd} |"
 
 

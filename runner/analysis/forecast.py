@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import Literal
 
 from pydantic import Field
 from scipy.special import stdtrit
@@ -25,15 +24,9 @@ from runner.analysis import scaling
 from runner.analysis.comparability import scored_on
 from runner.lib.base_record import Record
 from runner.lib.canonical_json import to_json
+from runner.schema.prediction_forms import AXES, Axis
 from runner.schema.record import Execution, Plan, PlannedArm, Run
 
-Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
-AXES: dict[Axis, str] = {
-    "model_flops": "model FLOPs",
-    "hardware_flops": "hardware FLOPs",
-    "tokens": "tokens",
-    "parameters": "parameters",
-}
 LEVEL = 0.9
 
 # What a dial sets. All else has to be alike on a ladder.
@@ -227,7 +220,6 @@ def forecast(
         return Refusal(words=words)
     rungs = _rungs(points, axis)
     means = {place: fmean(losses) for place, losses in rungs.items()}
-    largest = max(rungs)
     if not at > 0:
         return Refusal(words=f"there is no run at {at:g} {AXES[axis]}")
     each = [(place, loss) for place, losses in rungs.items() for loss in losses]
@@ -247,9 +239,9 @@ def forecast(
     untold = ["that the law has this form is taken as true"]
     if floor is not None:
         untold.insert(0, f"the floor is stated as {floor:g}; the interval holds 0 to {2 * floor:g}")
-    noise, freedom = _noise(rungs, found.law)
-    single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
     law = found.law
+    noise, freedom = _noise(rungs, law)
+    single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
     return Forecast(
         axis=axis,
         at=at,
@@ -265,13 +257,13 @@ def forecast(
         freedom=freedom,
         rungs=len(rungs),
         runs=len(points),
-        reach=at / largest,
+        reach=at / max(rungs),
         words=tuple(untold),
     )
 
 
-def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str:
-    """Why these runs are no ladder of one dial, in a sentence; empty if they are one."""
+def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
+    """Why these runs are no ladder of one dial, in a sentence; None if they are one."""
     if not points:
         return "no run of the lab has a figure to begin with; run some smaller sizes first"
     unknown = [point.run for point in points if point.on(axis) is None]
@@ -293,14 +285,13 @@ def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str:
                 f"{other.run} and {point.run} are of one size and differ in something else; a "
                 "ladder turns one dial, so leave one of them out"
             )
-    ordered = [of[place] for place in sorted(of)]
-    for smaller, larger in pairwise(ordered):
+    for smaller, larger in pairwise(of[place] for place in sorted(of)):
         if larger.parameters < smaller.parameters or larger.tokens < smaller.tokens:
             return (
                 f"{larger.run} has more {AXES[axis]} than {smaller.run}, and fewer parameters or "
                 "tokens; on a ladder of one dial both grow"
             )
-    return ""
+    return None
 
 
 def _place(point: Point, axis: Axis) -> float:

@@ -12,15 +12,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from statistics import mean
 from types import MappingProxyType
 from typing import Literal, cast
 
 from runner.analysis import estimates
-from runner.analysis.estimates import Figures as Figures
-from runner.analysis.estimates import Interval, NoEstimate, finite, mean_of
-from runner.analysis.estimates import figure as figure
-from runner.analysis.estimates import interval_95 as interval_95
-from runner.analysis.estimates import standard_error as standard_error
+from runner.analysis.estimates import Figures, Interval, NoEstimate, figure, two_digits
 from runner.schema import record
 
 Sign = Literal["<", "<=", ">", ">=", "±"]
@@ -219,21 +216,20 @@ class ArmSummary:
             return "–"
         if self.spread is None:
             return figure(self.mean, 4)
-        decimals = max(3, min(_decimals(self.spread), 4))
+        decimals = max(3, min(two_digits(self.spread), 4))
         return f"{figure(self.mean, decimals)} ± {figure(self.spread, decimals)}"
 
 
 def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
     """Mean and spread of `arm` over the seeds that have a figure, and how many have none."""
-    return summary_of([figures.get((arm, seed)) for seed in plan.seeds])
+    values = [value for seed in plan.seeds if (value := figures.get((arm, seed))) is not None]
+    return summary(values, len(plan.seeds))
 
 
-def summary_of(figures: Iterable[float | None]) -> ArmSummary:
-    """The same of figures, one a seed."""
-    every = list(figures)
-    values = [value for one in every if (value := finite(one)) is not None]
-    spread = estimates.spread_over_seeds(values)
-    return ArmSummary(mean_of(values), spread, len(values), len(every))
+def summary(values: list[float], planned: int) -> ArmSummary:
+    """Of an arm's figures, of so many that were planned."""
+    middle = mean(values) if values else None
+    return ArmSummary(middle, estimates.spread_over_seeds(values), len(values), planned)
 
 
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
@@ -254,15 +250,10 @@ def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]
 # ── Figures in sentences ─────────────────────────────────────────────────────────────────────
 
 
-def _decimals(around: float) -> int:
-    """Enough to show two digits of `around`."""
-    return min(max(2, 1 - math.floor(math.log10(around))), 15) if around > 0 else 4
-
-
 def _telling_decimals(interval: Interval, expected: Expectation) -> int:
     """Enough that an end near a bound is not rounded onto it: the sentence must bear itself out."""
     bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
-    decimals = _decimals(interval[1] / 2 - interval[0] / 2)
+    decimals = two_digits(interval[1] / 2 - interval[0] / 2)
     while decimals < 15 and any(
         end != bound and figure(end, decimals) == figure(bound, decimals)
         for end in interval

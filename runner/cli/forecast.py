@@ -14,7 +14,7 @@ from rich.console import Console
 
 from runner.analysis import forecast as forecasting
 from runner.analysis import sealed_forecast
-from runner.analysis.forecast import AXES, LEVEL, Axis, Design, Forecast, Point, Refusal
+from runner.analysis.forecast import LEVEL, Design, Forecast, Point, Refusal
 from runner.cli import options
 from runner.cli.options import TheJobs, TheStore
 from runner.history import execution_index, provenance
@@ -22,6 +22,7 @@ from runner.lib import base_record
 from runner.lib.problems import BadExperiment, near
 from runner.planning import planner
 from runner.schema import record
+from runner.schema.prediction_forms import AXES, Axis
 from runner.store.store import Store, StoreError
 
 REFUSED, BAD_INPUT = 1, 2

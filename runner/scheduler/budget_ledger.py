@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from runner.planning import limits, subset
-from runner.scheduler.admission import Request, priority_of
+from runner.scheduler.admission import priority_of
+from runner.scheduler.queue import Request
 from runner.schema import record
 from runner.schema.record import (
     EVERYTHING,

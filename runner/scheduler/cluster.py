@@ -25,9 +25,9 @@ from runner.lib.problems import (
     telling,
     told,
 )
-from runner.scheduler.admission import Request, priority_of
-from runner.scheduler.queue import HOUR
-from runner.scheduler.schedule import Cluster, Policy, Pool
+from runner.scheduler.admission import priority_of
+from runner.scheduler.queue import HOUR, Request
+from runner.scheduler.schedule import RANKS, Cluster, Policy, Pool
 from runner.scheduler.simulate import Faults, Job, Submission
 from runner.schema import devices
 from runner.schema.devices import DESCRIBED, KINDS, listed
@@ -197,11 +197,7 @@ def _senseless_budgets(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
 def _policy(policy: _Policy) -> Policy:
     patience = policy.patience_hours
     return Policy(
-        patience={
-            "debugging": round(patience.debugging * HOUR),
-            "run": round(patience.run * HOUR),
-            "sweep": round(patience.sweep * HOUR),
-        },
+        patience={of: round(getattr(patience, of) * HOUR) for of in RANKS},
         half_life=max(1, round(policy.half_life_hours * HOUR)),
         shares=policy.shares,
         budgets={

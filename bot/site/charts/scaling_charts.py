@@ -64,7 +64,7 @@ class Side:
 @cache
 def side(axis: Axis) -> Side:
     """Every group of four sizes or more, fitted on all of them with one floor for the board."""
-    boards = public_boards.ladders(axis)
+    boards = {group: tuple(points) for group, points in public_boards.groups(axis).items()}
     floor, at = scaling.pooled_floor(boards.values()), AT[axis]
     found, refused = [], {}
     for group, points in boards.items():

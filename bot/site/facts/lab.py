@@ -10,7 +10,7 @@ from bot.site.base.files import made_from
 from bot.site.facts.board import Group, groups
 from bot.site.facts.entries import Entry, Seal, read_seal
 from bot.site.facts.memory import Memory
-from runner.analysis import ranking, registration_review
+from runner.analysis import designs, ranking, registration_review
 from runner.analysis.registration_review import Outcome, Registration, Review
 from runner.schema import record
 from runner.store.store import Store
@@ -55,7 +55,7 @@ class Lab:
         found: dict[str, tuple[datetime, str]] = {}
         for entry in reversed(self.entries):
             if entry.state != "voided" and entry.execution.at < last:
-                for run in registration_review.same_run(entry.plan).values():
+                for run in designs.same_run(entry.plan).values():
                     found.setdefault(run, (entry.execution.at, entry.execution.id))
         return found
 

@@ -11,8 +11,9 @@ from statistics import fmean
 
 from runner.analysis import forecast as forecasting
 from runner.analysis import scaling, sealed_forecast
-from runner.analysis.forecast import Axis, Point, Refusal
+from runner.analysis.forecast import Point, Refusal
 from runner.analysis.sealed_forecast import Beside, Outcome, Seal
+from runner.schema.prediction_forms import AXES, Axis
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FOLDERS = tuple(EXPERIMENTS / name for name in ("delphi-mini-100", "delphi-mini"))  # newest first
@@ -153,7 +154,7 @@ def _others(delphi: Delphi) -> Iterator[Other]:
         except scaling.Refused as error:
             yield Other(words, None, str(error))
     for axis in OTHER_AXES:
-        words = f"{forecasting.AXES[axis]} instead of {forecasting.AXES[seal.forecast.axis]}"
+        words = f"{AXES[axis]} instead of {AXES[seal.forecast.axis]}"
         at = seal.design.on(axis) or 0.0
         said = forecasting.forecast(seal.points, at, axis=axis, floor=stated)
         if isinstance(said, Refusal):

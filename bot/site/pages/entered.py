@@ -17,11 +17,11 @@ from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
 from bot.site.facts.memory import listed
 from bot.site.pages.templating import Look
-from runner.analysis import speedrun_file
+from runner.analysis import speedrun_file, verdicts
 from runner.analysis import speedrun_rows as judged
 from runner.analysis.ranking import Tier
 from runner.analysis.speedrun_file import Finding
-from runner.analysis.verdicts import ArmSummary, summary_of
+from runner.analysis.verdicts import ArmSummary
 from runner.history import results_entries
 from runner.history.results_entries import Entered, plain
 from runner.lib.canonical_json import to_json
@@ -149,11 +149,17 @@ def _ours(entry: Entry) -> Iterator[Ours]:
     for arm, runs in competed.items():
         figures = [run.evaluated.bpb for run in runs if run.evaluated and not judged.void(run)]
         if len(figures) == len(runs):
-            yield Ours(name, arm, runs[0].parameters, runs[0].tokens, summary_of(figures))
-    for arm, summary in entry.summaries.items() if not competed else ():
-        if summary.mean is not None:
+            yield Ours(
+                name,
+                arm,
+                runs[0].parameters,
+                runs[0].tokens,
+                verdicts.summary(figures, len(figures)),
+            )
+    for arm, own in entry.summaries.items() if not competed else ():
+        if own.mean is not None:
             planned = entry.plan.arms[arm]
-            yield Ours(name, arm, planned.parameters, planned.tokens, summary)
+            yield Ours(name, arm, planned.parameters, planned.tokens, own)
 
 
 def _twin(row: Row) -> dict[str, Any]:

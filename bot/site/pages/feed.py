@@ -12,7 +12,7 @@ from bot.site.facts.lab import Lab
 from bot.site.pages.boards import Board
 from bot.site.pages.front import records
 from bot.site.pages.templating import Look
-from runner.analysis import verdicts
+from runner.analysis import estimates
 from runner.lib.format import many
 
 SHOWN = 50  # entries, newest first
@@ -96,7 +96,7 @@ def badge(boards: Sequence[Board], facts: Lab) -> str:
     """How many verdicts count, and the record of the board with most rows."""
     words = many(len(facts.counted), "verdict")
     if boards and (broken := boards[0].broken):
-        words += f" · best {verdicts.figure(broken[0].row.mean, 3)} bpb"
+        words += f" · best {estimates.figure(broken[0].row.mean, 3)} bpb"
     return words
 
 

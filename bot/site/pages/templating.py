@@ -15,7 +15,7 @@ from markupsafe import Markup
 from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
 from bot.site.facts import outputs, sealed
-from runner.analysis import verdicts
+from runner.analysis import estimates, verdicts
 from runner.lib import format
 from runner.publish import step_summary
 from runner.schema import prediction_forms, record
@@ -120,7 +120,7 @@ def _templates(
         cell=cell,
         shell=shlex.quote,
         short=short,
-        bpb=lambda value: verdicts.figure(value, 4),
+        bpb=lambda value: estimates.figure(value, 4),
         percent=format.percent,
         sure=format.sure,
         spans=spans,

@@ -17,9 +17,9 @@ from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
 from bot.site.pages.boards import TIERS, keys_of, scale, whisker
 from bot.site.pages.templating import Look
-from runner.analysis import estimates, ranking
+from runner.analysis import estimates, ranking, verdicts
 from runner.analysis.ranking import Ranked, Row
-from runner.analysis.verdicts import ArmSummary, summary_of
+from runner.analysis.verdicts import ArmSummary
 from runner.lib import format
 from runner.lib.canonical_json import to_json
 from runner.schema import tracks
@@ -44,7 +44,8 @@ def point(row: Row) -> Point:
         "tokens": row.tokens,
         "parameters": row.parameters,
     }
-    return Point(row.title, row.author.name, summary_of(row.figures), row.tier, costs)
+    seeds = verdicts.summary(list(row.figures), len(row.figures))
+    return Point(row.title, row.author.name, seeds, row.tier, costs)
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def value(track: Track, ranked: Ranked) -> str:
     if ranked.interval:
         low, high = ranked.interval
         return f"{ranked.value:.4f} ({low:.4f} to {high:.4f})"
-    return str(summary_of(ranked.row.figures))
+    return str(point(ranked.row).summary)
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -216,5 +217,5 @@ def _row(ranked: Ranked) -> dict[str, Any]:
     row = told.pop("row")
     row["author"] = ranked.row.author.model_dump(mode="json")
     row["at"] = ranked.row.at.isoformat()
-    row["scored"] = ranked.row.scored._asdict() if ranked.row.scored else None
+    row["void"] = ranked.row.void or ""  # as programs know it
     return told | row

@@ -16,7 +16,7 @@ from engine.config import flops
 from engine.config.schema import ModelConfig
 from engine.data.tokenize import read_text
 from runner.analysis import ranking, speedrun_rows
-from runner.analysis.ranking import On
+from runner.analysis.comparability import Scored
 from runner.history import measurements, provenance
 from runner.lib.problems import BadExperiment
 from runner.planning import limits, planner
@@ -306,7 +306,7 @@ def test_runs_are_counted_by_formula_or_trace_and_measured_by_the_clock(
     assert not rows["A small run: plain"].custom
     assert rows["A small run: mine"].tier == "self-reported", "nobody has approved it"
     text = read_text("lab-2026-11", None).validation_sha256
-    assert {row.scored for row in rows.values()} == {On(text, 64)}
+    assert {row.scored for row in rows.values()} == {Scored("lab-2026-11", "byte", text, 64)}
 
 
 def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(

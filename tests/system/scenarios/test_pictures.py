@@ -19,12 +19,18 @@ UPLOADS = r"/git/(blobs|trees|commits|refs)$"
 FOLLOW = "The loss curves follow."
 
 
-@pytest.fixture(params=["server", pytest.param("actions", marks=pytest.mark.long)])
+# What the way of Actions adds, a new process each time, a restart and faults now and then show.
+IN_BOTH_MODES = pytest.mark.parametrize(
+    "lab", ["server", pytest.param("actions", marks=pytest.mark.long)], indirect=True
+)
+
+
+@pytest.fixture
 def lab(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Lab]:
     """A lab with an execution that waits to be told to go on."""
-    mode: Mode = request.param
+    mode: Mode = getattr(request, "param", "server")
     monkeypatch.setattr(charts, "png", lambda _: PIXEL)
     with a_lab(tmp_path, StubRay(pace=0), mode=mode) as lab:
         lab.preregister()
@@ -55,6 +61,7 @@ def edits(lab: Lab) -> int:
     )
 
 
+@IN_BOTH_MODES
 def test_where_uploads_work_a_result_is_one_comment_with_its_picture(lab: Lab) -> None:
     finished(lab)
     assert PICTURE.search(result(lab))
@@ -86,7 +93,15 @@ def test_words_do_not_wait_for_a_picture_that_comes_by_an_edit(lab: Lab, status:
     assert edits(lab) == 1
 
 
-@pytest.mark.parametrize("fails", ["before the upload", "before the edit"])
+@pytest.mark.parametrize(
+    ("lab", "fails"),
+    [
+        ("server", "before the upload"),
+        ("server", "before the edit"),
+        pytest.param("actions", "before the upload", marks=pytest.mark.long),
+    ],
+    indirect=["lab"],
+)
 def test_a_picture_comes_once_also_after_a_restart(lab: Lab, fails: str) -> None:
     always(lab, "POST", UPLOADS, "Server Error", 502)
     finished(lab)
@@ -124,6 +139,7 @@ def test_a_picture_that_is_refused_for_good_is_promised_no_longer(lab: Lab) -> N
     assert edits(lab) == 1
 
 
+@IN_BOTH_MODES
 def test_an_upload_now_and_then_fails_and_the_result_has_its_picture(lab: Lab) -> None:
     for path in (r"/git/blobs$", r"/git/trees$", r"/git/refs$"):
         lab.sandbox.faults.add(Fault("status_after", "POST", path, 1, 502))

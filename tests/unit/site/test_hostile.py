@@ -141,7 +141,7 @@ def little_memory() -> Iterator[None]:
 def reading(reader: Callable[[Path], object], path: Path) -> object:
     """What a reader says of a file, or the refusal, each in words that can be written down."""
 
-    def file_of(_: object, __: object, ___: str, most: int = step_runs.MOST_BYTES) -> object:
+    def file_of(_: object, __: object, ___: str, most: int = step_runs.MAX_BYTES) -> object:
         return untrusted_files.read(path, most)
 
     with pytest.MonkeyPatch.context() as patched:
