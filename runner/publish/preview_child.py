@@ -93,22 +93,15 @@ def lines(files: Files) -> Shown:
 
 def _unpacked(name: str, head: bytes, more: bool) -> tuple[bytes, bool]:
     """(content, whether there is more of it), at most HEAD bytes of it."""
-    if name.endswith(".gz"):
-        return _read(gzip.GzipFile(fileobj=io.BytesIO(head)), more)
-    if name.endswith(".zst"):
-        import zstandard
+    if not name.endswith((".gz", ".zst")):
+        return head, more
+    import zstandard
 
+    file: Any = gzip.GzipFile(fileobj=io.BytesIO(head))
+    if name.endswith(".zst"):
         # Its window is 128 MiB at most, which is the library's own limit for streams.
         library = zstandard.ZstdDecompressor(max_window_size=128 << 20)
-        try:
-            stream = library.stream_reader(io.BytesIO(head), read_across_frames=True)
-            return _read(stream, more)
-        except zstandard.ZstdError as error:
-            raise Bad(f"it is no Zstandard file, or damaged ({error})") from error
-    return head, more
-
-
-def _read(file: Any, more: bool) -> tuple[bytes, bool]:
+        file = library.stream_reader(io.BytesIO(head), read_across_frames=True)
     content = b""
     try:
         while len(content) < HEAD:
@@ -116,7 +109,7 @@ def _read(file: Any, more: bool) -> tuple[bytes, bool]:
             if not block:
                 return content, more
             content += block
-    except (EOFError, OSError, zlib.error) as error:
+    except (EOFError, OSError, zlib.error, zstandard.ZstdError) as error:
         if not content:
             raise Bad(f"it is cut off or damaged ({error})") from error
     return content, True
