@@ -55,9 +55,6 @@ class SiteError(Exception):
 class SiteSummary:
     """What was built."""
 
-    path: Path
-    executions: int
-    rows: int
     drawn: tuple[str, ...]  # paths; all others stood there as they are
     left_out: Mapping[str, str]  # executions and paths, with what is wrong with each
 
@@ -97,9 +94,7 @@ def build(
             if remembered.told.get(what) != why:
                 log.warning("%s is left out of the site: %s", what, why)
         remembered.told = left
-        boarded = () if "leaderboards.html" in done.faults else facts.groups
-        rows = sum(len(group.rows) for group in boarded)
-        return SiteSummary(out, len(facts.entries), rows, tuple(done.drawn), left)
+        return SiteSummary(tuple(done.drawn), left)
 
 
 def _put(
