@@ -31,20 +31,13 @@ class Uncountable(ValueError):
     """A model's FLOPs cannot be told from its trace; the message says where."""
 
 
-def forward_flops_per_token(model: Model) -> int:
-    """FLOPs of one window's forward pass, logits included, divided by its tokens. Raises
-    Uncountable, and whatever the model raises when it is traced."""
-    seq_len = int(model.config.seq_len)
+def forward_flops_per_token(model: Model, rows: int = 1) -> int:
+    """FLOPs of the forward pass of so many windows, logits included, divided by their tokens.
+    Raises Uncountable, and whatever the model raises when it is traced."""
     params = jax.eval_shape(model.init, jax.random.key(0))
-    tokens = jax.ShapeDtypeStruct((1, seq_len), jnp.int32)
+    tokens = jax.ShapeDtypeStruct((rows, int(model.config.seq_len)), jnp.int32)
     whole = count(jax.make_jaxpr(model.logits)(params, tokens).jaxpr)
-    return math.ceil(whole / seq_len)
-
-
-def parameters(model: Model) -> int:
-    """How many numbers the model learns, by the shapes that `init` returns."""
-    shapes = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
-    return sum(math.prod(shape.shape) for shape in shapes)
+    return -(-whole // tokens.size)
 
 
 def count(jaxpr: core.Jaxpr) -> int:

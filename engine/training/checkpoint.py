@@ -44,24 +44,25 @@ def latest(folder: Path) -> int | None:
     return max(ocp.utils.checkpoint_steps(folder.absolute()), default=None)
 
 
-def restore(checkpoint: Path, item: str, like: Any, shardings: Any = None) -> Any:
+def restore(checkpoint: Path, item: str, like: Any = None, shardings: Any = None) -> Any:
     """Read "params" or "rest" of `<folder>/<step>` as a tree of arrays with the structure, shapes
-    and dtypes of `like` (arrays or jax.ShapeDtypeStruct), lying as `shardings` says (a tree like
-    it), or on the first device. Raises BadCheckpoint."""
+    and dtypes of `like` (arrays or jax.ShapeDtypeStruct; by default those that were saved), lying
+    as `shardings` says (a tree like it), or on the first device. Raises BadCheckpoint."""
     folder = checkpoint.absolute() / item
     if not folder.is_dir():
         raise BadCheckpoint(f"{checkpoint} has no {item}; name a complete checkpoint's folder")
-    if shardings is None:
-        shardings = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        shardings = jax.tree.map(lambda _: shardings, like)
     reader = ocp.StandardCheckpointHandler()
     try:
-        problem = difference(reader.metadata(folder).tree, like)
-        if problem:
+        stored = reader.metadata(folder).tree
+        like = stored if like is None else like
+        if problem := difference(stored, like):
             raise BadCheckpoint(
                 f"{item} in {checkpoint} is of another model: {problem}; use the "
                 "configuration that it was trained with"
             )
+        if shardings is None:
+            here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            shardings = jax.tree.map(lambda _: here, like)
         target = jax.tree.map(
             lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where),
             like,
@@ -84,15 +85,7 @@ def restore(checkpoint: Path, item: str, like: Any, shardings: Any = None) -> An
 def params_sha256(checkpoint: Path) -> str:
     """`tree_sha256` of the parameters in `<folder>/<step>`, of whatever model they are. Raises
     BadCheckpoint."""
-    folder = checkpoint.absolute() / "params"
-    reader = ocp.StandardCheckpointHandler()
-    try:
-        like = reader.metadata(folder).tree
-    except Exception as error:  # as above
-        raise BadCheckpoint(f"params in {checkpoint} cannot be read: {str(error)[:300]}") from error
-    finally:
-        reader.close()
-    return tree_sha256(restore(checkpoint, "params", like))
+    return tree_sha256(restore(checkpoint, "params"))
 
 
 def difference(stored: Any, like: Any) -> str | None:

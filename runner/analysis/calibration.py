@@ -25,7 +25,7 @@ class Bin:
     n: int
     confidence: float  # their mean
     share: float  # of them that came true
-    interval: tuple[float, float]  # 95 % of that share
+    interval: tuple[float, float]  # 95 % of that share (Wilson 1927)
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def _bins(told: list[tuple[float, bool]]) -> Iterable[Bin]:
         if these:
             true, n = sum(came for _, came in these), len(these)
             mean = sum(p for p, _ in these) / n
-            yield Bin(low, high, n, mean, true / n, share_interval(true, n))
+            yield Bin(low, high, n, mean, true / n, wilson(true, n))
 
 
-def share_interval(true: int, n: int) -> tuple[float, float]:
-    """95 % of a share of which `true` of `n` were seen (Wilson 1927)."""
+def wilson(true: int, n: int) -> tuple[float, float]:
+    """95 % of the share of which `true` of `n` are a sample (Wilson 1927)."""
     found = binomtest(true, n).proportion_ci(method="wilson")
     return float(found.low), float(found.high)

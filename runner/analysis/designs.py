@@ -77,14 +77,13 @@ def _changed(under: str, before: dict[str, Any], after: dict[str, Any]) -> list[
 def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
     """{(arm, seed): a digest that is the same for runs that come to the same}: equal models,
     recipes and seeds on the same text, scored alike, whatever plan they are in."""
-    found, trained, of = {}, plan.trained(), scored_on(plan)
-    scored = (of.validation_sha256, of.eval_tokens) if of else None
+    found, trained, scored = {}, plan.trained(), scored_on(plan)
     alike = {name: _comes_to(arm) for name, arm in _arms(plan).items()}
     for arm, seed in plan.runs():
         step = plan.steps.get(trained.get((arm, seed), ""))
         texts = [plan.data.train_sha256] if plan.data else []
         texts += sorted(x for made in step.inputs.values() for x in made.values()) if step else []
-        whole = to_json([alike[arm], seed, texts, scored])
+        whole = to_json([alike[arm], seed, texts, scored.text if scored else None])
         found[arm, seed] = hashlib.sha256(whole).hexdigest()
     return found
 

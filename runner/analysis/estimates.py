@@ -35,6 +35,7 @@ from types import MappingProxyType
 from scipy.special import stdtrit
 
 from runner.analysis import scaling
+from runner.lib.format import first_of
 from runner.schema import prediction_forms, record
 from runner.schema.devices import KINDS
 
@@ -42,6 +43,7 @@ Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb; No
 Interval = tuple[float, float]  # both ends belong to it
 DIGITS = 5  # significant ones, of what is found by search
 LEVEL = 0.95
+MAX_NAMED = 6  # arms, or runs without a figure
 _UNITS = {"eval/bpb": " bpb"}
 
 
@@ -77,7 +79,7 @@ def estimate(
     seeds, arms = plan.seeds, prediction.arms
     if above := [arm for arm in arms if arm not in plan.arms]:
         rung = f"rung {plan.rung.n} of {plan.rung.of}" if plan.rung else "the plan"
-        raise NoEstimate(f"not yet decided; {rung} does not reach {_listed(above)}", 0)
+        raise NoEstimate(f"not yet decided; {rung} does not reach {first_of(above, MAX_NAMED)}", 0)
     by_arm = {arm: [figures.get((arm, seed)) for seed in seeds] for arm in arms}
     missing = [
         record.run_name(arm, seed)
@@ -88,7 +90,8 @@ def estimate(
     if missing:
         n = sum(None not in of_seed for of_seed in zip(*by_arm.values(), strict=True))
         raise NoEstimate(
-            f"incomplete, {n} of {len(seeds)} seeds; no figure for {_listed(missing)}", n
+            f"incomplete, {n} of {len(seeds)} seeds; no figure for {first_of(missing, MAX_NAMED)}",
+            n,
         )
     values = {arm: [value for value in of if value is not None] for arm, of in by_arm.items()}
     unit = _UNITS[prediction.metric]
@@ -231,8 +234,3 @@ def two_digits(value: float) -> int:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS - 1}e}")
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(names[:6]) + more

@@ -24,6 +24,7 @@ from runner.analysis import scaling
 from runner.analysis.comparability import scored_on
 from runner.lib.base_record import Record
 from runner.lib.canonical_json import to_json
+from runner.lib.format import first_of
 from runner.schema.prediction_forms import AXES, Axis
 from runner.schema.record import Execution, Plan, PlannedArm, Run
 
@@ -149,13 +150,9 @@ def points_of(execution: Execution, runs: Iterable[Run]) -> list[Point]:
     for run in runs:
         design = design_of(execution.plan, run.arm, run.seed)
         if design and run.state == "finished" and run.evaluated:
-            score = run.evaluated
-            given = {
-                "run": f"{run.execution}.{run.arm}.s{run.seed}",
-                "loss": score.bpb,
-                "params_sha256": score.params_sha256,
-            }
-            found.append(Point.model_validate(design.model_dump() | given))
+            name, score = f"{run.execution}.{run.arm}.s{run.seed}", run.evaluated
+            scored = {"run": name, "loss": score.bpb, "params_sha256": score.params_sha256}
+            found.append(Point.model_validate(design.model_dump() | scored))
     return found
 
 
@@ -268,7 +265,7 @@ def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
         return "no run of the lab has a figure to begin with; run some smaller sizes first"
     unknown = [point.run for point in points if point.on(axis) is None]
     if unknown:
-        return f"nobody measured the {AXES[axis]} of {_some(unknown)}; choose another axis"
+        return f"nobody measured the {AXES[axis]} of {first_of(unknown, 3)}; choose another axis"
     for what, key in (
         ("scored on different texts", "text"),
         ("scored on different numbers of tokens", "targets"),
@@ -276,7 +273,7 @@ def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
     ):
         kinds = {getattr(point, key): point.run for point in points}
         if len(kinds) > 1:
-            return f"{_some(list(kinds.values()))} were {what}, and are on no curve together"
+            return f"{first_of(list(kinds.values()), 3)} were {what}, and are on no curve together"
     of: dict[float, Point] = {}
     for point in points:
         other = of.setdefault(_place(point, axis), point)
@@ -316,7 +313,3 @@ def _noise(rungs: dict[float, list[float]], law: scaling.Law) -> tuple[float, in
         return math.sqrt(law.squares / left), left
     squares = sum((loss / fmean(losses) - 1) ** 2 for losses in rungs.values() for loss in losses)
     return math.sqrt(squares / freedom), freedom
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

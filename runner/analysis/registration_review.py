@@ -24,7 +24,7 @@ from typing import Any
 from runner.analysis.designs import design_diff, same_design, same_run
 from runner.analysis.estimates import Figures
 from runner.analysis.text_diff import bounded, text_diff
-from runner.lib.format import percent
+from runner.lib.format import first_of, percent
 from runner.schema import record
 
 RUN_AGAIN = "run again"
@@ -32,7 +32,8 @@ EXPLORATORY = "exploratory: another design than the sealed one"
 LOWER_RUNG = "a lower rung of the ladder; the highest one counts"
 OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
 KNOWN = "its runs had been begun before the seal"
-MOST_NAMED = 6  # runs without a figure
+UNFIT = {"voided": "not started", "done": "incomplete"}  # of states that say it otherwise
+MAX_NAMED = 6  # runs without a figure
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,7 @@ class Weighed:
     outcome: Outcome
     why_not: str  # empty: it is what counts for the predictions
     exploratory: bool  # of another design than the sealed one
-    known: frozenset[int] = (
-        frozenset()
-    )  # predictions, from 0, whose runs were begun before the seal
+    known: frozenset[int]  # predictions, from 0, whose runs were begun before the seal
 
     @property
     def counts(self) -> bool:
@@ -117,16 +116,13 @@ class Review:
     @cached_property
     def told(self) -> str:
         """All that pages show of it: another text whenever they would be others."""
-        edits = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
-        lines = []
+        lines = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
         for one in self.weighed:
-            result = one.outcome.result
+            of, result = one.outcome, one.outcome.result
             outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
-            known = sorted(one.known)
-            lines.append(
-                f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} {outcomes} {known}"
-            )
-        return "\n".join([*edits, *lines])
+            told = (of.execution.id, of.state, one.why_not, outcomes, sorted(one.known))
+            lines.append(repr(told))
+        return "\n".join(lines)
 
     def of(self, execution: str) -> Weighed:
         """What was said of the execution with this id. Raises KeyError."""
@@ -159,7 +155,7 @@ def review(registration: Registration) -> Review:
         for one in ordered
         if sealed is not None and not same_design(sealed.plan, one.execution.plan)
     }
-    highest = max((rung for id, rung in first if id not in others), default=0)
+    highest = max((rung for id, rung in first.items() if id not in others), default=0)
     weighed = []
     for one in ordered:
         other = one.execution.id in others
@@ -170,10 +166,10 @@ def review(registration: Registration) -> Review:
         elif predicted and len(seen) == len(predicted):
             why.append(KNOWN)
         elif not one.complete:
-            why.append(_incomplete(one))
-        elif (one.execution.id, rung := _rung(one.execution)) not in first:
+            why.append(UNFIT.get(one.state, one.state))
+        elif one.execution.id not in first:
             why.append(RUN_AGAIN)
-        elif rung < highest and not other:
+        elif first[one.execution.id] < highest and not other:
             why.append(LOWER_RUNG)
         weighed.append(Weighed(one, ", ".join(why), other, seen))
     return Review(registration, sealed, tuple(weighed))
@@ -193,7 +189,7 @@ def _rung(execution: record.Execution) -> int:
     return execution.plan.rung.n if execution.plan.rung else 0
 
 
-def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
+def _first_complete(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Of each design, on a ladder of each of its rungs, the execution that was complete before the
     others, with its rung."""
     done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
@@ -202,17 +198,7 @@ def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
         alike = (before for before in first if _rung(before) == _rung(execution))
         if not any(same_design(execution.plan, before.plan) for before in alike):
             first.append(execution)
-    return {(execution.id, _rung(execution)) for execution in first}
-
-
-def _incomplete(outcome: Outcome) -> str:
-    match outcome.state:
-        case "voided":
-            return "not started"
-        case "done":
-            return "incomplete"
-        case state:
-            return state
+    return {execution.id: _rung(execution) for execution in first}
 
 
 def _when(execution: record.Execution) -> tuple[Any, ...]:
@@ -294,7 +280,7 @@ def _begun(registration: Registration, weighed: Weighed) -> Deviation | None:
     }
     if not by:
         return None
-    names = ", ".join(f"`{id}`" for id in list(dict.fromkeys(by.values()))[:MOST_NAMED])
+    names = ", ".join(f"`{id}`" for id in list(dict.fromkeys(by.values()))[:MAX_NAMED])
     words = f"of {len(runs)} runs {len(by)} had been begun before the seal, in {names}"
     told = [str(n + 1) for n in sorted(weighed.known)]
     if not told:
@@ -316,7 +302,6 @@ def _missing(outcome: Outcome) -> Deviation | None:
     missing = outcome.missing
     if outcome.state not in ("done", "failed") or not missing:
         return None
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    names = ", ".join(f"`{name}`" for name in missing[:MOST_NAMED])
+    names = first_of([f"`{name}`" for name in missing], MAX_NAMED)
     runs = len(outcome.execution.plan.runs())
-    return Deviation(f"of {runs} runs {len(missing)} have no figure: {names}{more}.")
+    return Deviation(f"of {runs} runs {len(missing)} have no figure: {names}.")

@@ -14,6 +14,7 @@ the floor is not known a bound would feign that it is. On synthetic boards it co
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,25 +133,18 @@ def fit_huber(points: Points, *, floor: float | None = None) -> Law:
         return np.asarray((a * np.exp(-b * logs) + (c[0] if c else floor)) / losses - 1)
 
     low, high = [0.0, B[0], 0.0], [np.inf, B[1], np.inf]
-    keep = 3 if floor is None else 2
-    best = None
-    for b in (start.b, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0):
+    keep, closely = 3 if floor is None else 2, dict.fromkeys(("ftol", "xtol", "gtol"), 1e-12)
+
+    def search(b: float) -> Any:
         a, c, _ = (float(x[0]) for x in _linear(np.array([b]), logs, losses, floor))
         inside = np.clip([a, b, c], np.array(low) + 1e-9, high)[:keep]
-        found = least_squares(
-            wrong,
-            inside,
-            bounds=(low[:keep], high[:keep]),
-            loss="huber",
-            f_scale=HUBER * spread,
-            x_scale="jac",
-            ftol=1e-12,
-            xtol=1e-12,
-            gtol=1e-12,
+        bounds, scale = (low[:keep], high[:keep]), HUBER * spread
+        return least_squares(
+            wrong, inside, bounds=bounds, loss="huber", f_scale=scale, x_scale="jac", **closely
         )
-        if best is None or found.cost < best.cost:
-            best = found
-    assert best is not None
+
+    starts = (start.b, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+    best = min(map(search, starts), key=lambda found: float(found.cost))
     a, b, c = map(float, best.x if floor is None else (*best.x, floor))
     left = float((wrong(best.x) ** 2).sum())
     return Law(a, b, c, start.at, left, len(losses), floor is not None)

@@ -23,7 +23,8 @@ from runner.schema import record
 Sign = Literal["<", "<=", ">", ">=", "±"]
 
 FORMS = "< 1.9, <= 1.9, > 1.9, >= 1.9 or 1.9 ± 0.1 (also 1.9 +- 0.1)"
-MOST_CHARACTERS = 100
+MAX_CHARACTERS = 100
+TOO_LARGE = ": the number is too large to compute with"
 _NUMBER = r"[+\-−]?\s*(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-−]?[0-9]+)?"
 _COMPARISON = re.compile(rf"\s*(<=|>=|<|>|≤|≥)\s*({_NUMBER})\s*")
 _TOLERANCE = re.compile(rf"\s*({_NUMBER})\s*(?:±|\+/?-|\+−)\s*({_NUMBER})\s*")
@@ -82,10 +83,8 @@ class Expectation:
 
 def parse_expect(text: str) -> Expectation:
     """The set that `text` names. Raises BadExpectation for what is no such set."""
-    if len(text) > MOST_CHARACTERS:
-        raise BadExpectation(
-            f"{_quoted(text)} is longer than {MOST_CHARACTERS} characters; write {FORMS}."
-        )
+    if len(text) > MAX_CHARACTERS:
+        raise _bad(text, f" is longer than {MAX_CHARACTERS} characters; write {FORMS}")
     if comparison := _COMPARISON.fullmatch(text):
         sign = _SIGNS.get(comparison[1], comparison[1])
         bound = _number(comparison[2], text)
@@ -94,29 +93,25 @@ def parse_expect(text: str) -> Expectation:
     if tolerance := _TOLERANCE.fullmatch(text):
         middle, around = (_number(number, text) for number in tolerance.groups())
         if around <= 0:
-            raise BadExpectation(f"{_quoted(text)}: the tolerance after ± must be above 0.")
+            raise _bad(text, ": the tolerance after ± must be above 0")
         # In decimals, so that 1.9 ± 0.1 begins at 1.8 and not at 1.7999999999999998.
         exact_middle, exact_around = Decimal(repr(middle)), Decimal(repr(around))
         lower, upper = float(exact_middle - exact_around), float(exact_middle + exact_around)
         if not (math.isfinite(lower) and math.isfinite(upper)):
-            raise _too_large(text)
+            raise _bad(text, TOO_LARGE)
         return Expectation("±", middle, lower, upper, tolerance=around)
-    raise BadExpectation(f"{_quoted(text)} is no set of numbers that can be read; write {FORMS}.")
+    raise _bad(text, f" is no set of numbers that can be read; write {FORMS}")
 
 
 def _number(text: str, whole: str) -> float:
     number = float("".join(text.replace("−", "-").split()))
     if not math.isfinite(number):
-        raise _too_large(whole)
+        raise _bad(whole, TOO_LARGE)
     return number + 0.0  # −0 is 0
 
 
-def _too_large(text: str) -> BadExpectation:
-    return BadExpectation(f"{_quoted(text)}: the number is too large to compute with.")
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:59] + "…")
+def _bad(text: str, why: str) -> BadExpectation:
+    return BadExpectation(f"{text if len(text) <= 60 else text[:59] + '…'!r}{why}.")
 
 
 def _shortest(number: float) -> str:

@@ -2,29 +2,20 @@
 kind has a price."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from runner.execution.lifecycle import Facts
-from runner.schema import record
 from runner.schema.devices import KINDS
-from runner.schema.record import PlannedStep, Resources, StepEnd, Used
-from runner.store.store import Store
+from runner.schema.record import PlannedStep, StepEnd, Used
 
 
 def of_steps(steps: Mapping[str, PlannedStep], ends: Mapping[str, StepEnd]) -> tuple[Used, ...]:
     """Of the steps that an execution has made itself, from the beginning of a step's process to its
     end. What a maker that was lost or failed had taken is not in it."""
-    return _used(
-        (steps[name].resources, end.seconds)
-        for name, end in ends.items()
-        if end.state == "made" and end.seconds is not None
-    )
-
-
-def _used(parts: Iterable[tuple[Resources, float]]) -> tuple[Used, ...]:
     seconds: dict[str, float] = defaultdict(float)
-    for resources, taken in parts:
-        seconds[resources.kind] += taken * resources.count
+    for name, end in ends.items():
+        if end.state == "made" and end.seconds is not None:
+            seconds[steps[name].resources.kind] += end.seconds * steps[name].resources.count
     return tuple(
         Used(kind=kind, device_seconds=round(taken, 3), price=_price(kind, taken))
         for kind, taken in sorted(seconds.items())
@@ -41,14 +32,3 @@ def of(facts: Facts) -> tuple[Used, ...]:
     ends = [attempt.ended for attempt in facts.attempts if attempt.ended]
     made = {name: end for one in ends for name, end in one.steps.items()}
     return of_steps(facts.execution.plan.steps, made)
-
-
-def spans(store: Store, facts: Facts) -> list[float]:
-    """Seconds that each attempt took, from its worker's beginning to its recorded end."""
-    found = []
-    for attempt in facts.attempts:
-        path = f"executions/{facts.execution.id}/{attempt.name}.started"
-        start = record.read(store, path, record.Started)
-        if attempt.ended and start:
-            found.append((attempt.ended.at - start.at).total_seconds())
-    return found

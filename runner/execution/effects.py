@@ -5,24 +5,31 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from runner.analysis import verdicts
 from runner.execution import aliases, device_usage, git_source, lifecycle
-from runner.execution.lifecycle import Attempt, Facts, Job
+from runner.execution.lifecycle import Attempt, Facts, Job, Report
 from runner.history import measurements, progress_left, provenance, step_runs
 from runner.lib import fault_points, redact
 from runner.schema import job_reports, record
 from runner.schema.job_reports import AttemptSpec, Isolation, Refused
 from runner.schema.record import run_name
 from runner.store.leases import AttemptLease, LeaseWatch
-from runner.store.store import Store, StoreError
+from runner.store.store import Remote, Store, StoreError
 
 MOST_REFUSED = 20  # named in a record; a flood of bad lines says no more than twenty
 MOST_SPEC = 64 << 20  # bytes of a spec.json
+# The reports that there may be, the first of which counts, and why where that is not said.
+UNSAID: dict[Literal["failed", "finished", "preempted"], str] = {
+    "failed": "the job gave no reason",
+    "finished": "",
+    "preempted": "its machines were taken away",
+}
 
 
 class Launcher(Protocol):
@@ -86,7 +93,7 @@ def observe(
     )
 
 
-def _spent(store: Store, folder: str, attempts: list[Attempt], now: datetime) -> float:
+def _spent(store: Store, folder: str, attempts: Iterable[Attempt], now: datetime) -> float:
     """Seconds that attempts have run: each from when it was seen to begin, to its end or now."""
     spans = []
     for attempt in attempts:
@@ -103,29 +110,19 @@ def _open(
     # The job first: what it wrote before it ended is then surely seen.
     job = look(attempt.folder)
     lease = leases.look(attempt.folder)
-    out, nonce = store.at(f"work/{attempt.folder}/out"), attempt.claimed.nonce
-    finished, failed, preempted = False, "", ""
+    report = _report(store.at(f"work/{attempt.folder}/out"), attempt.claimed.nonce)
+    return replace(attempt, job=job, lease=lease, report=report)
+
+
+def _report(out: Path | Remote, nonce: str) -> Report | None:
     try:
-        success = job_reports.read_report(out / "finished.json", job_reports.AttemptReport, nonce)
-        finished = success is not None
-        failure = job_reports.read_report(out / "failed.json", job_reports.AttemptReport, nonce)
-        failed = (failure.why or "the job gave no reason") if failure else ""
-        loss = job_reports.read_report(out / "preempted.json", job_reports.AttemptReport, nonce)
-        preempted = (loss.why or "its machines were taken away") if loss else ""
+        for how, unsaid in UNSAID.items():
+            said = job_reports.read_report(out / f"{how}.json", job_reports.AttemptReport, nonce)
+            if said:
+                return Report(how, unsaid and (said.why or unsaid))
     except Refused as error:
-        failed = f"its report was refused: {error}"
-    return Attempt(
-        name=attempt.name,
-        folder=attempt.folder,
-        claimed=attempt.claimed,
-        started=attempt.started,
-        ended=None,
-        job=job,
-        lease=lease,
-        finished=finished,
-        failed=failed,
-        preempted=preempted,
-    )
+        return Report("failed", f"its report was refused: {error}")
+    return None
 
 
 def act(
@@ -227,7 +224,7 @@ def _ended(
         why=why,
         steps=steps,
         saved=progress_left.of_steps(store, facts.execution, steps) if lost else {},
-        preempted=lost and bool(attempt.preempted),
+        preempted=lost and attempt.report is not None,
         refused=_few(refused),
         receipt=_shared(facts.execution.plan, steps),
     )
@@ -240,15 +237,16 @@ def _shared(plan: record.Plan, ends: Mapping[str, record.StepEnd]) -> dict[str, 
     return {name: words for name, words in sorted(common) if name != step_runs.READ}
 
 
-def _other_spec(store: Store, attempt: Attempt) -> str:
+def _other_spec(store: Store, attempt: Attempt) -> str | None:
     """What is wrong with the spec that lies there now: whoever reads it must find ours."""
     name = f"{attempt.folder}/spec.json"
     try:
         spec = job_reports.read_regular(store.at(f"work/{name}"), MOST_SPEC)
     except Refused as error:
         return str(error)
-    same = spec and hashlib.sha256(spec).hexdigest() == attempt.claimed.spec_sha256
-    return "" if same else f"{name}: it is not the one that was claimed; nothing is believed"
+    if spec and hashlib.sha256(spec).hexdigest() == attempt.claimed.spec_sha256:
+        return None
+    return f"{name}: it is not the one that was claimed; nothing is believed"
 
 
 # ── Concluding ───────────────────────────────────────────────────────────────────────────────
@@ -264,7 +262,7 @@ def _conclude(
     runs, unbelieved = step_runs.runs(store, execution, ends)
     competing: tuple[record.EnteredRun, ...] = ()
     if execution.plan.speedrun:
-        seconds = sum(device_usage.spans(store, facts))
+        seconds = _spent(store, f"executions/{execution.id}", facts.attempts, now)
         competing = measurements.runs(store, execution, ends, seconds)
     if facts.attempts:
         for (arm, seed), run in runs.items():

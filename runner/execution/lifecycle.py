@@ -19,7 +19,7 @@ one's beginning to its end. What goes beyond it is stopped, from outside the job
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from runner.schema import record
 from runner.schema.record import MOST_ATTEMPTS
@@ -35,6 +35,13 @@ Outcome = Literal["done", "failed", "cancelled", "voided"]  # of an execution
 # ── Facts ────────────────────────────────────────────────────────────────────────────────────
 
 
+class Report(NamedTuple):
+    """What an attempt says of its end; of one that was preempted, that it lost its machines."""
+
+    how: Literal["finished", "failed", "preempted"]
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One attempt as it looks now."""
@@ -46,9 +53,7 @@ class Attempt:
     ended: record.Ended | None
     job: Job = "unknown"
     lease: LeaseState = field(default_factory=LeaseState)
-    finished: bool = False  # it reports to have finished
-    failed: str = ""  # why, if it reports to have failed
-    preempted: str = ""  # why, if it reports to have lost its machines
+    report: Report | None = None  # its last word
 
 
 @dataclass(frozen=True)
@@ -76,38 +81,30 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Claim:
+class _OfAttempt:
+    attempt: str
+
+
+class Claim(_OfAttempt):
     """Make an attempt ours: mint its nonce and record it."""
 
-    attempt: str
 
-
-@dataclass(frozen=True)
-class Submit:
+class Submit(_OfAttempt):
     """Write an attempt's spec and hand it to Ray."""
 
-    attempt: str
 
-
-@dataclass(frozen=True)
-class Confirm:
+class Confirm(_OfAttempt):
     """Record that an attempt's worker has begun."""
 
-    attempt: str
 
-
-@dataclass(frozen=True)
-class Stop:
+class Stop(_OfAttempt):
     """Have the processes of an attempt ended."""
 
-    attempt: str
-
 
 @dataclass(frozen=True)
-class End:
+class End(_OfAttempt):
     """Record that an attempt is over, and what it left."""
 
-    attempt: str
     how: How
     why: str = ""
 
@@ -145,8 +142,8 @@ def decide(facts: Facts) -> Action | None:
     return Claim(f"t{len(attempts) + 1}")
 
 
-def _in_vain(attempts: Sequence[Attempt]) -> str:
-    """That too many attempts in a row were lost without having got further, or nothing."""
+def _in_vain(attempts: Sequence[Attempt]) -> str | None:
+    """That too many attempts in a row were lost without having got further, if they were."""
     best, count = (0, 0), 0
     for ended in (attempt.ended for attempt in attempts):
         if ended and ended.preempted:
@@ -155,7 +152,7 @@ def _in_vain(attempts: Sequence[Attempt]) -> str:
         now = (len(made), sum(ended.saved.values()) if ended else 0)
         count, best = 0 if now > best else count + 1, max(now, best)
     if count < MOST_ATTEMPTS:
-        return ""
+        return None
     of_them = f", the last {count} of them without getting further" if len(attempts) > count else ""
     return f"{len(attempts)} attempts were lost{of_them}"
 
@@ -202,12 +199,11 @@ def _watch(attempt: Attempt, halt: Conclude | None) -> Action | None:
 
 
 def _end(attempt: Attempt, halt: Conclude | None) -> End:
-    if attempt.failed:
-        return End(attempt.name, "failed", attempt.failed)
-    if attempt.finished:
-        return End(attempt.name, "finished")
-    if attempt.preempted and not halt:
-        return End(attempt.name, "lost", attempt.preempted)
+    said = attempt.report
+    if said and said.how != "preempted":
+        return End(attempt.name, said.how, said.why)
+    if said and not halt:
+        return End(attempt.name, "lost", said.why)
     if halt:
         return End(attempt.name, "failed" if halt.state == "failed" else "cancelled", halt.why)
     words = {

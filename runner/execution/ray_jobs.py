@@ -8,6 +8,7 @@ other difference. Ray's word on a job is a hint: leases and records decide
 import logging
 import shlex
 import sys
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,23 +53,54 @@ class Listed:
     store: str
 
 
+class _Token(httpx.Auth):
+    """Puts the token of a Ray on each request, and reads it again where Ray does not take it."""
+
+    def __init__(self, ray: RayAddress) -> None:
+        self._ray, self._token = ray, ""
+        self._read()
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """The request with the token, and once more with another one."""
+        before = self._token
+        for _ in range(2):
+            request.headers["Authorization"] = f"Bearer {self._token}"
+            answer = yield request
+            if answer.status_code not in (401, 403):
+                return
+            self._read()
+            if self._token == before:
+                break
+        raise RayError(
+            f"Ray at {self._ray.url} does not accept the token in {self._ray.token_file}. "
+            "Name the token file that Ray was started with (its RAY_AUTH_TOKEN_PATH)."
+        )
+
+    def _read(self) -> None:
+        try:
+            token = self._ray.token_file.read_text().strip()
+        except OSError as error:
+            raise RayError(
+                f"The token of Ray cannot be read from {self._ray.token_file}: {error.strerror}."
+            ) from error
+        redact.hold(token, instead_of=self._token)
+        self._token = token  # another one, where Ray was given one
+
+
 class RayJobs:
     """Attempts as Ray jobs. A job's submission id is its attempt's folder name, nonce included."""
 
     def __init__(self, ray: RayAddress, store: str = "") -> None:
-        """Read the token of `ray`, and again whenever Ray does not take it. Raises RayError if
-        there is none. `store` is the id of the store whose attempts these are; each job carries
-        it, since several may share a Ray."""
-        self._ray = ray
-        self._store = store
-        self._token = self._read_token()
+        """Read the token of `ray`. Raises RayError if there is none. `store` is the id of the store
+        whose attempts these are; each job carries it, since several may share a Ray."""
+        self._ray, self._store = ray, store
         # No proxy stands between the lab and its cluster.
-        self._http = httpx.Client(base_url=ray.url, trust_env=False)
+        self._http = httpx.Client(base_url=ray.url, trust_env=False, timeout=LOOK, auth=_Token(ray))
 
     def look(self, folder: str) -> Job:
         """What has become of the job. Raises RayError if Ray does not accept our token."""
         try:
-            answer = self._ask("GET", f"/api/jobs/{folder}")
+            answer = self._http.get(f"/api/jobs/{folder}")
             if answer.status_code == 404:
                 return "unknown"
             job = answer.raise_for_status().json()
@@ -98,7 +130,7 @@ class RayJobs:
             "metadata": {"attempt": folder, "experiment": plan.experiment, "store": self._store},
         }
         try:
-            answer = self._ask("POST", "/api/jobs/", job, SUBMIT)
+            answer = self._http.post("/api/jobs/", json=job, timeout=SUBMIT)
             if answer.is_success:
                 return
             trouble = answer.text.strip().rpartition("\n")[2][:300]
@@ -115,7 +147,7 @@ class RayJobs:
         """The jobs that Ray knows and that are not over. Raises RayError if Ray does not accept
         our token; of a Ray that cannot be reached, there are none."""
         try:
-            found = self._ask("GET", "/api/jobs/").raise_for_status().json()
+            found = self._http.get("/api/jobs/").raise_for_status().json()
             return [
                 Listed(str(job["submission_id"]), str((job.get("metadata") or {}).get("store", "")))
                 for job in found
@@ -128,46 +160,10 @@ class RayJobs:
     def stop(self, folder: str) -> None:
         """Ask the job and all its processes to end. The next look says whether they have."""
         try:
-            self._ask("POST", f"/api/jobs/{folder}/stop")
+            self._http.post(f"/api/jobs/{folder}/stop")
         except httpx.HTTPError as error:
             log.debug("stopping %s: %r", folder, error)
 
     def close(self) -> None:
         """Let go of the connections."""
         self._http.close()
-
-    def _ask(
-        self, method: str, path: str, body: object = None, timeout: httpx.Timeout | None = None
-    ) -> httpx.Response:
-        answer = self._send(method, path, body, timeout)
-        if answer.status_code in (401, 403) and (token := self._read_token()) != self._token:
-            redact.hold(token, instead_of=self._token)
-            self._token = token  # Ray was given another one
-            answer = self._send(method, path, body, timeout)
-        if answer.status_code in (401, 403):
-            raise RayError(
-                f"Ray at {self._ray.url} does not accept the token in {self._ray.token_file}. "
-                "Name the token file that Ray was started with (its RAY_AUTH_TOKEN_PATH)."
-            )
-        return answer
-
-    def _send(
-        self, method: str, path: str, body: object, timeout: httpx.Timeout | None
-    ) -> httpx.Response:
-        return self._http.request(
-            method,
-            path,
-            json=body,
-            headers={"Authorization": f"Bearer {self._token}"},
-            timeout=timeout or LOOK,
-        )
-
-    def _read_token(self) -> str:
-        try:
-            token = self._ray.token_file.read_text().strip()
-        except OSError as error:
-            raise RayError(
-                f"The token of Ray cannot be read from {self._ray.token_file}: {error.strerror}."
-            ) from error
-        redact.hold(token)
-        return token

@@ -60,10 +60,10 @@ class Past:
         self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a text that was asked for
         self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
 
-    def registration(self, repository: int, issue: int) -> Registration | None:
+    def registration(self, repository: int, issue: int | None) -> Registration | None:
         """All that is on record under a preregistration; None where there is none."""
         folder = f"preregistrations/{repository}/{issue}"
-        seal = record.read(self._store, f"{folder}/1", Preregistration)
+        seal = record.read(self._store, f"{folder}/1", Preregistration) if issue else None
         if seal is None:
             return None
         numbers = sorted(int(name) for name in record.names(self._store, folder))
@@ -85,8 +85,7 @@ class Past:
     def begun(self, repository: int, plan: Plan) -> str:
         """The execution that had begun what all of the plan's predictions are about before these
         were sealed; empty where none had."""
-        issue = plan.preregistration
-        found = self.registration(repository, issue) if issue is not None else None
+        found = self.registration(repository, plan.preregistration)
         if found is None or not plan.predictions:
             return ""
         earlier = self._earlier(found.seal, [plan])
@@ -107,8 +106,7 @@ class Past:
 
     def other_design(self, repository: int, plan: Plan) -> str:
         """The execution that has sealed another design than the plan's; empty where none has."""
-        issue = plan.preregistration
-        found = self.registration(repository, issue) if issue is not None else None
+        found = self.registration(repository, plan.preregistration)
         sealed = registration_review.review(found).sealed if found else None
         return "" if sealed is None or designs.same_design(sealed.plan, plan) else sealed.id
 
@@ -123,10 +121,10 @@ class Past:
 
     def spread(self, plan: Plan) -> Spread | None:
         """How much seeds differed in such runs as the plan's; None where that is not known."""
-        if (wanted := _scored(plan)) is None:
+        if (wanted := scored_on(plan)) is None:
             return None
         self._look()
-        alike = [(known.at, id) for id, known in self._known.items() if known.scored == wanted]
+        alike = [(known.at, id) for id, known in self._known.items() if known.scored == wanted.text]
         newest = [id for _, id in sorted(alike, reverse=True)[:MAX_SEEN]]
         return power.of_such_runs(plan, [arm for id in newest for arm in self._arms(id)])
 
@@ -149,7 +147,8 @@ class Past:
                 origin, issue = found.origin, found.plan.preregistration
                 asked = (origin.repository, issue) if origin and issue is not None else None
                 runs = frozenset(designs.same_run(found.plan).values())
-                self._known[id] = _Known(found.at, asked, _scored(found.plan), runs)
+                scored = scored_on(found.plan)
+                self._known[id] = _Known(found.at, asked, scored.text if scored else None, runs)
 
     def _execution(self, id: str) -> Execution | None:
         return record.read(self._store, f"executions/{id}/execution", Execution)
@@ -216,8 +215,3 @@ def runs_of(store: Store, execution: Execution) -> list[Run]:
             continue
         found += [run] if run else []
     return found
-
-
-def _scored(plan: Plan) -> tuple[str, int] | None:
-    found = scored_on(plan)
-    return (found.validation_sha256, found.eval_tokens) if found else None

@@ -24,10 +24,10 @@ from runner.store.store import Store
 
 log = logging.getLogger("regatta.entries")
 NAME = "speedrun_results.json"
-MOST_BYTES = 1_000_000  # of one file
-MOST_FILES = 20  # of one head
+MAX_BYTES = 1_000_000  # of one file
+MAX_FILES = 20  # of one head
 MAX_RUNS = 100  # of one file
-MOST_WORDS = 500  # characters of a finding
+MAX_WORDS = 500  # characters of a finding
 
 
 class Found(Record):
@@ -150,7 +150,7 @@ def once(files: Iterable[EnteredFile]) -> tuple[EnteredFile, ...]:
 
 def plain(words: str) -> str:
     """Words that every record and page can hold."""
-    return words.encode("utf-8", "replace").decode()[:MOST_WORDS]
+    return words.encode("utf-8", "replace").decode()[:MAX_WORDS]
 
 
 # ── What is on the board ─────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ as its pool says. Times are whole seconds.
 import heapq
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -273,22 +273,18 @@ def summarise(
     )
 
     def groups(key: Callable[[Fate], str]) -> list[Group]:
-        found: dict[str, list[Fate]] = {}
+        found = defaultdict[str, list[Fate]](list)
         for fate in every:
-            found.setdefault(key(fate), []).append(fate)
+            found[key(fate)].append(fate)
         return [_group(name, mine, prices, began) for name, mine in found.items()]
 
     people = groups(lambda fate: fate.request.person)
+    by_priority = {group.name: group for group in groups(lambda fate: fate.request.priority)}
     return Summary(
         makespan=ended - began,
         all=_group("all", every, prices, began),
         pools=pools,
-        priorities=tuple(
-            sorted(
-                groups(lambda fate: fate.request.priority),
-                key=lambda group: list[str](RANKS).index(group.name),
-            )
-        ),
+        priorities=tuple(by_priority[name] for name in RANKS if name in by_priority),
         people=tuple(sorted(people, key=lambda group: (-group.device_hours, group.name))),
         experiments=tuple(groups(lambda fate: fate.experiment)),
         troubles=Counter(fate.why for fate in every if fate.state != "finished"),
@@ -321,11 +317,8 @@ def _group(name: str, fates: list[Fate], prices: Mapping[str, float | None], beg
     ends = [fate.ended for fate in fates if fate.ended is not None]
     costs = [_cost(fate, prices) for fate in fates if fate.spells]
     known = [cost for cost in costs if cost is not None]
-    mean, median, p95, longest = (
-        (float(np.mean(waits)), *map(float, np.percentile(waits, (50, 95, 100))))
-        if waits
-        else (None, None, None, None)
-    )
+    told = (np.mean(waits), *np.percentile(waits, (50, 95, 100))) if waits else (None,) * 4
+    mean, median, p95, longest = (None if one is None else float(one) for one in told)
     return Group(
         name=name,
         runs=len(fates),

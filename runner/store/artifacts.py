@@ -252,11 +252,11 @@ def make(
     watch, me, host = LeaseWatch(store, monotonic), secrets.token_hex(8), socket.gethostname()
     turn = partial(Start, name=name, fingerprint=fingerprint, maker=me, by=by, host=host)
 
-    def begins(mine: Start) -> None:
+    def built(mine: Start, folder: Path) -> Manifest:
         if mine.generation > most_lost:
             _refuse_too_many(store, mine, most_lost, left)
-
-    def built(mine: Start, folder: Path) -> Manifest:
+        make_folder(folder.parents[1])
+        folder.mkdir(parents=True)
         began = monotonic()
         build(folder)
         seconds = monotonic() - began
@@ -289,10 +289,10 @@ def make(
             else:
                 number = start.generation + 1 if start else 1
                 mine = turn(generation=number, process=process_owner.me())
-                _take_turn(store, mine, built, begins, stale_after * BEAT_EVERY / STALE_AFTER)
+                _take_turn(store, mine, built, stale_after * BEAT_EVERY / STALE_AFTER)
     except OSError as error:
         raise MakingFailed(
-            f"{name} {fingerprint} cannot be made or waited for: {_sentence(error)}. Look into the "
+            f"{name} {fingerprint} cannot be made or waited for: {sentence(error)}. Look into the "
             f"room and the rights in {store.root}, then run again."
         ) from error
 
@@ -301,7 +301,6 @@ def _take_turn(
     store: Store,
     mine: Start,
     built: Callable[[Start, Path], Manifest],
-    begins: Callable[[Start], None],
     beat_every: float,
 ) -> None:
     """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
@@ -310,21 +309,18 @@ def _take_turn(
         return
     with lease.beating(beat_every):
         try:
-            begins(mine)
-            make_folder(folder.parents[1])
-            folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
         except MakerLost as error:
             _clear(folder)
-            _end(store, mine, End(how="lost", why=_sentence(error)))
+            _end(store, mine, End(how="lost", why=sentence(error)))
             return
         except (Exception, KeyboardInterrupt) as error:
             _clear(folder)  # room for the word, where the disk is full
             with suppress(OSError, StoreError):  # without it, the others wait until it is stale
-                _end(store, mine, End(how="failed", why=_sentence(error)))
+                _end(store, mine, End(how="failed", why=sentence(error)))
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise MakingFailed(f"{mine.folder} could not be made: {_sentence(error)}") from error
+            raise MakingFailed(f"{mine.folder} could not be made: {sentence(error)}") from error
         _end(store, mine, made)
 
 
@@ -384,7 +380,8 @@ def _word(store: Store, name: str, kind: type[R], cut_off: R | None = None) -> R
         ) from error
 
 
-def _sentence(error: BaseException) -> str:
-    meant = isinstance(error, StoreError | BadOutput | MakingFailed)  # its words are for people
+def sentence(error: BaseException) -> str:
+    """What an error says, on one line: as it is where its words are meant for people."""
+    meant = isinstance(error, StoreError | BadOutput | MakingFailed)
     words = str(error) if meant else f"{type(error).__name__}: {error}"
     return " ".join(words.split())[:MOST_WHY]

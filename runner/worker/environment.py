@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import socket
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -82,8 +83,6 @@ def take(devices: str, count: int) -> None:
 def _take_cores(wanted: int) -> int:
     """Pin this process to `wanted` cores that no other worker of this machine holds, if it has so
     many. Returns how many it may use."""
-    if not hasattr(os, "sched_setaffinity"):
-        return wanted
     allowed = sorted(os.sched_getaffinity(0))
     if wanted >= len(allowed):  # there is nothing to choose
         return len(allowed)
@@ -119,12 +118,11 @@ def believe(said: dict[str, str]) -> None:
 def receipt(*, jax: bool = True) -> dict[str, str]:
     """What equality of figures rests on, in words. Without `jax`, which takes a second to import,
     its devices and options are left out."""
-    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     words = {
         **(_told or surroundings()),
         **(_of_jax() if jax else {}),
         "threads": os.environ.get("NPROC", ""),
-        "affinity": ",".join(map(str, affinity)),
+        "affinity": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "environment": ", ".join(_environment()),
     }
@@ -147,20 +145,14 @@ def _of_jax() -> dict[str, str]:
 @cache
 def _libraries() -> dict[str, str]:
     """Versions of Python and of what figures are made with."""
-    from importlib.metadata import version  # whoever is told of them needs no more
-
-    found = {name: version(name) for name in PACKAGES}
-    found |= {name: here for name in ACCELERATORS if (here := _version(name))}
-    return {"python": platform.python_version(), **found}
-
-
-def _version(package: str) -> str:
+    # Whoever is told of them needs no more.
     from importlib.metadata import PackageNotFoundError, version
 
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    found = {"python": platform.python_version()}
+    for name in (*PACKAGES, *ACCELERATORS):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _environment() -> list[str]:

@@ -28,13 +28,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from runner.lib import lab_code, process_tree
+from runner.lib import paths, process_tree
 from runner.store.scratch_paths import LOG
 from runner.worker import environment, step_process
 from runner.worker.step_process import TRAIN, Job
 
 LAB = Path(__file__).parents[2]  # where the lab's packages lie
-OUTDATED = b"outdated\n"
 MAY_TAKE = 15.0  # seconds for an isolated step to end that was told to: its box gives it five
 
 
@@ -59,13 +58,10 @@ class _Server:
     questions, the next of which it finds in its pipe as soon as it is done with one."""
 
     def __init__(self) -> None:
+        self._files = {file: _written_at(file) for file in _imported()}  # before they are read
+        surroundings = json.dumps(environment.surroundings())
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "runner.worker.fork_server",
-                json.dumps(environment.surroundings()),
-            ],
+            [sys.executable, "-m", "runner.worker.fork_server", surroundings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=LAB,
@@ -73,6 +69,12 @@ class _Server:
         self.over = False  # it answers no more
         self._waiting: deque[_Question] = deque()
         self._reading = threading.Lock()
+
+    def serves(self) -> bool:
+        """Whether it lives and has the lab's code as it is now."""
+        if self.over or self.process.poll() is not None:
+            return False
+        return all(_written_at(file) == when for file, when in self._files.items())
 
     def ask(self, job: Job) -> _Question:
         """Hand a step in. One thread at a time."""
@@ -85,15 +87,15 @@ class _Server:
         return question
 
     def answer(self, question: _Question) -> bytes:
-        """Wait for the answer: an exit code, OUTDATED, or nothing where the server has ended."""
+        """Wait for the answer: an exit code, or nothing where the server has ended."""
         assert self.process.stdout
         while question.answer is None:
             with self._reading:
                 if question.answer is None:
                     line, first = self.process.stdout.readline(), self._waiting.popleft()
                     # Of those without an answer, the server was at the first when it ended.
-                    first.begun = line != OUTDATED and not self.over
-                    self.over = self.over or line in (b"", OUTDATED)
+                    first.begun = not self.over
+                    self.over = self.over or not line
                     first.answer = line
         return question.answer
 
@@ -106,8 +108,12 @@ class StepServer:
         self._server: _Server | None = None
 
     def start(self) -> _Server:
-        """Have a server run. It ends with the thread that started it."""
-        if self._server is None or self._server.over or self._server.process.poll() is not None:
+        """Have a server run. It ends with the thread that started it, and one that has older code
+        when it is done with what it was asked."""
+        if self._server is None or not self._server.serves():
+            if self._server and self._server.process.stdin:
+                with contextlib.suppress(BrokenPipeError):
+                    self._server.process.stdin.close()
             self._server = _Server()
         return self._server
 
@@ -117,7 +123,7 @@ class StepServer:
             with self._asking:
                 server = self.start()
                 question = server.ask(job)
-            if (answer := server.answer(question)) not in (b"", OUTDATED):
+            if answer := server.answer(question):
                 return int(answer)
             code = server.process.wait()
             if question.begun:
@@ -135,14 +141,9 @@ def serve(surroundings: str) -> None:
     signal.signal(signal.SIGTERM, gone)
     process_tree.die_with_parent(signal.SIGTERM)
     environment.believe(json.loads(surroundings))
-    files = [*_imported(), *map(str, environment.figures_code())]
-    begun_with = _written(files)
     gc.freeze()  # collecting would write to all of the memory that forks share
     waiting = _ahead()
     while line := sys.stdin.buffer.readline():
-        if _written(files) != begun_with:
-            sys.stdout.buffer.write(OUTDATED)
-            break
         job = Job.read(line)
         fork = _handed(line, waiting)
         waiting = _ahead(_likely(job))
@@ -253,18 +254,15 @@ def _end(*, patiently: bool) -> None:
 
 
 def _imported() -> list[str]:
-    """The lab's files that this process has imported, which it does before it makes anything."""
-    of_the_lab = (name for name in sys.modules if name.partition(".")[0] in lab_code.ROOMS)
+    """The lab's files that this process has imported, and so a server of it does, and those that
+    make figures."""
+    of_the_lab = (name for name in sys.modules if name.partition(".")[0] in paths.ROOMS)
     loaded = (getattr(sys.modules[name], "__file__", None) for name in of_the_lab)
-    return [file for file in loaded if file]
-
-
-def _written(files: list[str]) -> list[int]:
-    """When each of these files was written; −1 for one that is just being replaced."""
-    return [_written_at(file) for file in files]
+    return [*(file for file in loaded if file), *map(str, environment.figures_code())]
 
 
 def _written_at(file: str) -> int:
+    """When a file was written; −1 for one that is just being replaced."""
     try:
         return os.stat(file).st_mtime_ns  # noqa: PTH116  often asked
     except OSError:
@@ -274,10 +272,8 @@ def _written_at(file: str) -> int:
 def _make(job: Job) -> NoReturn:
     """Make one step, wait for what it left running, and end."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(Path(job.scratch, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
     os.dup2(nothing, 0)  # neither the server's questions nor its answers are a step's to touch
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    step_process.print_to(Path(job.scratch, LOG))
     step_process.leave(step_process.main(job))
 
 

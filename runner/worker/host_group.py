@@ -2,15 +2,12 @@
 `runner.worker.host_group_ray` has Ray do it.
 
 The processes wait for each other in every step, so that one that is lost leaves the others hanging:
-when one ends before its time all are ended, and the gang begins again as attempt 2, 3, …, from what
-earlier attempts have committed.
+when one ends before its time all are ended. Whoever wanted the gang may then begin another one.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
-
-MOST_ATTEMPTS = 3
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -57,34 +54,22 @@ class End:
     rank: int
     how: Literal["returned", "raised", "lost"]
     why: str = ""
+    result: Any = None  # what the program returned in rank 0
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What is to be done with a gang, and why."""
+def decide(ends: Sequence[End], hosts: int, *, settled: bool) -> End | None:
+    """The end that decides how the gang ended, of the ends so far in the order in which they came:
+    of rank 0 where all have returned. None: wait. `settled`: no further one has come for some
+    seconds.
 
-    what: Literal["wait", "finish", "begin again", "fail"]
-    why: str = ""
-
-
-def decide(
-    ends: Sequence[End], hosts: int, attempt: int, most: int = MOST_ATTEMPTS, *, settled: bool
-) -> Decision:
-    """What follows from the ends so far, in the order in which they came, of attempt `attempt` of
-    `most`. `settled`: no further one has come for some seconds.
-
-    A lost host is nobody's fault, and the next attempt goes on. An error of the program would come
+    A lost host is nobody's fault, and another gang would go on. An error of the program would come
     again; but it may be how a neighbour felt a loss, so it counts once no loss was heard of.
     """
-    lost = [end for end in ends if end.how == "lost"]
-    raised = [end for end in ends if end.how == "raised"]
     everyone = len(ends) == hosts
-    if lost:
-        why = f"host {lost[0].rank} of {hosts} was lost: {lost[0].why}"
-        if attempt < most:
-            return Decision("begin again", why)
-        return Decision("fail", f"attempt {attempt} of {most} was the last, and {why}")
-    if raised:
-        why = f"host {raised[0].rank} of {hosts} failed: {raised[0].why}"
-        return Decision("fail", why) if settled or everyone else Decision("wait")
-    return Decision("finish" if everyone else "wait")
+    for end in ends:
+        if end.how == "lost":
+            return end
+    for end in ends:
+        if end.how == "raised":
+            return end if settled or everyone else None
+    return min(ends, key=lambda end: end.rank) if everyone else None

@@ -1,17 +1,12 @@
 """One program on many hosts: `run` reserves all hosts of a gang at once as a Ray placement group,
 TPU slices whole, starts a process on each, has them join one JAX (`engine.model.processes`) and
-calls the program in every one of them. What follows when one of them ends is decided by
-`runner.worker.host_group`; before the gang begins again every process is ended and the hosts are
-reserved anew.
-
-A host that Ray has lost sight of may still write for a while, so the program is told which attempt
-it is, and is to write into a folder of that attempt's own.
+calls the program in every one of them. When one of them ends before its time every process is
+ended, and the hosts are given back (`runner.worker.host_group`). A host that Ray has lost sight of
+may still write for a while, so each gang is to write into a folder of its own.
 
 The half for TPUs is written to Ray's interface and has not run on TPUs yet.
 """
 
-import itertools
-import logging
 import os
 import random
 import socket
@@ -19,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import ray
@@ -28,16 +22,8 @@ from ray.util import tpu
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from runner.worker.host_group import (
-    MOST_ATTEMPTS,
-    Decision,
-    End,
-    Gang,
-    TpuSlice,
-    decide,
-    ranked,
-    strategy,
-)
+from runner.store.artifacts import MakerLost, MakingFailed
+from runner.worker.host_group import End, Gang, TpuSlice, decide, ranked, strategy
 
 if TYPE_CHECKING:  # it imports JAX, which reads the environment then
     from engine.model.processes import Place
@@ -46,24 +32,6 @@ SETTLED_AFTER = 5.0  # seconds in which Ray hears of a loss that others have fel
 MOST_WORDS = 300  # of a host's reason
 TPU_WORKER_ID = "ray.io/tpu-worker-id"  # Ray's label: the number of a host in its slice
 OURS = {"REGATTA_GANG": "1"}  # so that Ray gives us no process in which a task has used JAX
-
-log = logging.getLogger(__name__)
-
-
-class GangFailed(Exception):
-    """The program failed, or hosts were lost too often; the message says which and why."""
-
-
-class Preempted(Exception):
-    """Raised by a program that was told to leave its hosts and has saved what it has."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run."""
-
-    result: Any  # what the program returned in rank 0
-    lost: tuple[str, ...] = ()  # why each earlier attempt was lost
 
 
 def tpu_gang(version: str, topology: str, slices: int = 1) -> Gang:
@@ -74,71 +42,39 @@ def tpu_gang(version: str, topology: str, slices: int = 1) -> Gang:
     return Gang(hosts, slices, resources, environment, TpuSlice(version, topology))
 
 
-def run(
-    program: Callable[..., Any],
-    gang: Gang,
-    *args: Any,
-    most_attempts: int = MOST_ATTEMPTS,
-    left: Callable[[], int] = lambda: 0,
-) -> Outcome:
-    """Call `program(place, attempt, *args)` on all hosts of `gang`, where JAX has the devices of
-    all of them; after a loss again, with attempt 2, 3, …, until `most_attempts` in a row left no
-    more to go on from than there was, as `left` says. Waits until there are hosts enough.
+def run(program: Callable[..., Any], gang: Gang, *args: Any) -> Any:
+    """Call `program(place, *args)` on all hosts of `gang`, where JAX has the devices of all of
+    them; what it returns in rank 0. Waits until there are hosts enough.
 
     To be called where Ray is connected: in a job's entrypoint, a task or an actor. `program` is a
-    function of a module that every host can import. Raises GangFailed.
+    function of a module that every host can import. Raises MakingFailed, and MakerLost where a host
+    was lost.
     """
-    lost: list[str] = []
-    best, last = left(), most_attempts
-
-    def most() -> int:
-        nonlocal best, last
-        if (now := left()) > best:
-            best, last = now, attempt + most_attempts
-        return last
-
-    for attempt in itertools.count(1):
-        decision, result = _attempt(program, gang, args, attempt, most)
-        if decision.what == "finish":
-            break
-        if decision.what == "fail":
-            raise GangFailed(decision.why)
-        log.warning("Attempt %d: %s. All hosts begin again.", attempt, decision.why)
-        lost.append(decision.why)
-    return Outcome(result, tuple(lost))
-
-
-def _attempt(
-    program: Callable[..., Any],
-    gang: Gang,
-    args: tuple[Any, ...],
-    attempt: int,
-    most: Callable[[], int],
-) -> tuple[Decision, Any]:
-    ends: list[End] = []
-    result, settled = None, False
     with _reserved(gang) as group:
         hosts = [_start(gang, group, bundle) for bundle in range(gang.hosts)]
         try:
-            ranks = _begin(program, gang, hosts, attempt, args)
-            waiting = list(ranks)
-            while (
-                decision := decide(ends, gang.hosts, attempt, most(), settled=settled)
-            ).what == "wait":
-                failing = any(end.how == "raised" for end in ends)
-                done, waiting = ray.wait(waiting, timeout=SETTLED_AFTER if failing else None)
-                settled = not done
-                for reference in done:
-                    end, answer = _end(ranks[reference], reference)
-                    ends.append(end)
-                    result = answer if end.rank == 0 else result
+            end = _watch(gang, _begin(program, gang, hosts, args))
         except RayError as error:  # before the program began
-            ends = [End(0, "lost", _words(error))]
-            decision = decide(ends, gang.hosts, attempt, most(), settled=True)
+            end = End(0, "lost", _words(error))
         finally:
             for host in hosts:
                 ray.kill(host)
-    return decision, result
+    if end.how == "lost":
+        raise MakerLost(f"host {end.rank} of {gang.hosts} was lost: {end.why}")
+    if end.how == "raised":
+        raise MakingFailed(f"host {end.rank} of {gang.hosts} failed: {end.why}")
+    return end.result
+
+
+def _watch(gang: Gang, ranks: dict[Any, int]) -> End:
+    """The end that decides, of the processes whose `ranks` these are."""
+    ends, waiting, settled = list[End](), list(ranks), False
+    while not (decisive := decide(ends, gang.hosts, settled=settled)):
+        failing = any(end.how == "raised" for end in ends)
+        done, waiting = ray.wait(waiting, timeout=SETTLED_AFTER if failing else None)
+        settled = not done
+        ends += [_end(ranks[reference], reference) for reference in done]
+    return decisive
 
 
 @contextmanager
@@ -195,7 +131,7 @@ def _start(gang: Gang, group: PlacementGroup, bundle: int) -> Any:
 
 
 def _begin(
-    program: Callable[..., Any], gang: Gang, hosts: list[Any], attempt: int, args: tuple[Any, ...]
+    program: Callable[..., Any], gang: Gang, hosts: list[Any], args: tuple[Any, ...]
 ) -> dict[Any, int]:
     """Call the program on all hosts: the rank of each reference."""
     from engine.model.processes import Place
@@ -208,20 +144,19 @@ def _begin(
     coordinator = ray.get(hosts[bundles[0]].free_port.remote(address))
     places = [Place(rank, gang.hosts, coordinator, gang.slices) for rank in range(gang.hosts)]
     return {
-        hosts[bundle].work.remote(gang, place, program, attempt, args): place.rank
+        hosts[bundle].work.remote(gang, place, program, args): place.rank
         for bundle, place in zip(bundles, places, strict=True)
     }
 
 
-def _end(rank: int, reference: Any) -> tuple[End, Any]:
-    """How a process ended, and what the program returned."""
+def _end(rank: int, reference: Any) -> End:
     try:
-        how, why, answer = ray.get(reference)
+        end: End = ray.get(reference)
     except RayTaskError as error:  # the program could not be imported, for one
-        return End(rank, "raised", _words(error)), None
+        return End(rank, "raised", _words(error))
     except RayError as error:
-        return End(rank, "lost", _words(error, after="is dead because ")), None
-    return End(rank, how, why), answer
+        return End(rank, "lost", _words(error, after="is dead because "))
+    return end
 
 
 def network(gang: Gang, place: "Place") -> dict[str, str]:
@@ -245,14 +180,9 @@ class _Host:
             return f"{address}:{free.getsockname()[1]}"
 
     def work(
-        self,
-        gang: Gang,
-        place: "Place",
-        program: Callable[..., Any],
-        attempt: int,
-        args: tuple[Any, ...],
-    ) -> tuple[str, str, Any]:
-        """Join the others and call the program: how it ended, why, and what it returned."""
+        self, gang: Gang, place: "Place", program: Callable[..., Any], args: tuple[Any, ...]
+    ) -> End:
+        """Join the others and call the program."""
         os.environ.update(network(gang, place))
         import jax
 
@@ -260,14 +190,15 @@ class _Host:
 
         try:
             processes.join(place)
-            result = program(place, attempt, *args)
+            result = program(place, *args)
             processes.leave()
         except Exception as error:
             traceback.print_exc()
             # JAX's own error is how a process sees that another one is gone.
-            lost = isinstance(error, (Preempted, jax.errors.JaxRuntimeError))
-            return "lost" if lost else "raised", f"{type(error).__name__}: {_words(error)}", None
-        return "returned", "", result if place.rank == 0 else None
+            lost = isinstance(error, (MakerLost, jax.errors.JaxRuntimeError))
+            why = f"{type(error).__name__}: {_words(error)}"
+            return End(place.rank, "lost" if lost else "raised", why)
+        return End(place.rank, "returned", result=None if place.rank else result)
 
 
 def _words(error: Exception, after: str = "") -> str:

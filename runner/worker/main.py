@@ -18,7 +18,6 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runner.isolation import bubblewrap
 from runner.lib import process_tree
@@ -26,32 +25,20 @@ from runner.lib.canonical_json import to_json
 from runner.lib.problems import BadExperiment
 from runner.planning import lockfile
 from runner.planning.planner import code_folder
-from runner.schema import job_reports
 from runner.schema.job_reports import (
     ANOTHER_SPEC,
     ANOTHER_WORKER,
     PREEMPTED,
     AttemptReport,
     AttemptSpec,
-    Refused,
 )
+from runner.store.artifacts import MakerLost, MakingFailed, sentence
 from runner.store.leases import AttemptLease
-from runner.store.store import Remote, Store, StoreError, local
+from runner.store.store import Remote, Store, local
 from runner.worker.metrics_chunks import write_whole
-from runner.worker.step_process import NOT_ISOLATED
+from runner.worker.step_process import NOT_ISOLATED, print_to
 
-if TYPE_CHECKING:  # it imports TensorStore, whose threads are counted when it is imported
-    pass
-
-MOST_WHY = 500
 MOST_LOG = 16 << 20  # bytes of what was printed that a bucket gets
-
-
-class Refusal(Exception):
-    """The worker will not do it; the message is the whole sentence."""
-
-
-# ── The attempt ──────────────────────────────────────────────────────────────────────────────
 
 
 def main(place: Path | str, spec_sha256: str | None = None) -> int:
@@ -70,7 +57,9 @@ def main(place: Path | str, spec_sha256: str | None = None) -> int:
         lease.release()
         return ANOTHER_SPEC
     folder = store.at(f"work/{name}")
-    _log_to(local(folder / "out") / "log.txt")
+    log = local(folder / "out") / "log.txt"  # Ray's own logs end with Ray
+    log.parent.mkdir(parents=True, exist_ok=True)
+    print_to(log)
     with lease.beating():
         code = _attempt(store, folder, spec)
         _leave(folder / "out")
@@ -99,80 +88,43 @@ def _leave(out: Path | Remote) -> None:
         shutil.rmtree(local(out).parent, ignore_errors=True)
 
 
-def _log_to(path: Path) -> None:
-    """Ray's own logs end with Ray; what this process prints is kept with the attempt."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, sys.stdout.fileno())
-    os.dup2(descriptor, sys.stderr.fileno())
-    os.close(descriptor)
-
-
 def _attempt(store: Store, folder: Path | Remote, written: bytes) -> int:
-    out, nonce = folder / "out", folder.name.rpartition("-")[2]
+    """Do it, and leave how it ended in a report; returns the exit code."""
+    code, report, why = 0, "finished", ""
     try:
         spec = AttemptSpec.model_validate_json(written)
         if spec.folder != folder.name:
-            raise Refusal(f"spec.json is of {spec.folder} and lies in {folder.name}")
+            raise MakingFailed(f"spec.json is of {spec.folder} and lies in {folder.name}")
         _steps(store, spec)
-        done = AttemptReport(nonce=nonce)  # each step has a receipt of its own
-    except Preempted as error:
+    except MakerLost as error:
         print(f"{error}; the next attempt goes on from there", file=sys.stderr)
-        process_tree.end_descendants(signal.SIGKILL)
-        write_report(out / "preempted.json", AttemptReport(nonce=nonce, why=_sentence(error)))
-        return PREEMPTED
+        code, report, why = PREEMPTED, "preempted", sentence(error)
     except Exception as error:
         traceback.print_exc()
-        process_tree.end_descendants(signal.SIGKILL)
-        write_report(out / "failed.json", AttemptReport(nonce=nonce, why=_sentence(error)))
-        return 1
+        code, report, why = 1, "failed", sentence(error)
     process_tree.end_descendants(signal.SIGKILL)
-    write_report(out / "finished.json", done)
-    return 0
-
-
-def _sentence(error: Exception) -> str:
-    """One sentence: as it is where the exception's words are meant for people."""
-    meant = isinstance(error, Refusal | Preempted | Refused | StoreError)
-    return " ".join((str(error) if meant else f"{type(error).__name__}: {error}").split())[
-        :MOST_WHY
-    ]
-
-
-def write_report(path: Path | Remote, report: job_reports.Report) -> None:
-    """Write a report, whole or not at all."""
-    write_whole(path, to_json(report.model_dump(mode="json")))
-
-
-# ── Steps ────────────────────────────────────────────────────────────────────────────────────
-
-
-class Preempted(Exception):
-    """Steps lost the machines that they ran on; the message names them."""
+    said = AttemptReport(nonce=folder.name.rpartition("-")[2], why=why)
+    write_whole(folder / "out" / f"{report}.json", to_json(said.model_dump(mode="json")))
+    return code
 
 
 def _steps(store: Store, spec: AttemptSpec) -> None:
-    from runner.worker import executor
+    """Make the plan's steps. Raises MakingFailed, and MakerLost where they lost their machines."""
+    from runner.worker import executor  # with TensorStore, which counts threads as it is imported
 
     plan, isolation = spec.plan, spec.isolation
     if (plan.own_code() or plan.compiled) and not isolation:
-        raise Refusal(NOT_ISOLATED[""])
+        raise MakingFailed(NOT_ISOLATED[""])
     if isolation == "bubblewrap" and (words := bubblewrap.probe()):
-        raise Refusal(f"{words} Nothing of the experiment's own was run.")
+        raise MakingFailed(f"{words} Nothing of the experiment's own was run.")
     if plan.compiled:
         try:
             lockfile.check(store.fetch(code_folder(plan)), isolated=isolation == "bubblewrap")
         except (BadExperiment, bubblewrap.CannotIsolate) as error:
-            raise Refusal(str(error)) from error
+            raise MakingFailed(str(error)) from error
     limits = bubblewrap.Limits(seconds=spec.limit_seconds or bubblewrap.USUAL.seconds)
     terms = executor.Terms(isolation, limits)
-    try:
-        executor.run(store, plan, code_folder(plan), spec.attempt.rpartition(".")[0], terms)
-    except executor.StepsFailed as error:
-        raise Refusal(str(error)) from error
-    except executor.StepsLost as error:
-        raise Preempted(str(error)) from error
+    executor.run(store, plan, code_folder(plan), spec.attempt.rpartition(".")[0], terms)
 
 
 if __name__ == "__main__":

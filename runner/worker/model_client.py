@@ -12,7 +12,7 @@ import queue
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,27 +25,18 @@ from runner.isolation import bubblewrap
 from runner.lib import bounds, untrusted_files
 from runner.schema.devices import KINDS
 from runner.schema.record import Resources
+from runner.store.scratch_paths import LOG, WHY
+from runner.worker.builtin import model_server
 from runner.worker.builtin.look_ahead_probe import Program
-from runner.worker.builtin.model_server import (
-    ALL,
-    END,
-    HEADER,
-    LOG,
-    PROGRAM,
-    WHY,
-    Header,
-    Task,
-    of_turn,
-    question,
-)
+from runner.worker.builtin.model_server import HEADER, PROGRAM, Header, Task, of_turn, question
 from runner.worker.builtin.own_code_errors import BadOwnCode
 from runner.worker.builtin.params_file import PARAMS
 from runner.worker.builtin.programs import MAX_PROGRAM
 from runner.worker.builtin.trained import NOT_PLANNED, Planned
+from runner.worker.step_process import Job, reason_isolated
 
 MAX_HEADER = 1 << 16  # bytes
 MAX_EARLY = 1 << 17  # bytes that are kept before they are asked for
-MAX_WHY = 2_000  # characters
 EVERYTHING = 1 << 62
 T = TypeVar("T")
 
@@ -53,35 +44,25 @@ T = TypeVar("T")
 class Asker:
     """Starts children for the models of one step."""
 
-    def __init__(
-        self,
-        models: Mapping[str, Planned],
-        own: tuple[str, ...],
-        code: Path,
-        scratch: Path,
-        resources: Resources,
-        limits: bubblewrap.Limits,
-    ) -> None:
-        self.models = models  # by label
-        self._own = own  # the functions that the step was planned with
-        self._code, self._scratch, self._resources = code, scratch, resources
+    def __init__(self, job: Job) -> None:
+        self.models = {label: Planned(*of) for label, of in job.models.items()}
+        self._job = job
         # Logits are no log: there are as many of them as are asked for.
-        self._limits = replace(limits, printed=EVERYTHING)
+        self._limits = replace(job.limits, printed=EVERYTHING)
         self.held = ""  # which isolation the last child had
 
     def export(self, model: Planned, rows: int) -> Program:
         """The model's program for batches of `rows` windows, and what its own process says of it.
         Raises BadOwnCode where that leaves neither, and CannotIsolate."""
-        if model.own not in self._own:
+        if model.own not in self._job.own:
             raise BadOwnCode(NOT_PLANNED.format(model.own))
         with self._box() as box:
-            task = self._task(model, rows, box)
-            self._run(task, (), box, lambda _: None, own=True)
+            self._run(self._task(model, rows, box), lambda _: None)
+            program: bytes | None = b""
             try:
                 said = bounds.parse(Header, untrusted_files.read(box / HEADER, MAX_HEADER) or b"")
-                program = (
-                    b"" if said.not_exported else untrusted_files.read(box / PROGRAM, MAX_PROGRAM)
-                )
+                if not said.not_exported:
+                    program = untrusted_files.read(box / PROGRAM, MAX_PROGRAM)
             except (untrusted_files.Refused, ValueError) as error:
                 raise BadOwnCode("what its process says of it cannot be read") from error
         if program is None:
@@ -89,12 +70,7 @@ class Asker:
         return Program(program, said.not_exported, said.forward_flops_per_token, said.uncounted)
 
     def talk(
-        self,
-        model: Planned,
-        folder: Path,
-        rows: int,
-        program: bytes,
-        about: Callable[["Talk"], T],
+        self, model: Planned, folder: Path, rows: int, program: bytes, about: Callable[["Talk"], T]
     ) -> T:
         """What `about` makes of a talk with the program and the parameters in `folder`, in batches
         of `rows` windows; without a program, with the model's own code. Raises BadOwnCode where
@@ -102,61 +78,54 @@ class Asker:
         with self._box() as box:
             asked = box.with_name("asked")
             asked.mkdir()
-            file = box.with_name(PROGRAM)
-            file.write_bytes(program)
+            given = {"model": str(folder), "questions": str(asked)}
+            if program:
+                given["program"] = str(box.with_name(PROGRAM))
+                Path(given["program"]).write_bytes(program)
             talk = Talk(asked, int(model.config["vocab_size"]))
-            task = self._task(model, rows, box).model_copy(
-                update={
-                    "model": str(folder),
-                    "questions": str(asked),
-                    "program": str(file) if program else "",
-                }
-            )
-            reads = asked, folder / PARAMS, file
             with ThreadPoolExecutor(1) as pool:
                 outcome = pool.submit(_to_the_end, about, talk)
                 try:
-                    self._run(task, reads, box, talk.heard, own=not program)
+                    self._run(self._task(model, rows, box, **given), talk.heard)
                 finally:
                     talk.over()
             return outcome.result()
 
     @contextmanager
     def _box(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(dir=self._scratch) as place:
+        with tempfile.TemporaryDirectory(dir=self._job.scratch) as place:
             box = Path(place, "box")
             box.mkdir()
             yield box
 
-    def _task(self, model: Planned, rows: int, box: Path) -> Task:
+    def _task(self, model: Planned, rows: int, box: Path, **given: str) -> Task:
+        resources = Resources(kind=self._job.devices, count=self._job.count)
         return Task(
             config=dict(model.config),
             own=model.own,
-            code=str(bubblewrap.OWN),
             rows=rows,
             box=str(box),
-            resources=self._resources,
+            resources=resources,
+            **given,
         )
 
-    def _run(
-        self,
-        task: Task,
-        reads: tuple[Path, ...],
-        box: Path,
-        keep: Callable[[bytes], Any],
-        *,
-        own: bool,
-    ) -> None:
-        """`own`: the child is shown the experiment's own code, too."""
+    def _run(self, task: Task, keep: Callable[[bytes], Any]) -> None:
+        """The child is shown what its task names, and the experiment's own code only where it has
+        no program."""
+        box, reads = Path(task.box), list[Path]()
+        if task.questions:
+            reads = [Path(task.questions), Path(task.model, PARAMS)]
+        if task.program:
+            reads.append(Path(task.program))
         ended = bubblewrap.run(
             bubblewrap.Box(
-                own=self._code if own else None,
-                reads=reads,
+                own=None if task.program else Path(self._job.code),
+                reads=tuple(reads),
                 writes=((box, box),),
                 folder=box,
-                accelerator=KINDS[self._resources.kind].platform != "cpu",
+                accelerator=KINDS[self._job.devices].platform != "cpu",
             ),
-            ["runner.worker.builtin.model_server"],
+            [model_server.__name__],
             self._limits,
             given=task.canonical(),
             keep=keep,
@@ -165,11 +134,7 @@ class Asker:
         self.held = ended.held
         _show(box / LOG)
         if ended.why or ended.code:
-            raise BadOwnCode(
-                ended.why
-                or untrusted_files.words(box / WHY, MAX_WHY)
-                or f"it ended with {ended.code}"
-            )
+            raise BadOwnCode(reason_isolated(box / WHY, ended))
 
 
 def _to_the_end(about: Callable[["Talk"], T], talk: "Talk") -> T:
@@ -194,7 +159,7 @@ class Talk:
     def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
         """The model's logits of these windows: (B, S, V), or at one position of each (B, V)."""
         rows = len(tokens_BS)
-        table = np.full((rows, 1 + tokens_BS.shape[1]), ALL, np.int32)
+        table = np.full((rows, 1 + tokens_BS.shape[1]), model_server.ALL, np.int32)
         table[:, 1:] = tokens_BS
         if positions_B is not None:
             table[:, 0] = positions_B
@@ -233,7 +198,7 @@ class Talk:
 
     def end(self) -> None:
         """Tell the child that there are no more questions."""
-        (self._asked / END).touch()
+        (self._asked / model_server.END).touch()
 
     def over(self) -> None:
         """The child has ended. Called by the thread that watched it."""

@@ -1,10 +1,9 @@
 """A `train` step on more than one device: a gang of processes (`runner.worker.host_group_ray`)
-trains it to its last checkpoint. Each attempt of the gang has a folder of its own beside the step's
-output, from whose checkpoints the next one, or the next maker, goes on; one process then writes the
-output (`runner.worker.builtin.train`). All hosts see the store's folder under the same path.
+trains it to its last checkpoint; one process then writes the output
+(`runner.worker.builtin.train`). Where a host is lost the maker is, and the next one goes on from
+its checkpoints with a gang of its own. All hosts see the store's folder under the same path.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +34,24 @@ def gang_of(resources: Resources) -> Gang:
     )
 
 
-def train(name: str, step: PlannedStep, job: Job, left: Callable[[], int]) -> dict[str, str]:
+def train(name: str, step: PlannedStep, job: Job) -> dict[str, str]:
     """Train to the end, and return the first process's receipt. Waits until there are hosts enough.
-    `left` says at which step an attempt would go on. Raises MakingFailed."""
+    Raises MakingFailed, and MakerLost where a host was lost."""
     if job.own:
         raise MakingFailed("functions of the experiment's own train on one device; write count: 1")
-    try:
-        outcome = host_group_ray.run(_host, gang_of(step.resources), name, step, job, left=left)
-    except host_group_ray.GangFailed as error:
-        raise MakingFailed(str(error)) from error
-    lost = {"lost": "; ".join(outcome.lost)} if outcome.lost else {}
-    receipt: dict[str, str] = outcome.result
-    processes = {"processes": str(gang_of(step.resources).hosts), "isolation": SHARES_NETWORK}
-    return {**receipt, **processes, **lost}
+    gang = gang_of(step.resources)
+    receipt: dict[str, str] = host_group_ray.run(_host, gang, name, step, job)
+    return {**receipt, "processes": str(gang.hosts), "isolation": SHARES_NETWORK}
 
 
-def _host(place: Place, attempt: int, name: str, step: PlannedStep, job: Job) -> Any:
+def _host(place: Place, name: str, step: PlannedStep, job: Job) -> Any:
     """What one process of the gang does."""
     each = min(step.resources.count, KINDS[step.resources.kind].devices_per_host)
     environment.settle(step.resources.kind, each)
     executor.check_code(name, step, Path(job.code))
-    from runner.worker.builtin import (
-        train as built_in,  # with JAX, of which `machine` had to be first
-    )
+    from runner.worker.builtin import train as built_in  # with JAX, after its environment
 
     inputs = {key: Path(str(folder)) for key, folder in job.inputs.items()}
-    built_in.train(job.config, inputs, Path(f"{job.out}.{attempt}"), output=False)
+    built_in.train(job.config, inputs, Path(job.out), output=False)
     executor.check_code(name, step, Path(job.code))  # it might have been edited meanwhile
     return environment.receipt() if place.rank == 0 else None

@@ -6,12 +6,11 @@ make is the same. Nobody's code runs in this process: each child is forked by a
 import hashlib
 import secrets
 import shutil
-import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -24,22 +23,15 @@ from runner.store.digests import BadOutput, FileDigest
 from runner.store.scratch_paths import DIGESTS, HELD, PARTS, RECEIPT, WHY
 from runner.worker.builtin.shards import groups, shards
 from runner.worker.fork_server import ServerGone, StepServer
-from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job
+from runner.worker.step_process import MOST_WHY, NOT_ISOLATED, Job, reason
 
 MADE = "made"  # a part's files; beside them lies what they are
 MOST_DIGESTS = 64 << 20  # bytes
 FILES = TypeAdapter(dict[str, FileDigest])
 
 
-class Outcome(NamedTuple):
-    """How a child came out."""
-
-    how: Literal["made", "failed", "lost"]
-    why: str = ""
-
-
-Child = Callable[[Job], Outcome]
-Mapper = Callable[[Child, Iterable[Job]], Iterable[Outcome]]  # such as `map`: in their order
+Child = Callable[[Job], None]  # raises MakingFailed and MakerLost
+Mapper = Callable[[Child, Iterable[Job]], Iterable[None]]  # such as `map`
 
 
 _server = StepServer()  # of this process, which makes steps of one execution only
@@ -50,27 +42,19 @@ def ready() -> None:
     _server.start()
 
 
-def run(job: Job) -> Outcome:
-    """Make what `job` names in a process of its own. Its log is in the scratch folder."""
+def run(job: Job) -> None:
+    """Make what `job` names in a process of its own. Its log is in the scratch folder. Raises
+    MakingFailed, and MakerLost where its process was ended."""
     try:
         code = _server.make(job)
     except ServerGone as error:
         if error.code >= 0:
-            return Outcome("lost", str(error))
+            raise MakerLost(str(error)) from error
         code = error.code
-    if code < 0:
-        name = signal.Signals(-code).name
-        words = "; the system does so where memory is out" if name == "SIGKILL" else ""
-        return Outcome("lost", f"its process was ended by {name}{words}")
     if code:
-        words = (
-            untrusted_files.words(Path(job.scratch) / WHY, MOST_WHY)
-            or f"its process ended with {code}"
-        )
-        return Outcome("failed", words)
-    if not (Path(job.scratch) / RECEIPT).is_file():
-        return Outcome("failed", "its process ended before the step did")
-    return Outcome("made")
+        raise (MakerLost if code < 0 else MakingFailed)(reason(Path(job.scratch, WHY), code))
+    if not Path(job.scratch, RECEIPT).is_file():
+        raise MakingFailed("its process ended before the step did")
 
 
 def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str, str]:
@@ -78,8 +62,7 @@ def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str
     time, by `many` where there are more. Raises MakingFailed and MakerLost."""
     if over := _over(do, job):
         job = _over_shards(over, job, child, one, many)
-    for outcome in one(child, [job]):
-        _check(outcome)
+    list(one(child, [job]))
     try:
         return receipts(Path(job.scratch) / RECEIPT) | _isolation(job)
     except untrusted_files.Refused as error:
@@ -101,13 +84,6 @@ def _isolation(job: Job) -> dict[str, str]:
     if not job.code or not job.isolation:
         return {}
     return {"isolation": NOT_ISOLATED[job.isolation]}
-
-
-def _check(outcome: Outcome) -> None:
-    if outcome.how == "lost":
-        raise MakerLost(outcome.why)
-    if outcome.how == "failed":
-        raise MakingFailed(outcome.why)
 
 
 # ── Many shards ──────────────────────────────────────────────────────────────────────────────
@@ -153,31 +129,27 @@ def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:
 def _parts(jobs: list[Job], child: Child, mapper: Mapper) -> list[str]:
     """The folders of what these parts made: here, or by an earlier maker that was lost later."""
     found = {job.scratch: _earlier(job) for job in jobs}
-    missing = [job for job in jobs if not found[job.scratch]]
-    for outcome in mapper(partial(_make_part, child), missing):
-        _check(outcome)
+    missing = [job for job in jobs if found[job.scratch] is None]
+    list(mapper(partial(_make_part, child), missing))
     return [found[job.scratch] or job.out for job in jobs]
 
 
-def _make_part(child: Child, job: Job) -> Outcome:
+def _make_part(child: Child, job: Job) -> None:
     """Make a part aside, and put it in its place when it is whole. One that was taken for lost may
     still be at it, aside as well."""
     place = Path(job.scratch)
     aside = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
     (aside / MADE).mkdir(parents=True)
-    outcome = child(replace(job, out=str(aside / MADE), scratch=str(aside)))
-    if outcome.how == "made":
-        files = digests.accepted(aside / MADE)
-        (aside / DIGESTS).write_bytes(FILES.dump_json(files))
-        try:
-            aside.rename(place)
-        except OSError:  # the other one was first, with the same
-            shutil.rmtree(aside, ignore_errors=True)
-    return outcome
+    child(replace(job, out=str(aside / MADE), scratch=str(aside)))
+    (aside / DIGESTS).write_bytes(FILES.dump_json(digests.accepted(aside / MADE)))
+    try:
+        aside.rename(place)
+    except OSError:  # the other one was first, with the same
+        shutil.rmtree(aside, ignore_errors=True)
 
 
-def _earlier(job: Job) -> str:
-    """The folder of a part that lies whole in some maker's scratch folder, or nothing."""
+def _earlier(job: Job) -> str | None:
+    """The folder of a part that lies whole in some maker's scratch folder."""
     place = Path(job.scratch)
     for other in sorted(place.parents[2].glob(f"*/{place.parent.name}/{place.name}")):
         try:
@@ -187,4 +159,4 @@ def _earlier(job: Job) -> str:
         except (untrusted_files.Refused, OSError, ValueError, BadOutput):
             continue  # it is made again
         return str(other / MADE)
-    return ""
+    return None

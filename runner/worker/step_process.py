@@ -92,8 +92,17 @@ def main(job: Job) -> int:
         return _isolated(job)
     process_tree.die_with_parent(signal.SIGKILL)
     if job.code and job.isolation not in ("trusted", "own machine"):
-        return _failed(Path(job.scratch), NOT_ISOLATED[""])
+        return _failed(Path(job.scratch, WHY), NOT_ISOLATED[""])
     return make(job)
+
+
+def print_to(log: Path) -> None:
+    """Have all that this process prints from here on, and all that it starts, be in a log."""
+    sys.stdout.flush()
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 def leave(code: int) -> NoReturn:
@@ -113,20 +122,49 @@ def make(
     scratch = Path(job.scratch)
     os.chdir(scratch)
     compile_into(job.cache)
-    try:
+
+    def made() -> None:
         environment.settle(job.devices, job.count, taken=taken)
         more = handed() if handed else _own(job)
         _imported(job.function)(job.config, _paths(job.inputs), Path(job.out), *more)
         # What has not imported JAX does not depend on what JAX finds here.
         receipt = environment.receipt(jax="jax" in sys.modules) if job.receipt else {}
         (scratch / RECEIPT).write_bytes(to_json(receipt))
+
+    try:
+        return told(made, scratch / WHY)
+    finally:
+        process_tree.end_descendants(signal.SIGKILL)
+
+
+def told(do: Callable[[], object], why: Path) -> int:
+    """Do it, and where that fails leave the reason in the file `why`; returns the exit code."""
+    try:
+        do()
     except BaseException as error:
         traceback.print_exc()
         words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"
-        return _failed(scratch, " ".join(words.split()))
-    finally:
-        process_tree.end_descendants(signal.SIGKILL)
+        return _failed(why, " ".join(words.split()))
     return 0
+
+
+def reason(why: Path, code: int, otherwise: Callable[[], str | None] = str) -> str:
+    """Why a process failed that ended with `code` (−n or 128 + n: by signal n) and may have left
+    a word in the file `why`. `otherwise` is asked where it has not."""
+    number = -code if code < 0 else code - 128
+    if number in set(signal.Signals):
+        name = signal.Signals(number).name
+        words = "; the system does so where memory is out" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{words}"
+    return untrusted_files.words(why, MOST_WHY) or otherwise() or f"its process ended with {code}"
+
+
+def reason_isolated(why: Path, ended: bubblewrap.Ended) -> str:
+    """The same of one in a box. Where bubblewrap itself ended with a word, that word is in the log,
+    and nobody reads that."""
+    if ended.why:
+        return f"{ended.why}; all of it was ended"
+    return reason(why, ended.code, bubblewrap.probe)
 
 
 def compile_into(cache: str) -> None:
@@ -140,7 +178,7 @@ def _own(job: Job) -> tuple[Any, ...]:
     if job.code:
         sys.path.insert(0, job.code)
         sys.dont_write_bytecode = True  # which would be seen beside it
-    own = {name: _imported_own(name) for name in job.own}
+    own = {name: imported_own(name) for name in job.own}
     return (own,) if own else ()
 
 
@@ -149,19 +187,15 @@ def _own(job: Job) -> tuple[Any, ...]:
 
 def _asking(job: Job) -> int:
     """Have models scored here whose code runs in children that reach nothing."""
-    from runner.schema.record import Resources
-    from runner.worker.builtin.trained import Planned
     from runner.worker.model_client import Asker  # needs NumPy
 
     if KINDS[job.devices].platform != "cpu":
         # Whoever asks and whoever answers share its memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    scratch, resources = Path(job.scratch), Resources(kind=job.devices, count=job.count)
-    models = {label: Planned(*of) for label, of in job.models.items()}
-    asker = Asker(models, job.own, Path(job.code), scratch, resources, job.limits)
+    asker = Asker(job)
     process_tree.hold_to(job.limits.most_memory(), job.limits.seconds)
     code = make(job, handed=lambda: ({}, asker))
-    (scratch / HELD).write_text(asker.held[: environment.MOST_WORDS])
+    Path(job.scratch, HELD).write_text(asker.held[: environment.MOST_WORDS])
     return code
 
 
@@ -190,17 +224,16 @@ def _made_in(box: bubblewrap.Box, job: Job, scratch: Path) -> int:
             keep=partial(os.write, sys.stdout.fileno()),  # its log
         )
     except bubblewrap.CannotIsolate as error:
-        return _failed(scratch, str(error))
+        return _failed(scratch / WHY, str(error))
     finally:
-        process_tree.end_descendants(
-            signal.SIGKILL
-        )  # also whom the system took bubblewrap away from
+        # Also whom the system took bubblewrap away from.
+        process_tree.end_descendants(signal.SIGKILL)
     if ended.code or ended.why:
-        return _failed(scratch, _reason(scratch / BOX / WHY, ended))
+        return _failed(scratch / WHY, reason_isolated(scratch / BOX / WHY, ended))
     try:
         receipt = untrusted_files.read(scratch / BOX / RECEIPT, untrusted_files.MOST_BYTES)
     except untrusted_files.Refused as error:
-        return _failed(scratch, str(error))
+        return _failed(scratch / WHY, str(error))
     (scratch / HELD).write_text(ended.held[: environment.MOST_WORDS])
     if receipt is not None:
         (scratch / RECEIPT).write_bytes(receipt)  # its word, as it is
@@ -228,24 +261,9 @@ def box_of(job: Job) -> bubblewrap.Box:
     )
 
 
-def _reason(path: Path, ended: bubblewrap.Ended) -> str:
-    if ended.why:
-        return f"{ended.why}; all of it was ended"
-    if ended.code > 128 and ended.code - 128 in set(signal.Signals):
-        name = signal.Signals(ended.code - 128).name
-        words = "; the system does so where memory is out" if name == "SIGKILL" else ""
-        return f"its process was ended by {name}{words}"
-    # Where bubblewrap itself ended with a word, that word is in the log, and nobody reads that.
-    return (
-        untrusted_files.words(path, MOST_WHY)
-        or bubblewrap.probe()
-        or f"its process ended with {ended.code}"
-    )
-
-
-def _failed(scratch: Path, words: str) -> int:
+def _failed(why: Path, words: str) -> int:
     """As far as it is read, and in UTF-8: a word that is lost helps nobody."""
-    (scratch / WHY).write_bytes(words.encode(errors="replace")[:MOST_WHY])
+    why.write_bytes(words.encode(errors="replace")[:MOST_WHY])
     return 1
 
 
@@ -258,7 +276,8 @@ def _imported(function: str) -> Callable[..., Any]:
     return found
 
 
-def _imported_own(function: str) -> Callable[..., Any]:
+def imported_own(function: str) -> Callable[..., Any]:
+    """A function (module:function) of the experiment's own. Raises BadOwnCode."""
     with blamed(function, "imported"):
         found = _imported(function)
         if not callable(found):

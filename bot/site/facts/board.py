@@ -123,15 +123,13 @@ def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
         scored = scored_on(entry.plan)
         if entry.state not in ("done", "failed") or scored is None:
             continue
-        key = (scored.validation_sha256, scored.eval_tokens)
+        key = scored.text
         texts.setdefault(key, scored)
         for arm in entry.plan.arms:
             if entry.summaries[arm].mean is not None:
                 comparable[key].append(Row(entry, arm))
     found = [Group(texts[key], ranked(rows)) for key, rows in comparable.items()]
-    return tuple(
-        sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.data.eval_tokens))
-    )
+    return tuple(sorted(found, key=lambda g: (-len(g.rows), g.data.text)))
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:

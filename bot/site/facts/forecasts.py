@@ -13,7 +13,7 @@ from typing import Any
 from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
 from runner.analysis import registration_review
-from runner.analysis.calibration import Calibration, calibration, share_interval
+from runner.analysis.calibration import Calibration, calibration, wilson
 from runner.history import forecasts as history_forecasts
 from runner.schema import record
 
@@ -112,7 +112,7 @@ def coverage(told: Iterable[LabForecast]) -> list[Coverage]:
         if not one.not_counted:
             by_level[one.outcome.foretold.level].append(one.outcome.inside)
     return [
-        Coverage(level, len(held), sum(held), share_interval(sum(held), len(held)))
+        Coverage(level, len(held), sum(held), wilson(sum(held), len(held)))
         for level, held in sorted(by_level.items())
     ]
 

@@ -120,7 +120,7 @@ def end_of_log(store: Store, name: str) -> str | None:
     """The end of the log `name` in the store, without secrets that are known here; None where there
     is none."""
     try:
-        printed = store.ending(name, 4 * MAX_LOG)
+        printed = store.peek(name, start=-4 * MAX_LOG) or b""
     except StoreError:  # what a job left in its place is no file
         return None
     words = redact.clean(printed.decode("utf-8", "replace"))[-MAX_LOG:]

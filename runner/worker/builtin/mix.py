@@ -2,7 +2,6 @@
 store. Nothing is interleaved here: the stores lie below their names, and `engine.data.sampling`
 gives each its share of every block of rows."""
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from engine.data.token_store import TokenStore, WrongTokens
 from runner.spec.step_types import Mix
 from runner.worker.builtin.mixtures import MIXTURE
-from runner.worker.builtin.shards import SPLITS
+from runner.worker.builtin.shards import SPLITS, link
 
 
 def mix(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
@@ -30,13 +29,5 @@ def mix(config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> Non
                     f"{one} and {name} were made by different tokenizers, so that one id means two "
                     "things; make both with one tokenizer"
                 )
-            shutil.copytree(folder / split, out / name / split, copy_function=_link)
+            shutil.copytree(folder / split, out / name / split, copy_function=link)
     (out / MIXTURE).write_text(weights.model_dump_json() + "\n")
-
-
-def _link(source: str, target: str) -> None:
-    """The same bytes without room of their own, where the file system can."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -16,21 +16,21 @@ takes for itself.
 Logits are little-endian float32. What the model prints itself is a log. Whoever asks believes
 nothing of it but the logits (`runner.worker.builtin.look_ahead_probe`)."""
 
-import importlib
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from itertools import count as counting
 from pathlib import Path
 from typing import Any
 
+from runner.isolation import bubblewrap
 from runner.lib import untrusted_files
 from runner.lib.base_record import Record
 from runner.lib.bounds import MOST_COUNT, MOST_WORDS, Count, Words
 from runner.schema.record import Resources
+from runner.store.scratch_paths import LOG, WHY
 from runner.worker import environment, step_process
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 
@@ -38,7 +38,6 @@ ALL = -1  # in the place of a position: the logits of the whole window
 END = "end"
 LOOK_EVERY = 0.002  # seconds
 PROGRAM, HEADER = "program.bin", "header.json"  # in its box
-WHY, LOG = "why.txt", "log.txt"
 
 
 class Task(Record):
@@ -46,7 +45,6 @@ class Task(Record):
 
     config: dict[str, Any]  # what `model:` says
     own: str  # module:function of the experiment's that makes it
-    code: str  # the folder of the experiment's own modules
     rows: int  # of a batch
     box: str  # the folder that it may write to
     resources: Resources
@@ -77,19 +75,13 @@ def export(task: Task) -> None:
     """Leave the model's program, or why there is none, in the box. Raises BadOwnCode."""
     environment.settle(task.resources.kind, task.resources.count, taken=True)
     model = _own(task)
-    import jax
-    import jax.numpy as jnp
-
     from engine.model import traced_flops
     from runner.worker.builtin import programs
 
     with blamed(task.own, "scored"):
-        params = jax.eval_shape(model.init, jax.random.key(0))
-        tokens = jax.ShapeDtypeStruct((task.rows, model.config.seq_len), jnp.int32)
         flops, uncounted, not_exported = None, "", ""
         try:
-            whole = traced_flops.count(jax.make_jaxpr(model.logits)(params, tokens).jaxpr)
-            flops = min(-(-whole // (task.rows * model.config.seq_len)), MOST_COUNT)
+            flops = min(traced_flops.forward_flops_per_token(model, task.rows), MOST_COUNT)
         except traced_flops.Uncountable as error:
             uncounted = str(error)[:MOST_WORDS]
         try:
@@ -108,7 +100,8 @@ def answer(task: Task, out: Any) -> int:
     turn = 0
     while True:
         if not (fork := os.fork()):
-            step_process.leave(_told(task, partial(_answer_turn, task, turn, out)))
+            do = partial(_answer_turn, task, turn, out)
+            step_process.leave(step_process.told(do, Path(task.box, WHY)))
         _, status = os.waitpid(fork, 0)
         if code := os.waitstatus_to_exitcode(status):
             return code if code > 0 else 128 - code
@@ -171,35 +164,20 @@ def _next(questions: Path, turn: int, number: int) -> Path | None:
 
 
 def _own(task: Task) -> Any:
-    sys.path.insert(0, task.code)
+    sys.path.insert(0, str(bubblewrap.OWN))
     from runner.worker.builtin.plugin_model import own_model
 
-    module, _, name = task.own.partition(":")
-    with blamed(task.own, "imported"):
-        function = getattr(importlib.import_module(module), name)
-    return own_model(task.config, task.own, function)
+    return own_model(task.config, task.own, step_process.imported_own(task.own))
 
 
 def main() -> int:
     """Do the task; returns the exit code."""
     task = Task.model_validate_json(sys.stdin.buffer.read())
     out = os.fdopen(os.dup(1), "wb")
-    log = os.open(Path(task.box, LOG), os.O_WRONLY | os.O_CREAT, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    return answer(task, out) if task.questions else _told(task, partial(export, task))
-
-
-def _told(task: Task, do: Callable[[], None]) -> int:
-    """Do it, and where that fails leave the reason in the box; returns the exit code."""
-    try:
-        do()
-    except BaseException as error:
-        traceback.print_exc()
-        words = str(error) if isinstance(error, BadOwnCode) else f"{type(error).__name__}: {error}"
-        Path(task.box, WHY).write_text(" ".join(words.split()))
-        return 1
-    return 0
+    step_process.print_to(Path(task.box, LOG))
+    if task.questions:
+        return answer(task, out)
+    return step_process.told(partial(export, task), Path(task.box, WHY))
 
 
 if __name__ == "__main__":

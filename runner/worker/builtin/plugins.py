@@ -19,7 +19,8 @@ Each is tried on shapes before anything is trained, and what does not fit is sai
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,177 +28,161 @@ import numpy as np
 import optax
 
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
+from engine.data.sampling import Batches
 from engine.data.token_store import Batch
 from engine.model.decoder import Decoder, Model
 from engine.model.loss import LossFunction, cross_entropy
 from engine.model.plain import EachLoss, PlainModel, loss_of_logits
 from engine.training.optim import MATRICES, AtRate, Rates
 from engine.training.train import Diverged
-from runner.worker.builtin.mixtures import parts_of
+from runner.worker.builtin.mixtures import parts_of, sampler
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.plugin_model import Functions, as_wanted, check_model, own_model
 
 Shape = jax.ShapeDtypeStruct
+T = TypeVar("T")
 
 
-class Parts(NamedTuple):
-    """What of training is the experiment's own; None where the lab's is meant."""
+class Parts:
+    """What trains, as a `train` step's configuration names it: the lab's where it does not say.
+    Raises BadOwnCode and WrongTokens."""
 
-    model: Model
-    loss: LossFunction
-    each: EachLoss | None  # the own loss alone
-    optimizer: AtRate | None
-    rates: Callable[[int], Rates] | None
-    batches: "OwnBatches | None"
-
-
-def parts(config: Mapping[str, Any], inputs: Mapping[str, Any], functions: Functions) -> Parts:
-    """The parts that a `train` step's configuration names. Raises BadOwnCode."""
-    names, recipe = config["own"], TrainConfig.model_validate(config["train"])
-    given = {key: (names[key], functions[names[key]]) for key in names}
-    compute = ComputeConfig.model_validate(config.get("compute", {}))
-    model = _model(config["model"], given.get("model"), compute)
-    shape = recipe.train_batch_size, model.config.seq_len
-    if "model" in given:
-        check_model(given["model"][0], model, *shape)
-    each = _loss(config, model, shape, *given["loss"]) if "loss" in given else None
-    optimizer = _optimizer(config, model, *given["optimizer"]) if "optimizer" in given else None
-    if not optimizer and recipe.optimizer != "adamw" and _without_roles(model):
-        raise BadOwnCode(
-            f"{names['model']} has no `roles`, and {recipe.optimizer} goes by them: it moves the "
-            f"matrices ({', '.join(MATRICES)}) and Adam all else; add `roles`, or write adamw"
+    def __init__(
+        self, config: Mapping[str, Any], inputs: Mapping[str, Path], functions: Functions
+    ) -> None:
+        self.config, self._names = config, config["own"]
+        self._functions = functions
+        self.recipe = recipe = TrainConfig.model_validate(config["train"])
+        self.model: Model = self._own("model", partial(own_model, config["model"])) or Decoder(
+            ModelConfig.model_validate(config["model"]),
+            ComputeConfig.model_validate(config.get("compute", {})),
         )
-    loss: LossFunction = cross_entropy
-    if each or isinstance(model, PlainModel):
-        loss = partial(loss_of_logits, each=each)
-        who = " with ".join(names[key] for key in ("model", "loss") if key in names)
-        with blamed(who, "its gradient"):
-            jax.eval_shape(jax.grad(_objective(model, loss)), _drawn(model), _tokens(shape))
-    return Parts(
-        model=model,
-        loss=loss,
-        each=each,
-        optimizer=optimizer,
-        rates=_schedule(config, recipe, *given["schedule"]) if "schedule" in given else None,
-        batches=_data(config, inputs, model, shape, *given["data"]) if "data" in given else None,
-    )
-
-
-def blame_for(
-    error: Diverged, config: Mapping[str, Any], own: Parts, batch: Batch
-) -> BadOwnCode | Diverged:
-    """The same with the function that is not finite, where that shows at the first step; else with
-    all that ran. `batch` is the first step's."""
-    names = config["own"]
-    if not names:
-        return error
-    if error.step == 1:
-        params = own.model.init(jax.random.key(config["seed"]))
-        logits = own.model.logits(params, jnp.asarray(batch.inputs_BS))
-        targets = jnp.maximum(jnp.asarray(batch.targets_BS), 0)
-        for key, doing, found in (
-            ("model", "init", params),
-            ("model", "logits", logits),
-            ("loss", "", own.each(logits, targets) if own.each else ()),
-        ):
-            if key in names and not _finite(found):
-                where = f"{names[key]}, {doing}" if doing else names[key]
-                return BadOwnCode(f"{where}: at the first step it gives what is not finite")
-    ran = ", ".join(f"{name} ({key})" for key, name in names.items())
-    return BadOwnCode(f"{error}. Own code ran in it: {ran}")
-
-
-# ── Models, losses, optimizers, schedules ───────────────────────────────────────────────────────
-
-
-def _model(
-    config: Mapping[str, Any], given: tuple[str, Callable[..., Any]] | None, compute: ComputeConfig
-) -> Model:
-    if given:
-        return own_model(config, *given)
-    return Decoder(ModelConfig.model_validate(config), compute)
-
-
-def _without_roles(model: Model) -> bool:
-    return isinstance(model, PlainModel) and model.roles_of is None
-
-
-def _drawn(model: Model) -> Any:
-    return jax.eval_shape(model.init, jax.random.key(0))
-
-
-def _tokens(shape: tuple[int, int]) -> Shape:
-    return Shape(shape, jnp.int32)
-
-
-def _loss(
-    config: Mapping[str, Any],
-    model: Model,
-    shape: tuple[int, int],
-    name: str,
-    function: Callable[..., Any],
-) -> EachLoss:
-    each = partial(function, config)
-    with blamed(name):
-        logits = Shape((*shape, model.config.vocab_size), jnp.float32)
-        found = jax.eval_shape(each, logits, _tokens(shape))
-    as_wanted(f"{name}: for targets {shape}", found, shape)
-    return each
-
-
-def _objective(model: Model, loss: LossFunction) -> Callable[..., jax.Array]:
-    def objective(params: Any, tokens: jax.Array) -> jax.Array:
-        losses = loss(model.features(params, tokens), model.output_matrix(params), tokens)
-        return losses.nats + losses.penalty
-
-    return objective
-
-
-def _optimizer(
-    config: Mapping[str, Any], model: Model, name: str, function: Callable[..., Any]
-) -> AtRate:
-    at_rate = partial(function, config)
-    params = _drawn(model)
-
-    def step(rate: jax.Array, params: Any) -> Any:
-        made = at_rate(rate)
-        if not isinstance(made, optax.GradientTransformation):
+        self._shape = recipe.train_batch_size, self.model.config.seq_len
+        if "model" in self._names:
+            check_model(self._names["model"], self.model, *self._shape)
+        self.each = self._own("loss", self._loss)  # the own loss alone
+        self.optimizer = self._own("optimizer", self._optimizer)
+        if not self.optimizer and recipe.optimizer != "adamw" and _without_roles(self.model):
             raise BadOwnCode(
-                f"{name} gives a {type(made).__name__} and no optax.GradientTransformation"
+                f"{self._names['model']} has no `roles`, and {recipe.optimizer} goes by them: it "
+                f"moves the matrices ({', '.join(MATRICES)}) and Adam all else; add `roles`, or "
+                "write adamw"
             )
-        state = made.init(params)
-        updates, after = made.update(params, state, params)
-        return updates, state, after
+        self.loss: LossFunction = cross_entropy
+        if self.each or isinstance(self.model, PlainModel):
+            self.loss = partial(loss_of_logits, each=self.each)
+            self._check_gradient()
+        self.rates = self._own("schedule", self._schedule)
+        self.batches: Batches = self._own("data", partial(self._data, inputs)) or sampler(
+            recipe, config["seed"], self.model.config.seq_len, inputs
+        )
 
-    with blamed(name):
-        updates, state, after = jax.eval_shape(step, Shape((), jnp.float32), params)
-    for what, found, wanted in (
-        ("its updates are not like the parameters", updates, params),
-        ("its state after a step is not like the one before", after, state),
-    ):
-        if _like(found) != _like(wanted):
-            raise BadOwnCode(f"{name}: {what} in structure, shapes and dtypes")
-    return at_rate
+    def _own(self, key: str, made_of: Callable[[str, Callable[..., Any]], T]) -> T | None:
+        """What is made of the experiment's own function for `key`; None where there is none."""
+        name = self._names.get(key)
+        return made_of(name, self._functions[name]) if name else None
 
+    def blame_for(self, error: Diverged) -> BadOwnCode | Diverged:
+        """The same with the function that is not finite, where that shows at the first step; else
+        with all that ran."""
+        if not self._names:
+            return error
+        if error.step == 1:
+            batch = self.batches.rows(1, range(self.batches.batch_size))
+            params = self.model.init(jax.random.key(self.config["seed"]))
+            logits = self.model.logits(params, jnp.asarray(batch.inputs_BS))
+            targets = jnp.maximum(jnp.asarray(batch.targets_BS), 0)
+            for key, where, found in (
+                ("model", ", init", params),
+                ("model", ", logits", logits),
+                ("loss", "", self.each(logits, targets) if self.each else ()),
+            ):
+                if key in self._names and not _finite(found):
+                    where = f"{self._names[key]}{where}"
+                    return BadOwnCode(f"{where}: at the first step it gives what is not finite")
+        ran = ", ".join(f"{name} ({key})" for key, name in self._names.items())
+        return BadOwnCode(f"{error}. Own code ran in it: {ran}")
 
-def _schedule(
-    config: Mapping[str, Any], recipe: TrainConfig, name: str, function: Callable[..., Any]
-) -> Callable[[int], Rates]:
-    beside = (recipe.adam_learning_rate or recipe.learning_rate) / recipe.learning_rate
+    def _check_gradient(self) -> None:
+        model, loss = self.model, self.loss
 
-    def rates(step: int) -> Rates:
-        with blamed(name, f"step {step}"):
-            rate = float(function(config, step))
-        if not (math.isfinite(rate) and rate >= 0):
-            raise BadOwnCode(f"{name}: at step {step} it gives {rate}, which is no learning rate")
-        return Rates(np.float32(rate), np.float32(rate * beside))
+        def objective(params: Any, tokens: jax.Array) -> jax.Array:
+            losses = loss(model.features(params, tokens), model.output_matrix(params), tokens)
+            return losses.nats + losses.penalty
 
-    for step in (1, recipe.num_train_steps):
-        rates(step)
-    return rates
+        who = " with ".join(self._names[key] for key in ("model", "loss") if key in self._names)
+        with blamed(who, "its gradient"):
+            jax.eval_shape(jax.grad(objective), _drawn(model), Shape(self._shape, jnp.int32))
 
+    def _loss(self, name: str, function: Callable[..., Any]) -> EachLoss:
+        each = partial(function, self.config)
+        with blamed(name):
+            logits = Shape((*self._shape, self.model.config.vocab_size), jnp.float32)
+            found = jax.eval_shape(each, logits, Shape(self._shape, jnp.int32))
+        as_wanted(f"{name}: for targets {self._shape}", found, self._shape)
+        return each
 
-# ── Data ─────────────────────────────────────────────────────────────────────────────────────
+    def _optimizer(self, name: str, function: Callable[..., Any]) -> AtRate:
+        at_rate = partial(function, self.config)
+        params = _drawn(self.model)
+
+        def step(rate: jax.Array, params: Any) -> Any:
+            made = at_rate(rate)
+            if not isinstance(made, optax.GradientTransformation):
+                raise BadOwnCode(
+                    f"{name} gives a {type(made).__name__} and no optax.GradientTransformation"
+                )
+            state = made.init(params)
+            updates, after = made.update(params, state, params)
+            return updates, state, after
+
+        with blamed(name):
+            updates, state, after = jax.eval_shape(step, Shape((), jnp.float32), params)
+        for what, found, wanted in (
+            ("its updates are not like the parameters", updates, params),
+            ("its state after a step is not like the one before", after, state),
+        ):
+            if _like(found) != _like(wanted):
+                raise BadOwnCode(f"{name}: {what} in structure, shapes and dtypes")
+        return at_rate
+
+    def _schedule(self, name: str, function: Callable[..., Any]) -> Callable[[int], Rates]:
+        recipe = self.recipe
+        beside = (recipe.adam_learning_rate or recipe.learning_rate) / recipe.learning_rate
+
+        def rates(step: int) -> Rates:
+            with blamed(name, f"step {step}"):
+                rate = float(function(self.config, step))
+            if not (math.isfinite(rate) and rate >= 0):
+                raise BadOwnCode(
+                    f"{name}: at step {step} it gives {rate}, which is no learning rate"
+                )
+            return Rates(np.float32(rate), np.float32(rate * beside))
+
+        for step in (1, recipe.num_train_steps):
+            rates(step)
+        return rates
+
+    def _data(
+        self, inputs: Mapping[str, Path], name: str, function: Callable[..., Any]
+    ) -> "OwnBatches":
+        with blamed(name):
+            read = function(self.config, inputs, self.config["seed"])
+        if not callable(read):
+            raise BadOwnCode(f"{name} gives a {type(read).__name__} and no function from a step")
+        stores, weights = zip(*parts_of(inputs["tokens"], "train").values(), strict=True)
+        average = np.average([x.manifest.bytes_per_token for x in stores], weights=weights)
+        vocab_size = self.model.config.vocab_size
+        batches = OwnBatches(name, read, self._shape, vocab_size, float(average))
+        every = np.arange(batches.batch_size)
+        last = self.recipe.num_train_steps
+        first, _, again = (batches.rows(step, every) for step in (1, last, 1))
+        if any((one != other).any() for one, other in zip(first[:2], again[:2], strict=True)):
+            raise BadOwnCode(
+                f"{name}: asked twice for step 1 it gives two batches; a batch has to follow from "
+                "seed and step alone, or a resumed run would see other tokens"
+            )
+        return batches
 
 
 class OwnBatches:
@@ -242,36 +227,12 @@ class OwnBatches:
         return Batch(*(np.ascontiguousarray(x[here], dtype=np.int32) for x in both))
 
 
-def _data(
-    config: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-    model: Model,
-    shape: tuple[int, int],
-    name: str,
-    function: Callable[..., Any],
-) -> OwnBatches:
-    with blamed(name):
-        read = function(config, inputs, config["seed"])
-    if not callable(read):
-        raise BadOwnCode(f"{name} gives a {type(read).__name__} and no function from a step")
-    stores = parts_of(inputs["tokens"], "train").values()
-    average = np.average(
-        [store.manifest.bytes_per_token for store, _ in stores],
-        weights=[weight for _, weight in stores],
-    )
-    batches = OwnBatches(name, read, shape, model.config.vocab_size, float(average))
-    every = np.arange(shape[0])
-    last = config["train"]["num_train_steps"]
-    first, _, again = (batches.rows(step, every) for step in (1, last, 1))
-    if any((one != other).any() for one, other in zip(first[:2], again[:2], strict=True)):
-        raise BadOwnCode(
-            f"{name}: asked twice for step 1 it gives two batches; a batch has to follow from seed "
-            "and step alone, or a resumed run would see other tokens"
-        )
-    return batches
+def _without_roles(model: Model) -> bool:
+    return isinstance(model, PlainModel) and model.roles_of is None
 
 
-# ── Comparing ─────────────────────────────────────────────────────────────────────────────────────
+def _drawn(model: Model) -> Any:
+    return jax.eval_shape(model.init, jax.random.key(0))
 
 
 def _like(tree: Any) -> Any:

@@ -2,10 +2,12 @@
 and which of them one process goes through. All of this follows from the files alone, so that what
 a step makes is the same for any number of workers."""
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.data.tokenize import BadText
+from engine.data.lab_texts import BadText
 
 SPLITS = ("train", "validation")
 TOGETHER = 8 << 20  # bytes of shards for which a process is worth its start, of some 0.2 s
@@ -51,3 +53,11 @@ def groups(shards: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
 def of_split(split: str, name: str) -> bool:
     """Whether what `shards` called `name` belongs to this split."""
     return name.partition(".")[0] == split
+
+
+def link(source: str | Path, target: str | Path) -> None:
+    """The same bytes without room of their own, where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

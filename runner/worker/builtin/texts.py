@@ -3,15 +3,14 @@ with many such shards a split (`runner.worker.builtin.shards`)."""
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from engine.data.documents import documents
-from engine.data.tokenize import BadText
+from engine.data.lab_texts import BadText
 from runner.worker.builtin.shards import SPLITS as SPLITS
-from runner.worker.builtin.shards import files, shards
+from runner.worker.builtin.shards import files, link, shards
 
 
 def write_text(out: Path, name: str, texts: Iterable[str]) -> int:
@@ -61,10 +60,7 @@ def join(_: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Path]], out: Pa
     """All shards that lie in the folders of the input `parts`, as one text."""
     for part in inputs["parts"].values():
         for path in part.iterdir():
-            try:
-                (out / path.name).hardlink_to(path)
-            except OSError:  # not every file system has such links
-                shutil.copyfile(path, out / path.name)
+            link(path, out / path.name)
 
 
 def _check(out: Path) -> None:

@@ -5,28 +5,49 @@ and in `curve` the metrics of each step, which also tell the pace (`runner.worke
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import safetensors.numpy
 
-from engine.config.schema import ModelConfig, TrainConfig
-from engine.data.sampling import Batches
+from engine.config.schema import ModelConfig
 from engine.training.checkpoint import latest, restore
+from engine.training.digest import leaves
 from engine.training.heap import keep_heap
-from engine.training.train import Diverged
-from engine.training.train import train as steps_of
+from engine.training.train import Diverged, Metrics
+from engine.training.train import train as engine_train
 from runner.store import scratch_paths
 from runner.store.scratch_paths import CURVE
-from runner.worker.builtin import plugins
-from runner.worker.builtin.mixtures import sampler as sampler_of
 from runner.worker.builtin.plugin_model import OWN, Functions
+from runner.worker.builtin.plugins import Parts
 from runner.worker.environment import PEAK_FLOPS
 from runner.worker.metrics_chunks import MetricsChunks
 
 OF_THE_MACHINE = ("tokens_per_second", "mfu", "compile_seconds")  # other ones each time
+
+
+def steps(
+    parts: Parts, checkpoints: Path, earlier: Sequence[Path], stop: Callable[[], bool] | None = None
+) -> Iterator[Metrics]:
+    """Train, as `engine.training.train.train` does, and say whose fault it is where that fails."""
+    try:
+        yield from engine_train(
+            parts.model,
+            parts.recipe,
+            parts.batches,
+            parts.config["seed"],
+            checkpoints,
+            earlier,
+            loss=parts.loss,
+            optimizer=parts.optimizer,
+            rates=parts.rates,
+            peak_flops=_peak_flops(parts.model.config),
+            stop=stop or (lambda: False),
+        )
+    except Diverged as error:
+        raise parts.blame_for(error) from error
 
 
 def train(
@@ -38,64 +59,47 @@ def train(
     output: bool = True,
 ) -> None:
     """Train on the train split of the input `tokens`, and of what phases name. An earlier maker's
-    checkpoints, in folders beside this one, are gone on from. `functions` are those of the
-    experiment's own. Without `output`, as a process of a gang (`runner.worker.multi_host_step`), it
-    only trains; who comes after finds the last checkpoint."""
+    checkpoints, in folders beside this one, are gone on from. Without `output`, as a process of a
+    gang (`runner.worker.multi_host_step`), it only trains; who comes after finds the last
+    checkpoint."""
     keep_heap()
-    parts = plugins.parts(config, inputs, functions)
-    decoder = parts.model
-    recipe = TrainConfig.model_validate(config["train"])
-    sampler: Batches = parts.batches or sampler_of(
-        recipe, config["seed"], decoder.config.seq_len, inputs
-    )
+    parts = Parts(config, inputs, functions)
+    last = parts.recipe.num_train_steps
     mine = scratch_paths.of(out)
-    earlier = [x / "checkpoints" for x in scratch_paths.others(out)]
-    last = [x for x in earlier if latest(x) == recipe.num_train_steps]
-    steps = steps_of(
-        decoder,
-        recipe,
-        sampler,
-        config["seed"],
-        mine / "checkpoints",
-        earlier,
-        loss=parts.loss,
-        optimizer=parts.optimizer,
-        rates=parts.rates,
-        peak_flops=_peak_flops(decoder.config),
-    )
-    chunks = MetricsChunks(mine / CURVE)
-    noting = jax.process_index() == 0
+    makers = [*scratch_paths.others(out), mine]
+    checkpoints = [maker / "checkpoints" for maker in makers]
+    if not output or last not in map(latest, checkpoints):
+        _note(steps(parts, checkpoints[-1], checkpoints[:-1]), last, mine / CURVE)
+    if not output:
+        return
+    finished = next(folder for folder in checkpoints if latest(folder) == last)
+    like = jax.eval_shape(parts.model.init, jax.random.key(0))
+    params = restore(finished / str(last), "params", like)
+    safetensors.numpy.save_file(leaves(jax.device_get(params)), out / "params.safetensors")
+    (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
+    if name := config["own"].get("model"):
+        (out / OWN).write_text(json.dumps({"model": name}) + "\n")
+    curve: dict[int, dict[str, Any]] = {}
+    for maker in makers:
+        curve |= _noted(maker / CURVE)
+    lines = (json.dumps(curve[step], sort_keys=True) + "\n" for step in sorted(curve))
+    (out / "curve.jsonl").write_text("".join(lines))
+
+
+def _note(steps: Iterator[Metrics], last: int, curve: Path) -> None:
+    """Train, and note the metrics of each step, by the first process alone."""
+    chunks = MetricsChunks(curve)
     try:
-        for metrics in () if last and output else steps:
-            said = f"step {metrics.step} of {recipe.num_train_steps}: loss {metrics.loss:.4f}"
-            print(said, flush=True)
-            if noting:
+        for metrics in steps:
+            print(f"step {metrics.step} of {last}: loss {metrics.loss:.4f}", flush=True)
+            if jax.process_index() == 0:
                 figures = metrics._asdict()
                 saving = figures.pop("saving")
                 chunks.add(figures)
                 if saving:  # so that who goes on from the checkpoint finds the curve up to it
                     chunks.flush()
-    except Diverged as error:
-        first = sampler.rows(1, range(sampler.batch_size))
-        raise plugins.blame_for(error, config, parts, first) from error
     finally:
         chunks.flush()
-    if not output:
-        return
-    curve: dict[int, dict[str, Any]] = {}
-    for folder in (*earlier, mine / "checkpoints"):
-        curve |= _noted(folder.parent / CURVE)
-    like = jax.eval_shape(decoder.init, jax.random.key(0))
-    folder = last[0] if last else mine / "checkpoints"
-    params = restore(folder / str(recipe.num_train_steps), "params", like)
-    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(params))
-    named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-    safetensors.numpy.save_file(named, out / "params.safetensors")
-    (out / "model.json").write_text(json.dumps(config["model"], sort_keys=True) + "\n")
-    if name := config["own"].get("model"):
-        (out / OWN).write_text(json.dumps({"model": name}) + "\n")
-    lines = (json.dumps(curve[step], sort_keys=True) + "\n" for step in sorted(curve))
-    (out / "curve.jsonl").write_text("".join(lines))
 
 
 def _peak_flops(config: object) -> float | None:

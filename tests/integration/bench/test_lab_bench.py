@@ -8,7 +8,8 @@ import pytest
 from engine.data.token_store import TokenStore
 from runner.execution.ray_jobs import RayAddress
 from runner.planning import planner
-from runner.worker import executor
+from runner.spec.graph import MAX_NODES
+from runner.worker import task_groups
 from tests.bench import bot, steps, tokenizing
 from tests.bench import planning as planning_bench
 
@@ -20,7 +21,7 @@ def test_the_graphs_that_are_planned_are_as_large_as_they_say(name: str, tmp_pat
     (tmp_path / "experiment.yaml").write_text(planning_bench.HEAD + declare(200))
     plan = planner.plan_folder(tmp_path)
     assert 200 <= len(plan.steps) <= 202
-    assert most <= planner.declaration.stepping.MOST_NODES
+    assert most <= MAX_NODES
 
 
 def test_a_warm_plan_finds_every_step(tmp_path: Path) -> None:
@@ -32,11 +33,11 @@ def test_a_warm_plan_finds_every_step(tmp_path: Path) -> None:
 
 def test_points_share_tasks_and_what_waits_does_not(tmp_path: Path) -> None:
     steps.declare(tmp_path, steps.sweep(1000))
-    tasks = list(executor.together(planner.plan_folder(tmp_path).steps, cores=2))
+    tasks = list(task_groups.together(planner.plan_folder(tmp_path).steps, cores=2))
     assert sum(map(len, tasks)) == 1000
-    assert max(map(len, tasks)) == executor.MOST_TOGETHER
+    assert max(map(len, tasks)) == task_groups.MOST_TOGETHER
     steps.declare(tmp_path, steps.chain(30))
-    tasks = list(executor.together(planner.plan_folder(tmp_path).steps, cores=2))
+    tasks = list(task_groups.together(planner.plan_folder(tmp_path).steps, cores=2))
     assert tasks == [(f"s{n}",) for n in range(30)]
 
 

@@ -18,20 +18,20 @@ import safetensors.numpy
 
 from engine.config import flops
 from engine.config.schema import ComputeConfig, ModelConfig
+from engine.data.lab_texts import read_text
 from engine.data.token_store import TokenStore
-from engine.data.tokenize import read_text
 from engine.model.decoder import Decoder, Model
 from engine.training.digest import path_of
 from engine.training.evaluate import CannotScore, Evaluation, bits_per_byte
 from runner.isolation import bubblewrap
 from runner.planning import planner
-from runner.schema.record import Resources
 from runner.worker.builtin import look_ahead_probe, programs
 from runner.worker.builtin.look_ahead_probe import Examined, Place
 from runner.worker.builtin.own_code_errors import BadOwnCode
 from runner.worker.builtin.plugin_model import own_model
 from runner.worker.builtin.trained import Planned
 from runner.worker.model_client import Asker
+from runner.worker.step_process import EVALUATE, Job
 from tests.cheats import model as cheats
 
 T = TypeVar("T")
@@ -71,7 +71,18 @@ def isolated_ask(tmp_path: Path, name: str, code: Path = CHEATS) -> Asker:
     (tmp_path / "scratch").mkdir()
     limits = bubblewrap.Limits(memory=4 << 30, tasks=400, file=64 << 20, seconds=120)
     own = (f"model:{name}",)
-    return Asker({}, own, code, tmp_path / "scratch", Resources(kind="cpu"), limits)
+    job = Job(
+        function=EVALUATE,
+        config={},
+        inputs={},
+        out="",
+        scratch=str(tmp_path / "scratch"),
+        code=str(code),
+        devices="cpu",
+        own=own,
+        limits=limits,
+    )
+    return Asker(job)
 
 
 class Here:
@@ -113,9 +124,7 @@ def here(name: str) -> Here:
     return Here(made, cheats.Honest(CONFIG).init(jax.random.key(1)))
 
 
-def scored(
-    ask: look_ahead_probe.Ask, model: Planned, folder: Path, text: TokenStore
-) -> tuple[Evaluation, Examined]:
+def scored(ask: Any, model: Planned, folder: Path, text: TokenStore) -> tuple[Evaluation, Examined]:
     found, examined = look_ahead_probe.scored(ask, model, folder, {"": (text, TARGETS)})
     return found[""], examined
 

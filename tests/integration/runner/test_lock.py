@@ -12,6 +12,7 @@ from runner.lib.problems import BadExperiment
 from runner.planning import lockfile, planner
 from runner.schema.job_reports import AttemptSpec
 from runner.spec import declaration
+from runner.store.artifacts import MakingFailed
 from runner.store.store import Store
 from runner.worker import executor
 from runner.worker import main as worker_main
@@ -115,13 +116,13 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
     job = AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan, isolation="own machine")
     worker_main._steps(store, job)
     assert asked == ["run"]
-    old = store.path(planner.code_folder(plan)) / declaration.LOCK_NAME
+    old = store.local(planner.code_folder(plan)) / declaration.LOCK_NAME
     old.write_text("".join(old.read_text().partition("title:")[1:]))
     worker_main._steps(store, job)
     assert asked == ["run", "run"], "what an earlier lab has compiled is declared as it was"
-    kept = store.path(planner.code_folder(plan)) / declaration.PYTHON_NAME
+    kept = store.local(planner.code_folder(plan)) / declaration.PYTHON_NAME
     kept.write_text(kept.read_text().replace("8192", "4096"))
-    with pytest.raises(worker_main.Refusal, match="says something else now"):
+    with pytest.raises(MakingFailed, match="says something else now"):
         worker_main._steps(store, job)
     assert asked == ["run", "run"]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bot.messages import render
+from bot.messages import plan_comment
 from bot.site.facts.lab import read_lab
 from bot.site.pages import build as pages_build
 from engine.config import flops
 from engine.config.schema import ModelConfig
-from engine.data.tokenize import read_text
+from engine.data.lab_texts import read_text
 from runner.analysis import ranking, speedrun_rows
 from runner.analysis.comparability import Scored
 from runner.history import measurements, provenance
@@ -64,7 +64,7 @@ steps:
   evaluate: {do: evaluate, inputs: {models: train, tokens: tokens}, config: {tokens: 64}}
 """
 PYTHON = """\
-from runner.spec.declaration import Declaration, Step
+from runner.api import Declaration, Step
 
 experiment = Declaration(
     title="In Python",
@@ -279,7 +279,7 @@ def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> Non
         limit_seconds=limits.limit_seconds(plan, 4.0),
         isolation="bubblewrap",
     )
-    said = render.plan(found, "https://example.org")
+    said = plan_comment.plan(found, "https://example.org")
     assert "whose FLOPs are counted after approval (at most 0.25 device-hours, as decl" in said
     assert "For Ada (Regatta) it enters the track `tiny`" in said
     assert "sets aside 15 min" in said

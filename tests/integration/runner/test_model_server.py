@@ -57,7 +57,6 @@ def talk(folder: Path, dies_at: int = 0) -> Iterator[tuple[Talk, "subprocess.Pop
     task = Task(
         config={},
         own="model:Any",
-        code="",
         rows=ROWS,
         box=str(folder / "box"),
         resources=Resources(kind="cpu"),

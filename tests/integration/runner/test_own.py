@@ -96,7 +96,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tried(tokens: Path, functions: Mapping[str, Any], **train: Any) -> plugins.Parts:
     named = {key: f"mine:{key}" for key in functions}
     by_name = {f"mine:{key}": function for key, function in functions.items()}
-    return plugins.parts(config(named, **train), {"tokens": tokens}, by_name)
+    return plugins.Parts(config(named, **train), {"tokens": tokens}, by_name)
 
 
 def raising(*_: Any) -> Any:
@@ -196,7 +196,8 @@ def test_without_own_code_all_is_the_labs(tokens: Path) -> None:
     found = tried(tokens, {})
     assert isinstance(found.model, Decoder)
     assert found.loss is plugins.cross_entropy
-    assert found[2:] == (None, None, None, None)
+    assert (found.each, found.optimizer, found.rates) == (None, None, None)
+    assert not isinstance(found.batches, plugins.OwnBatches)
 
 
 # ── Trained ──────────────────────────────────────────────────────────────────────────────────
@@ -311,7 +312,7 @@ def test_an_arm_of_own_parts_alone_is_trained_and_scored(tmp_path: Path) -> None
     (folder / "experiment.yaml").write_text(SHORT)
     (folder / "own.py").write_text(OWN)
     plan = planner.plan_folder(folder, store)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     made = {
         name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)

@@ -15,9 +15,13 @@ from runner.cli.replay import CannotReplay
 from runner.isolation import bubblewrap
 from runner.schema import record
 from runner.schema.record import Execution, Replayed, Resources
+from runner.store import scratch_paths
+from runner.store.artifacts import MakingFailed
 from runner.store.scratch_paths import SCRATCH
 from runner.store.store import Store
 from runner.worker import replay as worker_replay
+from runner.worker import shard_jobs, step_process
+from runner.worker.step_process import Job
 from tests import synthetic
 from tests.integration.runner.test_execute import HEAD, OWN, made, planned
 from tests.pretended import declare, pretend
@@ -66,8 +70,10 @@ def test_how_a_stretch_came_out(said: dict[str, Any], how: str, words: str) -> N
 def test_an_execution_of_an_older_lab_is_not_run_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     execution = synthetic.execution(synthetic.plan().model_copy(update={"steps": {}}))
-    with pytest.raises(CannotReplay, match=f"{execution.id} is of an older lab, whose plans are"):
-        replay.replay(store, execution, "", random.Random(1))
+    synthetic.begin(store, execution)
+    older = ask("replay", execution.id, "--store", store.root)
+    assert older.exit_code == 2
+    assert f"{execution.id} is of an older lab, whose plans have no steps" in older.stderr
 
 
 @pytest.mark.parametrize(
@@ -109,7 +115,7 @@ def test_what_is_not_as_it_was_made_is_not_replayed(
     execution = record.require(store, f"executions/{ran}/execution", Execution)
     for name in {"train/deep": 0, damaged: 1}:
         step = execution.plan.steps[name]
-        [made] = store.path(f"steps/{step.store}/{step.fingerprint[:16]}").glob(f"1-{'?' * 16}")
+        [made] = store.local(f"steps/{step.store}/{step.fingerprint[:16]}").glob(f"1-{'?' * 16}")
         (made.with_name(made.name + SCRATCH) / "checkpoints" / "4").mkdir(parents=True)
     for file in made.iterdir():
         file.write_bytes(bytes(reversed(file.read_bytes())))
@@ -172,21 +178,20 @@ def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
     for name in ("before/4", "before/8"):
         (tmp_path / name).mkdir(parents=True)
 
-    def run(box: bubblewrap.Box, module: list[str], *_: object, **__: object) -> bubblewrap.Ended:
-        shown.extend(box.reads)
-        if "train" in module:
-            now = box.writes[0][0] / "now"
+    def run(job: Job) -> None:
+        shown.extend(step_process.box_of(job).reads)
+        if job.function == worker_replay.TRAIN:
+            now = Path(job.out) / "now"
             (now / "8").mkdir(parents=True)
             if place.startswith("now"):
                 (now / "8").rmdir()
                 (now / "8").symlink_to(tmp_path / "before" / "8")
-        return bubblewrap.Ended(0)
+        Path(job.scratch, scratch_paths.RECEIPT).write_text("{}")
 
     if place.startswith("before"):
         (tmp_path / place).rmdir()
         (tmp_path / place).symlink_to(tmp_path / "secret")
-    monkeypatch.setattr(bubblewrap, "run", run)
-    monkeypatch.setattr("runner.worker.environment.take", lambda *_: None)
+    monkeypatch.setattr(shard_jobs, "run", run)
     stretch = worker_replay.Stretch(
         config={},
         inputs={},
@@ -196,7 +201,7 @@ def test_no_checkpoint_behind_a_link_is_shown_to_anybody(
         first=4,
         last=8,
     )
-    with pytest.raises(worker_replay.CannotTrain, match="behind a link"):
+    with pytest.raises(MakingFailed, match="behind a link"):
         worker_replay.replay(stretch)
     assert all(path.resolve() == path for path in shown)
 
@@ -249,9 +254,10 @@ LINKS = """
 import atexit, shutil
 
 def end():
-    if Path("now/8").exists():
-        shutil.rmtree("now/8")
-        Path("now/8").symlink_to(next(Path("begun").glob("*")).resolve().parent / "8")
+    [made] = Path("..").glob("*/now/8")
+    if made.exists():
+        shutil.rmtree(made)
+        made.symlink_to(next(Path("begun").glob("*")).resolve().parent / "8")
 
 atexit.register(end)
 """

@@ -8,7 +8,7 @@ import pytest
 
 from runner.store import artifacts
 from runner.worker.builtin.texts import read_split
-from runner.worker.shard_jobs import Child, Outcome
+from runner.worker.shard_jobs import Child
 from runner.worker.step_process import Job
 from tests.unit.runner.test_shards import (
     _a_process_for_each_shard as _a_process_for_each_shard,  # a fixture
@@ -36,7 +36,7 @@ def test_a_function_that_raises_names_shard_and_document(tmp_path: Path) -> None
 def test_a_killed_process_costs_its_own_shards_and_no_others(tmp_path: Path) -> None:
     begun: list[str] = []
 
-    def noting(child: Child, jobs: Iterable[Job]) -> Iterator[Outcome]:
+    def noting(child: Child, jobs: Iterable[Job]) -> Iterator[None]:
         for job in jobs:
             begun.extend(job.inputs["shards"])
             yield child(job)

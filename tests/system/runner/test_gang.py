@@ -16,7 +16,8 @@ import pytest
 from engine.model.processes import Place
 from runner.execution import local_ray
 from runner.execution.ray_jobs import RayJobs
-from runner.worker.host_group import Decision, End, Gang, TpuSlice, decide, ranked, strategy
+from runner.store.artifacts import MakerLost, MakingFailed
+from runner.worker.host_group import End, Gang, TpuSlice, decide, ranked, strategy
 
 STEPS = 20
 
@@ -41,44 +42,37 @@ def test_hosts_have_nodes_of_their_own_unless_there_is_only_one() -> None:
 
 
 def test_a_gang_is_finished_when_all_hosts_have_returned() -> None:
-    ends = [End(rank, "returned") for rank in (2, 0, 1)]
-    assert decide(ends[:2], 3, 1, settled=True) == Decision("wait")
-    assert decide(ends, 3, 1, settled=False) == Decision("finish")
+    ends = [End(rank, "returned", result=rank) for rank in (2, 0, 1)]
+    assert decide(ends[:2], 3, settled=True) is None
+    assert decide(ends, 3, settled=False) == End(0, "returned", result=0)
 
 
-def test_one_lost_host_has_all_begin_again_up_to_the_stated_number() -> None:
-    ends = [End(0, "returned"), End(2, "lost", "its node is gone")]
-    words = "host 2 of 4 was lost: its node is gone"
-    assert decide(ends, 4, 1, most=3, settled=False) == Decision("begin again", words)
-    assert decide(ends, 4, 2, most=3, settled=False).what == "begin again"
-    assert decide(ends, 4, 3, most=3, settled=False) == Decision(
-        "fail", f"attempt 3 of 3 was the last, and {words}"
-    )
+def test_one_lost_host_ends_all() -> None:
+    lost = End(2, "lost", "its node is gone")
+    assert decide([End(0, "returned"), lost], 4, settled=False) == lost
 
 
-def test_an_error_of_the_program_is_not_tried_again() -> None:
-    ends = [End(1, "raised", "WrongTokens: too few")]
-    failed = Decision("fail", "host 1 of 2 failed: WrongTokens: too few")
-    assert decide(ends, 2, 1, settled=True) == failed
-    assert decide([*ends, End(0, "raised", "the same")], 2, 1, settled=False) == failed
+def test_an_error_of_the_program_counts_once_no_loss_was_heard_of() -> None:
+    raised = End(1, "raised", "WrongTokens: too few")
+    assert decide([raised], 2, settled=False) is None
+    assert decide([raised], 2, settled=True) == raised
+    assert decide([raised, End(0, "raised", "the same")], 2, settled=False) == raised
 
 
 def test_an_error_that_a_neighbours_loss_brought_about_is_a_loss() -> None:
-    felt = End(0, "raised", "ValueError: the barrier is broken")
-    assert decide([felt], 2, 1, settled=False) == Decision("wait")
-    heard = decide([felt, End(1, "lost", "it died")], 2, 1, settled=False)
-    assert heard == Decision("begin again", "host 1 of 2 was lost: it died")
+    felt, lost = End(0, "raised", "ValueError: the barrier is broken"), End(1, "lost", "it died")
+    assert decide([felt, lost], 2, settled=False) == lost
 
 
-def test_whatever_has_ended_nobody_waits_for_nobody_and_attempts_have_an_end() -> None:
+def test_whatever_has_ended_nobody_waits_for_nobody() -> None:
     for hows in itertools.product(("returned", "raised", "lost"), repeat=3):
         ends = [End(rank, how) for rank, how in enumerate(hows)]
         for count, settled in itertools.product(range(4), (False, True)):
-            last = decide(ends[:count], 3, 3, most=3, settled=settled)
-            assert last.what != "begin again"
-            assert (last.what == "finish") == (hows == ("returned",) * 3 and count == 3)
+            last = decide(ends[:count], 3, settled=settled)
+            finished = last is not None and last.how == "returned"
+            assert finished == (hows == ("returned",) * 3 and count == 3)
             waits = "lost" not in hows[:count] and count < 3
-            assert (last.what == "wait") == (waits and not (settled and "raised" in hows[:count]))
+            assert (last is None) == (waits and not (settled and "raised" in hows[:count]))
 
 
 def test_a_slice_of_a_tpu_says_how_many_hosts_it_has() -> None:
@@ -154,11 +148,9 @@ def work(place: Place, attempt: int, spec: dict[str, Any]) -> dict[str, Any]:
     """Train, or leave when told to."""
     import one_of_many
 
-    from runner.worker.host_group_ray import Preempted
-
     answer = one_of_many.work(place, attempt, spec)
     if max(answer["losses"]) < STEPS:
-        raise Preempted("told to end")
+        raise MakerLost("told to end")
     return answer
 
 
@@ -189,16 +181,19 @@ def drive(
     found: dict[str, Any] = {}
     for name, disturbed in {"undisturbed": [], "disturbed": disturb}.items():
         asked = {**spec, "folder": str(folder / name), "disturb": disturbed}
-        outcome = host_group_ray.run(work, gang, asked)
-        checkpoints = folder / name / str(outcome.result["attempt"])
-        found[name] = {
-            **outcome.result,
-            "lost": outcome.lost,
-            "digests": on_devices.digest_at(checkpoints, (1, 1, 1)),
-        }
+        lost: list[str] = []
+        while "digests" not in found.get(name, {}):
+            try:
+                result = host_group_ray.run(work, gang, len(lost) + 1, asked)
+            except MakerLost as error:
+                lost.append(str(error))
+                continue
+            checkpoints = folder / name / str(result["attempt"])
+            digests = on_devices.digest_at(checkpoints, (1, 1, 1))
+            found[name] = {**result, "lost": lost, "digests": digests}
     try:
-        host_group_ray.run(one_of_many.fail, gang, "no such text")
-    except host_group_ray.GangFailed as error:
+        host_group_ray.run(one_of_many.fail, gang, 1, "no such text")
+    except MakingFailed as error:
         found["failed"] = str(error)
     found["reserved"] = [group["state"] for group in placement_group_table().values()]
     return found
@@ -222,7 +217,7 @@ def test_the_gang_goes_on_from_a_committed_checkpoint(found: dict[str, Any]) -> 
 
 
 @pytest.mark.long
-def test_a_program_that_fails_is_said_and_not_begun_again(found: dict[str, Any]) -> None:
+def test_a_program_that_fails_is_said_and_is_no_loss(found: dict[str, Any]) -> None:
     said = found["failed"]
     assert "failed: ValueError: no such text" in said
     assert "in attempt 1" in said

@@ -63,7 +63,7 @@ def be_a_node(address: str, resources: str) -> None:
     node.kill_all_processes(check_alive=False)
 
 
-def where(place: Place, _attempt: int) -> Any:
+def where(place: Place) -> Any:
     """Of each process: its rank, its slice by rank and as libtpu is told, and its host."""
     import numpy as np
     from jax.experimental import multihost_utils
@@ -89,7 +89,7 @@ def drive() -> dict[str, Any]:
         for slices in (1, 2):
             gang = host_group_ray.tpu_gang(VERSION, TOPOLOGY, slices)
             gang = replace(gang, environment={"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"})
-            found[str(slices)] = host_group_ray.run(where, gang).result
+            found[str(slices)] = host_group_ray.run(where, gang)
         ray.shutdown()
     return found
 

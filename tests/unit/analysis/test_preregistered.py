@@ -17,7 +17,7 @@ from runner.analysis.registration_review import (
     Registration,
     review,
 )
-from runner.analysis.text_diff import MOST_LINES, text_diff
+from runner.analysis.text_diff import MAX_LINES, text_diff
 from runner.lib.lab_code import LAB_CODE
 from runner.schema import record
 from runner.schema.plan_fingerprint import fingerprint
@@ -317,7 +317,7 @@ def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
         ("a" * 65_000, "b" * 65_000),
     ):
         found = text_diff(before, after)
-        assert 0 < len(found) <= MOST_LINES + 1
+        assert 0 < len(found) <= MAX_LINES + 1
         assert all(len(line) <= 202 for line in found)
     assert time.process_time() - began < 30, "minutes would hold up every thread"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_ind
 
-from engine.data.tokenize import read_text
+from engine.data.lab_texts import read_text
 from runner.analysis import ranking
 from runner.analysis.comparability import Scored
 from runner.analysis.ranking import Ranked, Row

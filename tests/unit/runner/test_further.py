@@ -11,9 +11,7 @@ from runner.history import progress_left
 from runner.schema import record
 from runner.store import artifacts, checkpoint_sync
 from runner.store.store import Store
-from runner.worker import host_group_ray as hosts
-from runner.worker import shard_jobs
-from runner.worker.host_group import Decision, Gang
+from runner.worker import multi_host_step, shard_jobs
 from runner.worker.step_process import Job
 from tests import synthetic
 from tests.integration.runner.test_execute import made, planned
@@ -184,7 +182,7 @@ def test_an_attempt_at_a_graph_got_further_where_a_step_of_it_did(
             host="gone",
         )
         store.create(f"leases/{start.lease}/start.json", start.canonical())
-        checkpoint(store.path(f"{start.folder}.scratch/checkpoints"), steps)
+        checkpoint(store.local(f"{start.folder}.scratch/checkpoints"), steps)
     assert progress_left.of_steps(store, execution, {}) == {"train": 16}, (
         "by this execution's makers"
     )
@@ -197,17 +195,21 @@ def test_an_attempt_at_a_graph_got_further_where_a_step_of_it_did(
 # ── Gangs ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_gang_begins_again_as_long_as_it_gets_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    reached = iter([0, 4, 8, 12, 12, 12, 12])
-    begun: list[int] = []
+def test_a_gang_that_was_lost_is_followed_by_another_as_long_as_it_gets_further(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = iter([4, 8, 12, 12, 12, 12])
 
-    def lose(
-        _: object, __: object, ___: object, attempt: int, most: Callable[[], int]
-    ) -> tuple[Decision, object]:
-        begun.append(attempt)
-        return hosts.decide([hosts.End(0, "lost", "gone")], 1, attempt, most(), settled=True), None
+    def lose(_: str, __: object, job: Job) -> None:
+        checkpoint(Path(job.scratch) / "checkpoints", next(reached))
+        raise artifacts.MakerLost("host 1 of 2 was lost: its node is gone")
 
-    monkeypatch.setattr(hosts, "_attempt", lose)
-    with pytest.raises(hosts.GangFailed, match="attempt 6 of 6 was the last"):
-        hosts.run(lambda: None, Gang(1), left=lambda: next(reached))
-    assert begun == [1, 2, 3, 4, 5, 6]
+    killed_at(monkeypatch, lambda *_: None, 0)
+    monkeypatch.setattr(multi_host_step, "train", lose)
+    two = TRAINING.replace("do: train\n", "do: train\n    resources: {kind: cpu, count: 2}\n")
+    plan = planned(tmp_path, store, two, own=OWN)
+    with pytest.raises(
+        artifacts.MakingFailed, match=r"lost 6 times, the last 3 of them in vain; .*host 1 of 2"
+    ):
+        made(store, plan)
+    assert [how for _, how, _ in ends(store, plan, "train")] == ["lost"] * 6 + ["failed"]

@@ -13,6 +13,7 @@ from runner.execution.lifecycle import (
     End,
     Facts,
     Job,
+    Report,
     Stop,
     Submit,
     decide,
@@ -45,6 +46,9 @@ def attempt(
     saved: int = 0,
 ) -> Attempt:
     end: Any = None
+    report = Report("finished") if finished else None
+    if failed or preempted:
+        report = Report("failed" if failed else "preempted", failed or preempted)
     if ended:
         left = {"train/fast,seed=0": saved} if saved else {}
         end = record.Ended(at=NOW, how=ended, why=f"why {name}", preempted=taken, saved=left)
@@ -56,9 +60,7 @@ def attempt(
         ended=end,
         job=job,
         lease=lease,
-        finished=finished,
-        failed=failed,
-        preempted=preempted,
+        report=report,
     )
 
 

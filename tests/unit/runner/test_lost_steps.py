@@ -71,10 +71,10 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> Answers:
         def remote(self, *_: object) -> str:
             return self.name
 
-    def get(name: str) -> list[str]:
+    def get(name: str) -> dict[str, str]:
         if isinstance(answers[name], Exception):
             raise answers[name]
-        return [str(answers[name])]
+        return {name: str(answers[name])}
 
     monkeypatch.setattr(ray, "init", lambda **_: None)
     monkeypatch.setattr(ray, "cluster_resources", dict)
@@ -91,7 +91,7 @@ def one_step(tmp_path: Path, store: Store, function: str) -> Plan:
 def ends(store: Store, plan: Plan, name: str = "a") -> Iterator[tuple[str, str, str]]:
     """(by whom, how, why) of each generation."""
     step = plan.steps[name]
-    folder = store.path(f"leases/steps/{step.store}/{step.fingerprint[:16]}")
+    folder = store.local(f"leases/steps/{step.store}/{step.fingerprint[:16]}")
     for lease in sorted(folder.iterdir()):
         start = Start.model_validate_json((lease / "start.json").read_bytes())
         end = End.model_validate_json((lease / "end.json").read_bytes())
@@ -116,15 +116,15 @@ def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> 
         store.create(f"leases/steps/{at}/{generation}/end.json", end.canonical())
     with pytest.raises(artifacts.MakingFailed, match="lost 3 times; the last time it stood still"):
         made(store, plan)
-    assert not store.path(f"steps/{at}").exists(), "and no process was begun"
+    assert not store.local(f"steps/{at}").exists(), "and no process was begun"
 
 
 @pytest.mark.parametrize(
     ("error", "raised"),
     [
-        (exceptions.WorkerCrashedError(), executor.StepsLost),
-        (exceptions.NodeDiedError("its node is gone"), executor.StepsLost),
-        (exceptions.RuntimeEnvSetupError("no such package"), executor.StepsFailed),
+        (exceptions.WorkerCrashedError(), artifacts.MakerLost),
+        (exceptions.NodeDiedError("its node is gone"), artifacts.MakerLost),
+        (exceptions.RuntimeEnvSetupError("no such package"), artifacts.MakingFailed),
     ],
 )
 def test_what_ray_lost_is_no_failure(
@@ -145,7 +145,7 @@ def test_where_one_step_failed_another_ones_loss_is_no_reason_to_go_on(
     declared = f"{HEAD}steps: {{a: {{do: own:text}}, b: {{do: own:leaves}}}}"
     plan = planned(tmp_path, store, declared, own=OWN)
     without_ray |= {"a": exceptions.WorkerCrashedError(), "b": "KeyError: 'x'"}
-    with pytest.raises(executor.StepsFailed, match=r"^b: KeyError: 'x'$"):
+    with pytest.raises(artifacts.MakingFailed, match=r"^b: KeyError: 'x'$"):
         executor.run(store, plan, tmp_path, "x1")
 
 
@@ -155,11 +155,11 @@ def test_an_attempt_whose_steps_were_lost_says_so_and_neither_that_it_failed_nor
     plan = one_step(tmp_path, store, "text")
 
     def lose(*_: object) -> None:
-        raise executor.StepsLost("a: the worker died")
+        raise artifacts.MakerLost("a: the worker died")
 
     monkeypatch.setattr(executor, "run", lose)
     spec = AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan, isolation="own machine")
-    folder = store.path(f"work/{spec.folder}")
+    folder = store.local(f"work/{spec.folder}")
     folder.mkdir(parents=True)
     assert main._attempt(store, folder, spec.canonical()) == PREEMPTED
     assert [path.name for path in folder.rglob("*.json")] == ["preempted.json"]

@@ -17,7 +17,7 @@ from runner.store.store import Store
 from runner.worker import executor, shard_jobs, step_process
 from runner.worker.builtin import shards
 from runner.worker.builtin.texts import read_split
-from runner.worker.shard_jobs import Child, Mapper, Outcome
+from runner.worker.shard_jobs import Child, Mapper
 from runner.worker.step_process import Job
 from tests.integration.runner.test_execute import HEAD, planned
 
@@ -110,13 +110,12 @@ def here(monkeypatch: pytest.MonkeyPatch, text: Path) -> Child:
     """Does a job in this process."""
     monkeypatch.syspath_prepend(str(text.parent))
 
-    def do(job: Job) -> Outcome:
+    def do(job: Job) -> None:
         own = {name: step_process._imported(name) for name in job.own}
         handed = (own,) if own else ()
         inputs = step_process._paths(job.inputs)
         step_process._imported(job.function)(job.config, inputs, Path(job.out), *handed)
         (Path(job.scratch) / RECEIPT).write_text("{}")
-        return Outcome("made")
 
     return do
 
@@ -170,13 +169,13 @@ def test_what_a_lost_maker_had_finished_is_not_made_again_unless_it_is_damaged(
 ) -> None:
     done: list[str] = []
 
-    def unlucky(job: Job) -> Outcome:
+    def unlucky(job: Job) -> None:
         if "shards" not in job.inputs:
             return here(job)
         (name,) = job.inputs["shards"]
         if name == "train.00004" and not done.count("lost"):
             done.append("lost")
-            return Outcome("lost", "its node is gone")
+            raise artifacts.MakerLost("its node is gone")
         done.append(name)
         return here(job)
 
@@ -218,6 +217,6 @@ def test_small_shards_share_a_process(tmp_path: Path, monkeypatch: pytest.Monkey
 def made(tmp_path: Path, function: str, mapper: Mapper = map) -> artifacts.Made:
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store, DECLARED.replace("NAME", function), own=OWN)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     executor.make(store, "prepare", plan.steps, code, "x1", terms=executor.OWN_MACHINE)
     return executor.make(store, "map", plan.steps, code, "x1", mapper, terms=executor.OWN_MACHINE)

@@ -1,0 +1,45 @@
+"""A stretch of a finished run, trained once more, and digests of what both came to
+(`runner.worker.replay`)."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runner.worker.builtin.plugin_model import Functions
+
+BEFORE = "before"  # an input: the checkpoint that it begins with; none at the run's beginning
+CHECKPOINT = "checkpoint"  # an input: the one to digest
+NOW, LOSSES, DIGEST = "now", "losses.json", "digest.json"
+
+
+def train(
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    out: Path,
+    functions: "Functions" = {},  # noqa: B006  # never changed
+) -> None:
+    """Train steps `first` + 1 to `last` of the run that `step` describes, and leave the last
+    checkpoint and the losses. Raises what training does."""
+    # With JAX, as whoever asks need not.
+    from runner.worker.builtin.plugins import Parts
+    from runner.worker.builtin.train import steps
+
+    first, last = config["first"], config["last"]
+    parts = Parts(config["step"], inputs, functions)
+    begun = Path("begun")
+    begun.mkdir()
+    if BEFORE in inputs:
+        (begun / str(first)).symlink_to(inputs[BEFORE])
+    asked = iter(range(first + 1, last + 1))  # once after each step
+    done = steps(parts, out / NOW, [begun], stop=lambda: next(asked) == last)
+    losses = {str(metrics.step): metrics.loss for metrics in done}
+    (out / LOSSES).write_text(json.dumps({"losses": losses}))
+
+
+def digest(_: Mapping[str, Any], inputs: Mapping[str, Path], out: Path) -> None:
+    """Of a checkpoint's parameters, whatever model they are of. Raises engine's BadCheckpoint."""
+    from engine.training.checkpoint import params_sha256
+
+    (out / DIGEST).write_text(json.dumps({"sha256": params_sha256(inputs[CHECKPOINT])}))
