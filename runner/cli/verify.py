@@ -30,7 +30,7 @@ def command(
     with stopping(signing.Forged, code=FAILED, words=f"✗ {file}: {{}}."):
         found = signing.verify(signed, known)
     print(f"✓ {file} is the lab's {found.kind} {found.path}")
-    print(f"  signed with the key {found.key}, sha256 {found.record.digest()}")
+    print(f"  signed with the key {found.key}, sha256 {found.sha256}")
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bot.controller import catch_up
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.pages import entered
 from runner.history import results_entries
 from runner.store.store import Store
