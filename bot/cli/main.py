@@ -8,12 +8,9 @@ from typing import Annotated
 
 import typer
 
-from bot.cli.doctor import command as doctor_command
-from bot.cli.handle import command as handle_command
-from bot.cli.init import command as init_command
-from bot.cli.options import errors, stop
-from bot.cli.serve import command as serve_command
-from bot.setup import init
+from bot.cli import deployment, init
+from bot.setup.init import labels
+from runner.cli.ending import stopping
 from runner.cli.main import app
 from runner.cli.options import TheJobs, TheStore
 
@@ -21,10 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 site_app = typer.Typer(help="The static site.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
-app.command("doctor")(doctor_command)
-app.command("handle")(handle_command)
-app.command("init")(init_command)
-app.command("serve")(serve_command)
+app.add_typer(deployment.app)
+app.command("init")(init.command)
 
 
 @app.command()
@@ -61,7 +56,7 @@ def sandbox(
         webhook_url=webhook_url or None,
         leaderboard_url=leaderboard_url or None,
     )
-    for label, color in init.labels().items():
+    for label, color in labels().items():
         made.create_label(made.world.owner.login, label, color)
     serve_sandbox(made, port=port, ready=lambda url: print(url, flush=True))
 
@@ -94,14 +89,12 @@ def build(
     from runner.publish import signing
     from runner.store.store import Store, StoreError
 
-    try:
+    with stopping(StoreError, pages_build.SiteError, signing.BadKey):
         opened = Store(store, jobs=jobs, make=False)
         signs = signing.read_key(key) if key else None
         pages_build.build(
             opened, out, lab=lab, repository_url=repository_url, key=signs, address=address
         )
-    except (StoreError, pages_build.SiteError, signing.BadKey) as error:
-        stop(str(error))
     print(out / "index.html")
 
 
@@ -114,11 +107,5 @@ def seed_files(root: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """The command line. A disk or a bucket may fail a command in its middle."""
-    from runner.store.store import StoreError
-
-    try:
-        app()
-    except StoreError as error:
-        errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(1)
+    """The command line."""
+    app()

@@ -1,25 +1,21 @@
 """How a command reads `bot.setup.settings.Settings`, and how it ends where that is not enough."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from bot.setup.settings import PREFIX, Settings, Unset
+from runner.cli.ending import FAILED, stop, stopping
 from runner.cli.options import TheJobs, TheStore
 
 OPTIONS = {name: field for name, field in Settings.model_fields.items() if field.description}
 SHARED = {"repository", "ray_address", "ray_token_file", "store", "jobs", "github_api", "bot"}
 SHARED |= {"cluster", "isolation", "trust_approved_code", "records_branch"}
 AS_IN_RUNNER: dict[str, object] = {"store": TheStore, "jobs": TheJobs}
-
-errors = Console(stderr=True)
 
 
 def option(name: str) -> Any:
@@ -73,19 +69,12 @@ def told(settings: Settings, whom: str, mend: str, *also: type[Exception]) -> It
     from runner.execution.ray_jobs import RayError
     from runner.scheduler.cluster import BadCluster
 
-    missing: tuple[type[Exception], ...] = (AnotherRepository, BadCluster, RayError, Unset, *also)
+    missing = (AnotherRepository, BadCluster, RayError, Unset, *also)
     try:
-        yield
-    except missing as error:
-        stop(str(error))
+        with stopping(*missing):
+            yield
     except Later as error:
-        stop(f"GitHub says later: {escaped(str(error))}", 1)
+        stop(f"GitHub says later: {escaped(str(error))}", FAILED)
     except Refused as error:
         seen = f"GitHub shows no {settings.repository} to {whom} ({escaped(str(error))})."
         stop(f"{seen} {mend}".strip())
-
-
-def stop(words: str, code: int = 2) -> NoReturn:
-    """End with these words, in red."""
-    errors.print(Text(words, style="red"))
-    sys.exit(code)

@@ -20,6 +20,7 @@ from bot.github import Attempt, GitHub, Later, Refused
 from bot.inbox import deliveries, payloads
 from bot.inbox.payloads import Delivery
 from bot.model.thread import Message, ThreadId
+from runner.execution.ray_jobs import RayJobs
 from runner.lib.base_record import Instant, Record
 from runner.schema import record
 from runner.store.store import Store
@@ -46,30 +47,26 @@ def once(store: Store, github: GitHub, now: datetime) -> list[ThreadId]:
     last = last_at(store, github.id)
     since = (last or now - FIRST) - OVERLAP
     found: set[ThreadId] = set()
+    whole = last is None or now - last >= SILENCE
     try:
         found.update(_untaken(store, github, since))
-        listed = True
     except Refused as error:
         log.info("the App's deliveries cannot be listed: %s", error)
-        listed = False
-    if not listed or last is None or now - last >= SILENCE:
+        whole = True
+    if whole:
         found.update(_comments(store, github, since))
         found.update(_threads(store, github, since))
     _keep(store, github.id, now)
     return sorted(found)
 
 
-def restored(store: Store, github: GitHub) -> list[ThreadId]:
+def restored(store: Store, github: GitHub) -> None:
     """Compare the bot's own comments with the records, from where these end; see
     `bot.controller.store_recovery`."""
     now = github.now()
     since = (last_at(store, github.id) or now - store_recovery.LOOK_BACK) - store_recovery.OVERLAP
-    own = [
-        store_recovery.Own(ThreadId(github.id, each.number), each.id, each.at, each.body)
-        for each in github.comments_since(since)
-        if each.author.login == github.bot
-    ]
-    return store_recovery.adopt(store, own, now)
+    own = (each for each in github.comments_since(since) if each.author.login == github.bot)
+    store_recovery.adopt(store, github.id, own, now)
 
 
 class AnotherRepository(Exception):
@@ -133,11 +130,10 @@ def _comments(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadI
         id = ThreadId(github.id, each.number)
         if each.bot or each.author.id == 0 or deliveries.knows(store, id, "comment", each.id):
             continue
-        message = payloads.said(
-            each.id, each.author, each.at, each.body, edited=each.changed > each.at
-        )
-        said = _swept("issue_comment", id, each.pull, each.at, message)
+        edited = each.changed > each.at
+        message = payloads.said(each.id, each.author, each.at, each.body, edited=edited)
         log.info("comment %s on thread %s was missed", each.id, each.number)
+        said = _swept("issue_comment", id, each.pull, each.at, message)
         if deliveries.keep(store, id, f"swept-c{each.id}", said):
             yield id
 
@@ -149,12 +145,11 @@ def _threads(store: Store, github: GitHub, since: datetime) -> Iterator[ThreadId
             continue
         id = ThreadId(github.id, seen.number)
         event = "pull_request" if seen.pull else "issues"
-        about = _swept(event, id, seen.pull, seen.changed)
         if seen.pull:
             deliveries.note_pushes(store, id, github.pushes(seen.number))
             yield from _reviews(store, github, id, since)
         name = f"swept-{seen.changed.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-        if deliveries.keep(store, id, name, about):
+        if deliveries.keep(store, id, name, _swept(event, id, seen.pull, seen.changed)):
             yield id
 
 
@@ -205,18 +200,9 @@ def _reviews(store: Store, github: GitHub, id: ThreadId, since: datetime) -> Ite
 class Sweeper:
     """Sweeps when it is time, and takes a broken GitHub as a reason to come again."""
 
-    def __init__(
-        self,
-        store: Store,
-        github: GitHub,
-        every: timedelta | None,
-        ray: store_recovery.Jobs,
-    ) -> None:
+    def __init__(self, store: Store, github: GitHub, every: timedelta | None, ray: RayJobs) -> None:
         """Without `every`, it never sweeps. The jobs of `ray` are looked through as well."""
-        self._store = store
-        self._github = github
-        self._ray = ray
-        self._every = every
+        self._store, self._github, self._every, self._ray = store, github, every, ray
         self._next: datetime | None = None
 
     def work(self) -> list[ThreadId]:

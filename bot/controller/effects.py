@@ -20,8 +20,7 @@ from typing import Any
 
 from bot.controller.write_budget import LONGEST_RETRY
 from bot.github import Forbidden, GitHub, Later, Made, Refused
-from bot.model.keys import CheckId, Key
-from bot.model.thread import (
+from bot.model.actions import (
     LABELS,
     Action,
     Button,
@@ -32,11 +31,10 @@ from bot.model.thread import (
     React,
     Say,
     Show,
-    Shown,
-    Thread,
-    ThreadId,
     Write,
 )
+from bot.model.keys import CheckId, Key
+from bot.model.thread import Shown, Thread, ThreadId
 from runner.execution import effects
 from runner.lib import redact
 from runner.lib.canonical_json import to_json
@@ -52,10 +50,10 @@ log = logging.getLogger("regatta.act")
 
 @dataclass
 class _Try:
-    """A claim without its `done`, as this process knows it."""
+    """A claim without its `done`, or whose outcome was unknown, as this process knows it."""
 
     at: datetime  # of the newest try to say it
-    next: datetime  # when to look for it
+    next: datetime  # when to look for it, or for what is there twice
     wait: timedelta = WATCH  # from this try to the next one
     unknown: bool = True  # the outcome of this try
 
@@ -67,8 +65,7 @@ class Actor:
         self._store = store
         self._github = github
         self._launcher = launcher
-        self._watched: dict[str, datetime] = {}
-        self._open: dict[str, _Try] = {}
+        self._open: dict[str, _Try] = {}  # by the claim's folder
         self.shown: dict[ThreadId, dict[Key, Shown]] = {}
 
     def act(self, thread: Thread, action: Action) -> None:
@@ -79,13 +76,9 @@ class Actor:
             case Say(key=key, body=body, state=state, lacks=lacks):
                 claim = {"kind": "comment", "body": _marked(body, key)}
                 claim |= {"lacks": str(lacks)} if lacks else {}
-                self._once(thread.id, key, claim)
-                if state:
-                    self._note_shown(thread, key, body, state)
-            case Check(key=key, state=state):
-                self._once(thread.id, key, _check_claim(action))
-                if state:
-                    self._note_shown(thread, key, action.summary, state)
+                self._once(thread, key, claim, body, state)
+            case Check(key=key, summary=summary, state=state):
+                self._once(thread, key, _check_claim(action), summary, state)
             case React(comment=comment, content=content):
                 self._idempotent(where, action.key, lambda: self._github.react(comment, content))
             case Label(name=name):
@@ -107,18 +100,19 @@ class Actor:
     def finish(self, id: ThreadId) -> bool:
         """Finish what an earlier life or an earlier try left open on a thread. False: something may
         be on its way to where it is not seen yet, and no rule may run before that is known."""
-        folder = f"said/{id}"
         known = True
-        for key in map(Key.parse, record.names(self._store, folder)):
-            path, now = f"{folder}/{key}", self._github.now()
-            claim = self._read(f"{path}/claim")
-            if claim is None or self._read(f"{path}/done") is not None:
+        for key in map(Key.parse, record.names(self._store, f"said/{id}")):
+            path, now = f"said/{id}/{key}", self._github.now()
+            claim, done = self._read(f"{path}/claim"), self._read(f"{path}/done")
+            if claim is None or (done and not done.get("unsure")):
                 self._open.pop(path, None)
+                continue
+            if done:
+                self._weed(id, key, claim, done["id"])
                 continue
             tried = self._open.setdefault(path, _Try(at=now, next=now))
             try:
                 if tried.next <= now and self._finished(id, key, claim, tried):
-                    del self._open[path]
                     continue
             except Later as error:
                 log.info("%s has to wait: %s", path, error)
@@ -138,13 +132,12 @@ class Actor:
         try:
             found = self._found(id, key, claim)
         except Refused as error:  # there is no telling any more, and nothing to be said
-            self._done(path, {"note": f"failed: {error}"})
+            self._failed(path, error)
             return True
         if found:
             # Of check runs of one name GitHub shows the newest.
             made = found[-1 if claim["kind"] == "check" else 0]
-            done = {"id": made.id, "at": made.at.isoformat()}
-            self._done(path, done | {"unsure": True})
+            self._done(path, made, unsure=True)
             return True
         if now - tried.at >= tried.wait:
             # Should this try end without an answer, too, the rules wait no more.
@@ -157,33 +150,25 @@ class Actor:
         tried.next = now + LOOK_EVERY if watching else tried.at + tried.wait
         return False
 
-    def weed(self, id: ThreadId) -> timedelta | None:
-        """Remove what a claim of unknown outcome left twice; when to look again, if need be."""
-        folder = f"said/{id}"
-        waiting = False
-        for key in map(Key.parse, record.names(self._store, folder)):
-            done = self._read(f"{folder}/{key}/done")
-            weeded = self._read(f"{folder}/{key}/weeded") is not None
-            if weeded or not (done and done.get("unsure")):
-                self._watched.pop(f"{folder}/{key}/done", None)
-                continue
-            since = self._watched.setdefault(f"{folder}/{key}/done", self._github.now())
-            if self._github.now() - since < WATCH:
-                waiting = True
-                continue
-            claim = self._read(f"{folder}/{key}/claim") or {}
+    def _weed(self, id: ThreadId, key: Key, claim: dict[str, Any], stays: int) -> None:
+        """Remove what a claim of unknown outcome left twice, once lists show all that there is."""
+        path, now = f"said/{id}/{key}", self._github.now()
+        if self._read(f"{path}/weeded") is None:
+            watched = self._open.setdefault(path, _Try(at=now, next=now + WATCH))
+            if now < watched.next:
+                return
             try:
-                extra = [made for made in self._found(id, key, claim) if made.id != done["id"]]
-                for made in extra:
-                    self._remove(claim, made)
+                for made in self._found(id, key, claim):
+                    if made.id != stays:
+                        self._remove(claim, made)
             except Later as error:
-                log.info("%s/%s is weeded later: %s", folder, key, error)
-                waiting = True
-                continue
+                log.info("%s is weeded later: %s", path, error)
+                watched.next = now + LOOK_EVERY
+                return
             except Refused as error:  # somebody else removed it
-                log.info("%s/%s was not weeded: %s", folder, key, error)
-            self._create(f"{folder}/{key}/weeded", {})
-        return LOOK_EVERY if waiting else None
+                log.info("%s was not weeded: %s", path, error)
+            self._create(f"{path}/weeded", {})
+        self._open.pop(path, None)
 
     def _remove(self, claim: dict[str, Any], made: Made) -> None:
         if claim["kind"] == "comment":
@@ -193,12 +178,15 @@ class Actor:
 
     # ── Once ─────────────────────────────────────────────────────────────────────────────────
 
-    def _once(self, id: ThreadId, key: Key, claim: dict[str, Any]) -> None:
-        path = f"said/{id}/{key}"
+    def _once(
+        self, thread: Thread, key: Key, claim: dict[str, Any], body: str, state: str | None
+    ) -> None:
         # Whoever loses the claim must not do it: somebody else has, or is about to.
         claim = claim | {"at": self._github.now().isoformat(), "by": self._github.bot}
-        if self._create(f"{path}/claim", claim):
-            self._say(id, key, claim, unsure=False)
+        if self._create(f"said/{thread.id}/{key}/claim", claim):
+            self._say(thread.id, key, claim, unsure=False)
+        if state:
+            self._note_shown(thread, key, body, state)
 
     def _say(self, id: ThreadId, key: Key, claim: dict[str, Any], unsure: bool) -> None:
         path = f"said/{id}/{key}"
@@ -215,16 +203,14 @@ class Actor:
                     [Button(**button) for button in claim.get("buttons", ())],
                 )
         except Refused as error:
-            log.warning("%s was refused: %s", path, error)
-            self._done(path, {"note": f"failed: {error}"})
+            self._failed(path, error)
             return
         except Forbidden as error:
             now = self._github.now()
             tried = self._open.setdefault(path, _Try(at=now, next=now))
             tried.unknown, tried.next = False, now + max(error.wait, tried.wait)
             raise
-        done = {"id": made.id, "at": made.at.isoformat()}
-        if not self._done(path, done | ({"unsure": True} if unsure else {})):
+        if not self._done(path, made, unsure):
             self._take_back(path, claim, made)
 
     def _take_back(self, path: str, claim: dict[str, Any], made: Made) -> None:
@@ -253,10 +239,9 @@ class Actor:
         try:
             note = do() or "done"
         except Refused as error:
-            log.warning("%s/%s was refused: %s", folder, key, error)
-            self._done(f"{folder}/{key}", {"note": f"failed: {error}"})
-            return
-        self._done(f"{folder}/{key}", {"id": 0, "note": note})
+            self._failed(f"{folder}/{key}", error)
+        else:
+            self._create(f"{folder}/{key}/done", {"id": 0, "note": note})
 
     def _picture(self, action: Picture) -> str:
         try:
@@ -302,8 +287,18 @@ class Actor:
     def _create(self, path: str, value: dict[str, Any]) -> bool:
         return self._store.create(f"records/{path}.json", to_json(value))
 
-    def _done(self, path: str, value: dict[str, Any]) -> bool:
-        return self._create(f"{path}/done", value)
+    def _done(self, path: str, made: Made, unsure: bool) -> bool:
+        """Whether it was ours to record. What is unsure is looked for once more."""
+        now, done = self._github.now(), {"id": made.id, "at": made.at.isoformat()}
+        self._open.pop(path, None)
+        if unsure:
+            self._open[path] = _Try(at=now, next=now + WATCH)
+        return self._create(f"{path}/done", done | ({"unsure": True} if unsure else {}))
+
+    def _failed(self, path: str, error: Refused) -> None:
+        log.warning("%s was refused: %s", path, error)
+        self._open.pop(path, None)
+        self._create(f"{path}/done", {"note": f"failed: {error}"})
 
 
 def _check_claim(check: Check) -> dict[str, Any]:
@@ -332,11 +327,6 @@ def unfinished(claim: dict[str, Any], key: Key) -> str:
 
 def _cleaned(action: Action) -> Action:
     """The same without held secrets: in what it says, some words may be a job's."""
-    match action:
-        case Say(body=body):
-            return replace(action, body=redact.clean(body))
-        case Check(title=title, summary=summary):
-            return replace(action, title=redact.clean(title), summary=redact.clean(summary))
-        case Show(title=title, body=body):
-            return replace(action, title=redact.clean(title), body=redact.clean(body))
-    return action
+    words = (name for name in ("title", "summary", "body") if hasattr(action, name))
+    clean: dict[str, Any] = {name: redact.clean(getattr(action, name)) for name in words}
+    return replace(action, **clean)

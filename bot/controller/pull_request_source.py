@@ -9,37 +9,39 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.github import Changed, Entry, GitHub, Refused
+from bot.github import Entry, GitHub, Refused
 from bot.github.commit_tree import Tree, Unfit
 from bot.model.thread import Finding
 from runner.execution import aliases, git_source
 from runner.history import forecasts, provenance, results_entries
 from runner.history.execution_index import Past
-from runner.planning import code_digest, planner
+from runner.lib.problems import BadExperiment, Problem
+from runner.planning import code_digest, planned_steps, planner
 from runner.schema import record
-from runner.schema.record import Preregistration, Source, Standing
+from runner.schema.record import Preregistration, Source
 from runner.spec import declaration
-from runner.spec.declaration import BadExperiment, Experiment
+from runner.spec.graph import Graph
 from runner.store.store import Store
 
-MOST_MODULES = 200  # of an experiment's own
-MOST_CODE = 500_000  # bytes of all of them; reading one takes a thousand times as much memory
-MOST_DIFFERENCES = 5  # told of an alias
-
+MAX_MODULES = 200  # of an experiment's own
+MAX_CODE = 500_000  # bytes of all of them; reading one takes a thousand times as much memory
+MAX_DIFFERENCES = 5  # told of an alias
+# What a stranger's file may raise that nobody has thought of.
+UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, MemoryError)
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class Declared:
     """Reads declarations."""
 
-    def __init__(self, store: Store, github: GitHub, past: Past) -> None:
-        self._store = store
-        self._github = github
-        self._past = past
+    store: Store
+    github: GitHub
+    past: Past
 
     def finding(self, repository: int, base: str, head: str, rung: int = 1) -> Finding:
         """What `head` declares that `base` does not; of a ladder this rung. Raises `Later` where
@@ -49,50 +51,42 @@ class Declared:
         except Refused as error:  # GitHub will not say; trying again would not change that
             words = f"GitHub does not show what this commit changes ({error})."
             return Finding(None, problems=(words,))
-        except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
-            # A stranger's file that nobody thought of must not hold up its thread for good.
+        except UNREADABLE as error:
+            # It must not hold up its thread for good.
             log.exception("%s could not be read", head)
             words = f"This commit's declaration cannot be read ({type(error).__name__})."
             return Finding(None, problems=(words,))
 
     def _finding(self, repository: int, base: str, head: str, rung: int) -> Finding:
-        changed = self._github.changed(base, head)
+        changed = self.github.changed(base, head)
         entered = self._entered(changed, head)
         return replace(self._experiment(repository, changed, head, rung), entered=entered)
 
     def _entered(
-        self, changed: Sequence[Changed], head: str
+        self, changed: Sequence[str], head: str
     ) -> tuple[results_entries.EnteredFile, ...]:
         """The results files that the commit brings, examined against what is on the board."""
-        paths = [file.path for file in changed if not file.removed and _is_results(file.path)]
+        paths = [path for path in changed if _is_results(path)]
         if not paths:
             return ()
-        files = Tree(self._github, head, "")
-        standing = results_entries.standing(results_entries.merged(self._store), but=paths)
+        files, most = Tree(self.github, head, ""), results_entries.MAX_FILES
+        standing = results_entries.standing(results_entries.merged(self.store), but=paths)
         found = []
-        for path in paths[: results_entries.MOST_FILES]:
+        for n, path in enumerate(paths):
             try:
-                content = files.fetch(path, most=results_entries.MOST_BYTES)
+                if n >= most:
+                    raise Unfit(f"a pull request brings {most} results files at most")
+                content = files.fetch(path, most=results_entries.MAX_BYTES)
                 found.append(results_entries.examined(path, content, standing))
             except (Unfit, KeyError) as error:
                 why = str(error) if isinstance(error, Unfit) else "it is not in the commit's tree"
-                found.append(
-                    results_entries.EnteredFile(path=results_entries.plain(path), problem=why)
-                )
-        for path in paths[results_entries.MOST_FILES :]:
-            why = f"a pull request brings {results_entries.MOST_FILES} results files at most"
-            found.append(results_entries.EnteredFile(path=results_entries.plain(path), problem=why))
+                plain = results_entries.plain(path)
+                found.append(results_entries.EnteredFile(path=plain, problem=why))
         return results_entries.once(found)
 
-    def _experiment(
-        self, repository: int, changed: Sequence[Changed], head: str, rung: int
-    ) -> Finding:
+    def _experiment(self, repository: int, changed: Sequence[str], head: str, rung: int) -> Finding:
         """What the commit declares below `experiments/`. A results file alone declares nothing."""
-        parts = [
-            file.path.split("/")
-            for file in changed
-            if not file.removed and not _is_results(file.path)
-        ]
+        parts = [path.split("/") for path in changed if not _is_results(path)]
         names = sorted({part[1] for part in parts if part[0] == "experiments" and len(part) > 2})
         if not names:
             return Finding(None)
@@ -107,19 +101,19 @@ class Declared:
             )
             return Finding(None, problems=(words,))
         try:
-            files = self._files(folder, head)
+            files = Tree(self.github, head, folder)
             plan = self._plan(repository, folder, files, rung)
             tree = git_source.tree_id({name: (file.mode, file.sha) for name, file in files.items()})
             return Finding(
                 folder,
                 plan=plan,
-                standings=self._standings(plan),
-                drifted=drifted(self._store, plan),
+                standings=provenance.standing_now(self.store, plan),
+                drifted=drifted(self.store, plan),
                 source=Source(tree=tree, commit=head),
-                foretold=forecasts.foretell(self._past, plan),
-                spread=self._past.spread(plan),
-                begun=self._past.begun(repository, plan),
-                other_design=self._past.other_design(repository, plan),
+                foretold=forecasts.foretell(self.past, plan),
+                spread=self.past.spread(plan),
+                begun=self.past.begun(repository, plan),
+                other_design=self.past.other_design(repository, plan),
             )
         except BadExperiment as error:
             return Finding(folder, problems=tuple(str(problem) for problem in error.problems))
@@ -128,53 +122,42 @@ class Declared:
         """Of the plan that the lab as it is now makes of `folder` at `head`, of a ladder of this
         rung; None where it makes none. Raises `Later` where GitHub cannot say."""
         try:
-            return self._plan(repository, folder, self._files(folder, head), rung).fingerprint
+            return self._plan(repository, folder, Tree(self.github, head, folder), rung).fingerprint
         except (BadExperiment, Refused):
             return None
-        except (ValueError, TypeError, KeyError, RecursionError, MemoryError):
+        except UNREADABLE:
             log.exception("%s could not be read", head)
             return None
-
-    def _files(self, folder: str, head: str) -> Tree:
-        return Tree(self._github, head, folder)
 
     def _plan(self, repository: int, folder: str, files: Tree, rung: int) -> record.Plan:
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        experiment = declaration.parse(_declaration(files, name, file), file)
-        sealed = self._sealed(repository, experiment)
-        plan = self._resolved(experiment, folder, files, sealed, rung)
+        graph = declaration.parse(_declaration(files, name, file), file)
+        sealed = self._sealed(repository, graph)
+        plan = self._resolved(graph, folder, files, sealed, rung)
         try:
             files.check()  # also of what nobody has read
         except Unfit as error:
-            raise BadExperiment([declaration.Problem(folder, 1, "", str(error))]) from error
+            raise BadExperiment([Problem(folder, 1, "", str(error))]) from error
         return plan
 
-    def _standings(self, plan: record.Plan) -> dict[str, Standing]:
-        """How each step stands now, against the newest execution of this experiment."""
-        if not plan.steps:
-            return {}
-        earlier = provenance.latest(self._store, plan.experiment)
-        before = earlier.plan.steps if earlier else {}
-        return provenance.standing(self._store, plan.steps, before)
-
-    def _sealed(self, repository: int, experiment: Experiment) -> Preregistration | None:
-        number = experiment.preregistration
+    def _sealed(self, repository: int, graph: Graph) -> Preregistration | None:
+        number = graph.experiment.preregistration
         if number is None:
             return None
         path = f"preregistrations/{repository}/{number}/1"
-        sealed = record.read(self._store, path, Preregistration)
+        sealed = record.read(self.store, path, Preregistration)
         if sealed is None:
             words = (
                 f"#{number} is no sealed preregistration of this repository; open one with "
                 "the experiment form, wait for its seal, then push to this branch again"
             )
-            raise BadExperiment([experiment.problem(("preregistration",), words)])
+            raise BadExperiment([graph.document.problem(("preregistration",), words)])
         return sealed
 
     def _resolved(
         self,
-        experiment: Experiment,
+        graph: Graph,
         folder: str,
         files: Tree,
         sealed: Preregistration | None,
@@ -182,56 +165,51 @@ class Declared:
     ) -> record.Plan:
         """The plan, for which the experiment's own modules and texts are read. What its jobs need
         of them is kept for these."""
-        where = ("steps",) if experiment.data is None else ("own",)
-        modules = _modules(experiment, files)
-        if len(modules) > MOST_MODULES:
-            words = f"{folder} has {len(modules)} modules; the lab reads {MOST_MODULES} at most"
-            raise BadExperiment([experiment.problem(where, words)])
-        if (size := sum(entry.size for entry in modules.values())) > MOST_CODE:
-            words = f"the modules of {folder} have {size:,} bytes; {MOST_CODE:,} is the most"
-            raise BadExperiment([experiment.problem(where, words)])
+        where = ("steps",) if graph.experiment.data is None else ("own",)
+        modules = _modules(graph, files)
+        if len(modules) > MAX_MODULES:
+            words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
+            raise BadExperiment([graph.document.problem(where, words)])
+        if (size := sum(entry.size for entry in modules.values())) > MAX_CODE:
+            words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
+            raise BadExperiment([graph.document.problem(where, words)])
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
-            with _fitting(experiment, where):
+            with _fitting(graph, where):
                 files.lay(laid, list(modules))
                 files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by their names
-            for names, place in _texts(experiment, files):
-                with _fitting(experiment, place):
+            for names, place in _texts(graph, files):
+                with _fitting(graph, place):
                     files.lay(laid, names)
-            plan = planner.make_plan(experiment, laid, called=folder, sealed=sealed, rung=rung)
-            planner.keep(self._store, plan, laid)
+            plan = planner.make_plan(graph, laid, called=folder, sealed=sealed, rung=rung)
+            planner.keep(self.store, plan, laid)
             return plan
 
 
 @contextmanager
-def _fitting(experiment: Experiment, place: tuple[str | int, ...]) -> Iterator[None]:
+def _fitting(graph: Graph, place: tuple[str | int, ...]) -> Iterator[None]:
     """What cannot be laid down is a problem of this place of the declaration."""
     try:
         yield
     except Unfit as error:
-        raise BadExperiment([experiment.problem(place, str(error))]) from error
+        raise BadExperiment([graph.document.problem(place, str(error))]) from error
 
 
-def _modules(experiment: Experiment, files: Tree) -> dict[str, Entry]:
+def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
     """The experiment's own modules, where anything of them is run."""
-    if (
-        not any(node.own for node in experiment.nodes.values())
-        and declaration.PYTHON_NAME not in files
-    ):
+    if not any(node.own for node in graph.nodes.values()) and declaration.PYTHON_NAME not in files:
         return {}
     read = (".py", declaration.LOCK_NAME)
     return {name: entry for name, entry in files.items() if name.endswith(read)}
 
 
-def _texts(
-    experiment: Experiment, files: Tree
-) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
+def _texts(graph: Graph, files: Tree) -> Iterator[tuple[list[str], tuple[str | int, ...]]]:
     """The experiment's own texts, each with where it is named."""
-    for name, node in experiment.nodes.items():
+    for name, node in graph.nodes.items():
         source = str(node.config["source"]) if node.do == "tokenize" else ""
-        if source in files and not planner.is_known(source):
-            yield [source], experiment.source(name)
+        if source in files and not planned_steps.is_known(source):
+            yield [source], graph.source(name)
 
 
 def _is_results(path: str) -> bool:
@@ -247,7 +225,7 @@ def _declaration(files: Tree, name: str, file: str) -> str:
             words = "it is not UTF-8 text"
         except Unfit as error:
             words = str(error)
-    raise BadExperiment([declaration.Problem(file, 1, "", words)])
+    raise BadExperiment([Problem(file, 1, "", words)])
 
 
 def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:
@@ -255,6 +233,6 @@ def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:
     found = aliases.drifted(aliases.known(store, plan), plan.steps)
     return tuple(
         f"{aliases.sentence(drift, plan.experiment)} What differs: "
-        + "; ".join(f"`{step}`: {why}" for step, why in drift.why[:MOST_DIFFERENCES])
+        + "; ".join(f"`{step}`: {why}" for step, why in drift.why[:MAX_DIFFERENCES])
         for drift in found
     )

@@ -8,10 +8,10 @@ import yaml
 
 from bot.controller.pull_request_source import Declared, drifted
 from bot.github import GitHub
-from bot.model import policy_file, questions
+from bot.model import policy_file
 from bot.model.policy_file import FORM_PATH, Policy
 from bot.model.questions import Question
-from bot.model.thread import Form, ThreadId
+from bot.model.thread import ThreadId
 from runner.history.execution_index import Past
 from runner.planning import subset
 from runner.scheduler.budget_ledger import Ledger
@@ -36,34 +36,33 @@ class Asked:
     def answer(self, id: ThreadId, question: Question) -> Any:
         """Look one thing up. Raises `Later` where it cannot be known now."""
         match question:
-            case questions.Issue():
+            case ("issue",):
                 return self._github.issue(id.number)
-            case questions.Pull():
+            case ("pull",):
                 return self._github.pull(id.number)
-            case questions.Role(login):
+            case ("role", login):
                 return self._github.role(login)
-            case questions.Form():
+            case ("form",):
                 return self._form()
-            case questions.Finding(base, head, rung):
+            case ("finding", base, head, rung):
                 return self._declared.finding(id.repository, base, head, rung)
-            case questions.Refusal(by, plan, left):
+            case ("refusal", by, plan, left):
                 return self._refusal(id, by, plan, left)
-            case questions.Policy():
+            case ("policy",):
                 return self._policy()
-            case questions.Review(review):
+            case ("review", review):
                 return self._github.review(id.number, review)
-            case questions.Forced():
+            case ("forced",):
                 return tuple(self._github.pushes(id.number))
-            case questions.Committers():
+            case ("committers",):
                 return self._github.committers(id.number)
-            case questions.Registration(issue):
+            case ("registration", issue):
                 return self._past.registration(id.repository, issue)
-            case questions.Replan(plan):
+            case ("replan", plan):
                 return self._replan(id, plan)
-            case questions.Code():
+            case ("code", _):
                 return _code()
-            case _:
-                raise AssertionError(f"nobody has asked {question} yet")
+        raise AssertionError(f"nobody has asked {question} yet")
 
     def _refusal(self, id: ThreadId, by: Person, plan: int, left: Narrowing | None) -> str | None:
         proposed = record.require(self._store, f"plans/{id}/{plan}", PlanRecord)
@@ -76,7 +75,7 @@ class Asked:
         if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
         budgets = self._policy().device_hours_per_person_and_month
-        return self._ledger.over_budget(by.id, found, limit, budgets, now) or None
+        return self._ledger.over_budget(by.id, found, limit, budgets, now)
 
     def _policy(self) -> Policy:
         sha, content = self._github.policy_file()
@@ -96,17 +95,14 @@ class Asked:
             self._fingerprints[key] = found
         return found
 
-    def _form(self) -> Form:
+    def _form(self) -> dict[str, str]:
         content = self._github.file(FORM_PATH)
         try:
             form = yaml.safe_load(content or b"")
             fields = form["body"] if isinstance(form, dict) else []
-            labels = {
-                field["id"]: field["attributes"]["label"] for field in fields if "id" in field
-            }
+            return {field["id"]: field["attributes"]["label"] for field in fields if "id" in field}
         except (yaml.YAMLError, KeyError, TypeError):
-            labels = {}
-        return Form(labels)
+            return {}
 
 
 def _code() -> str:

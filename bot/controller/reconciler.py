@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Container
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
-from bot.controller import catch_up, store_recovery
+from bot.controller import catch_up
 from bot.controller.effects import Actor
 from bot.controller.observer import Observer
 from bot.controller.queries import Asked
@@ -22,41 +22,31 @@ from bot.github import Forbidden, GitHub, Later, Refused
 from bot.inbox import deliveries as inbox_deliveries
 from bot.inbox.deliveries import Unheard
 from bot.inbox.quarantine import Quarantine, SetAside
+from bot.model.actions import Action, Check, Drive, Picture, Say, Write
 from bot.model.keys import Key
 from bot.model.questions import Question
-from bot.model.thread import (
-    Action,
-    Check,
-    Drive,
-    Isolated,
-    Picture,
-    Say,
-    Thread,
-    ThreadId,
-    Write,
-)
+from bot.model.thread import Thread, ThreadId
 from bot.rules import execution as rules_execution
 from bot.rules import notices
 from bot.rules.decide import POLL_EVERY, Due, decide
 from bot.telemetry import logs, metrics
-from runner.execution import effects, lifecycle
+from runner.execution import lifecycle
+from runner.execution.ray_jobs import RayJobs
 from runner.publish import signing
 from runner.scheduler.cluster import Described
 from runner.scheduler.live_queue import Turns
+from runner.schema.record import Isolated
 from runner.store.leases import Leadership, LeaseWatch
 from runner.store.store import Store
 
-MOST_AT_ONCE = 10  # actions of one thread before the others have their turn
+MAX_AT_ONCE = 10  # actions of one thread before the others have their turn
 LIST_EVERY = 5.0  # seconds between two looks into the inbox for what another process took
 ONE_ROUND = 5.0  # seconds of looking at threads before the loop comes around
-MOST_ROUNDS = 100  # of one look; more means that two rules disagree
+MAX_ROUNDS = 100  # of one look; more means that two rules disagree
 RETRY = timedelta(seconds=10)
+ASKED_OF_RAY = lifecycle.Submit | lifecycle.Stop
 
 log = logging.getLogger("regatta.reconcile")
-
-
-class Ray(effects.Launcher, store_recovery.Jobs, Protocol):
-    """Where attempts run, and the list of them."""
 
 
 class Reconciler:
@@ -66,7 +56,7 @@ class Reconciler:
         self,
         store: Store,
         github: GitHub,
-        ray: Ray,
+        ray: RayJobs,
         *,
         cluster: Described | None = None,
         site: str = "",
@@ -106,7 +96,8 @@ class Reconciler:
         self._recorded = _Recorded(store)
         self._quarantine = Quarantine(store, github.now)
         self._sweeper = catch_up.Sweeper(store, github, sweep_every, ray)
-        self._leads = self._holds = self._stumbles = False
+        self.holds = False  # whether it is this process's turn to lead, be GitHub there or not
+        self._leads = self._stumbles = False
         self._inbox: set[tuple[ThreadId, str]] = set()  # as it was at the last listing
         self._listed_at = float("-inf")
 
@@ -114,11 +105,6 @@ class Reconciler:
     def leads(self) -> bool:
         """Whether this process leads, as of its last `work`; one that stumbles leads nobody."""
         return self._leads and not self._stumbles
-
-    @property
-    def holds(self) -> bool:
-        """Whether it is this process's turn to lead, be GitHub there or not."""
-        return self._holds
 
     def wake(self, id: ThreadId, after: timedelta = timedelta(0)) -> None:
         """Look at a thread, now or a while from now."""
@@ -139,7 +125,8 @@ class Reconciler:
         # Threads with something that lives are due again and again: the round has to end.
         until = self._monotonic() + ONE_ROUND
         while self._monotonic() < until and (id := self._next()) is not None:
-            self._look_safely(id)
+            with logs.about(thread=id.number):
+                self._look_safely(id)
             if not self._leadership.held():
                 return 1.0
         if self._added:
@@ -155,8 +142,8 @@ class Reconciler:
 
     def _lead(self) -> bool:
         """Whether this process leads; at the beginning, take stock of what is there."""
-        self._holds = self._leadership.held()
-        if not self._holds:
+        self.holds = self._leadership.held()
+        if not self.holds:
             self._leads = False
             return False
         if not self._leads:
@@ -221,10 +208,7 @@ class Reconciler:
             return id
 
     def _look_safely(self, id: ThreadId) -> None:
-        with logs.about(thread=id.number):
-            self._look_and_come_again(id)
-
-    def _look_and_come_again(self, id: ThreadId) -> None:
+        """Look at a thread, whatever happens, and see to it that it is looked at again."""
         try:
             with metrics.looking(Later):
                 again = self._look(id)
@@ -258,20 +242,18 @@ class Reconciler:
 
     def _look_at(self, id: ThreadId, only: set[str] | None) -> timedelta | None:
         """Look at a thread and, if there is an `only`, at no other delivery's commands."""
-        postponed = self._put_off.left(
-            id, self._monotonic()
-        )  # what may not be written yet: seconds to wait
-        for _ in range(MOST_ROUNDS):
+        # What may not be written yet: seconds to wait.
+        postponed = self._put_off.left(id, self._monotonic())
+        for _ in range(MAX_ROUNDS):
             thread, deliveries, due = self._decide(id, only, postponed)
-            again = due.look_again
             with logs.about(deliveries=[one.name for one in deliveries]):
                 done = [
                     action
-                    for action in due.actions[:MOST_AT_ONCE]
+                    for action in due.actions[:MAX_AT_ONCE]
                     if self._act(thread, action, postponed)
                 ]
             if not due.actions:
-                for delivery in deliveries if not postponed else ():
+                for delivery in () if postponed else deliveries:
                     if only is None or delivery.name in only:
                         inbox_deliveries.handle(self._store, id, delivery)
                         with logs.about(delivery=delivery.name):
@@ -280,14 +262,16 @@ class Reconciler:
             if not done:
                 continue  # to what needs not wait
             self._wake_named(thread)
-            if len(due.actions) > MOST_AT_ONCE:
+            if len(due.actions) > MAX_AT_ONCE:
                 return timedelta(0)  # let the others have their turn
-            if all(_is_asked_of_ray(action) for action in due.actions):
+            if all(
+                isinstance(x, Drive) and isinstance(x.action, ASKED_OF_RAY) for x in due.actions
+            ):
                 break  # Ray takes its time; what it made of it is seen at the next look
         else:
             raise AssertionError(f"thread {id.number} does not come to rest")
-        later = [timedelta(seconds=wait) for wait in postponed.values()]
-        return _soonest(again, self._actor.weed(id), *later)
+        later = (timedelta(seconds=wait) for wait in postponed.values())
+        return _soonest(due.look_again, *later)
 
     def _act(self, thread: Thread, action: Action, postponed: dict[Key, float]) -> bool:
         """Do an action. False: it has to wait for its turn to be written, see `postponed`."""
@@ -330,7 +314,7 @@ class Reconciler:
             if not due.questions:
                 return thread, deliveries, due
             with logs.about(deliveries=[one.name for one in deliveries]):
-                for action in due.actions[:MOST_AT_ONCE]:  # 👀
+                for action in due.actions[:MAX_AT_ONCE]:  # 👀
                     self._act(thread, action, postponed)
             for question in due.questions:
                 answers[question] = self._asked.answer(id, question)
@@ -376,12 +360,6 @@ def _tell(action: Action) -> None:
             log.info("%s %s", kind, path)
         case _:
             log.info("%s %s", kind, action.key)
-
-
-def _is_asked_of_ray(action: Action) -> bool:
-    return isinstance(action, Drive) and isinstance(
-        action.action, lifecycle.Submit | lifecycle.Stop
-    )
 
 
 class _Recorded(Container[str]):

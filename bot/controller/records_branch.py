@@ -34,11 +34,11 @@ from runner.store.store import Store, StoreError, StoreFault
 
 BRANCH = "regatta-records"
 # GitHub gives up on a tree after ten seconds, which some hundred files or a few MB take.
-MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 50, 1 << 20
-MOST_FILE = 1 << 20  # bytes
-MOST_FILES, MOST_BYTES = 1000, 16 << 20  # of an execution
+MAX_AT_ONCE, MAX_BYTES_AT_ONCE = 50, 1 << 20
+MAX_FILE = 1 << 20  # bytes
+MAX_FILES, MAX_BYTES = 1000, 16 << 20  # of an execution
 WRITES = 3  # of an execution: a tree, a commit, the branch
-MOST_TRIES = 3  # of finding the branch where it is
+MAX_TRIES = 3  # of finding the branch where it is
 RETRY = timedelta(seconds=10)
 REFUSED = timedelta(hours=1).total_seconds()  # until the next try
 UNPROCESSABLE = 422
@@ -104,12 +104,12 @@ def copied(store: Store, id: str, key: Key | None) -> dict[str, str]:
     execution = record.require(store, f"executions/{id}/execution", record.Execution)
     files: dict[str, str] = {}
     left_out: dict[str, dict[str, str | int]] = {}
-    room = MOST_BYTES
+    room = MAX_BYTES
     for path, content in chain(_records(store, execution), _signed(store, execution, key)):
         text = content.decode()
-        if len(content) > MOST_FILE:
-            why = f"it is larger than {MOST_FILE >> 20} MB"
-        elif len(files) >= MOST_FILES or len(content) > room:
+        if len(content) > MAX_FILE:
+            why = f"it is larger than {MAX_FILE >> 20} MB"
+        elif len(files) >= MAX_FILES or len(content) > room:
             why = "there was too much of this execution"
         elif redact.clean(words := POINTS.sub("", text)) != words:
             why = "it holds a secret"
@@ -167,14 +167,13 @@ def _signed(
         yield "keys.json", signing.published(keys)
     if key is None:
         return
-    origin, issue, seal = execution.origin, execution.plan.preregistration, None
-    if origin and issue is not None:
-        path = f"preregistrations/{origin.repository}/{issue}/1"
-        seal = record.read(store, path, record.Preregistration)
-    plan = None
+    origin, seal, plan = execution.origin, None, None
     if origin:
         path = f"plans/{origin.repository}/{origin.pull}/{origin.plan}"
         plan = record.read(store, path, record.PlanRecord)
+        if (issue := execution.plan.preregistration) is not None:
+            path = f"preregistrations/{origin.repository}/{issue}/1"
+            seal = record.read(store, path, record.Preregistration)
     found: list[tuple[signing.Kind, Record | None]] = [
         ("seal", seal),
         ("plan", plan),
@@ -192,7 +191,7 @@ def _parts(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
     size = 0
     for path, text in files.items():
         length = len(text.encode())
-        if part and (len(part) >= MOST_AT_ONCE or size + length > MOST_BYTES_AT_ONCE):
+        if part and (len(part) >= MAX_AT_ONCE or size + length > MAX_BYTES_AT_ONCE):
             yield part
             part, size = {}, 0
         part[path] = text
@@ -222,7 +221,7 @@ class Witness:
         self._odd: set[str] = set()  # what failed by its own doing, until this process ends
         self._next = float("-inf")  # nothing is tried before then
         self._wait = 0.0  # seconds, the last time that GitHub said later
-        self._refused = ""  # what was said last
+        self._refused: str | None = None  # what was said last
 
     def look(self) -> None:
         """Records were added, or somebody else may have copied some."""
@@ -265,7 +264,7 @@ class Witness:
         else:
             metrics.EFFECTS.labels("witness").inc()
             log.info("%s is on %s at %s", id, BRANCH, commit)
-            self._refused, self._wait = "", 0.0
+            self._refused, self._wait = None, 0.0
         self._waiting.remove(id)
         return 0.0 if self._waiting else None
 
@@ -285,19 +284,21 @@ class Witness:
         files = copied(self._store, id, self._key)
         result = f"records/executions/{id}/result.json"
         mark = result if result in files else f"left-out/{id}.json"
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             tip = self._github.tip(BRANCH) or self._begin()
-            if self._github.file_id(tip.commit, mark) == blob_id(files[mark].encode()):
-                return self._note(id, tip.commit)
-            commit = self._commit(id, files, tip)
-            try:
-                self._github.advance(BRANCH, commit)
-            except Refused as refused:
-                # GitHub says 422 both to who comes too late and to who is not permitted.
-                if refused.status != UNPROCESSABLE or self._github.tip(BRANCH) == tip:
-                    raise
-                continue
-            return self._note(id, commit)
+            commit = tip.commit
+            if self._github.file_id(commit, mark) != blob_id(files[mark].encode()):
+                commit = self._commit(id, files, tip)
+                try:
+                    self._github.advance(BRANCH, commit)
+                except Refused as refused:
+                    # GitHub says 422 both to who comes too late and to who is not permitted.
+                    if refused.status != UNPROCESSABLE or self._github.tip(BRANCH) == tip:
+                        raise
+                    continue
+            witnessed = Witnessed(at=self._github.now(), commit=commit)
+            record.write(self._store, f"witnessed/{id}", witnessed)
+            return commit
         raise Later(f"somebody else writes to {BRANCH} all the time")
 
     def _begin(self) -> Tip:
@@ -328,8 +329,3 @@ class Witness:
             if refused.status != UNPROCESSABLE:
                 raise
             raise _Odd(str(refused)) from refused
-
-    def _note(self, id: str, commit: str) -> str:
-        at = self._github.now()
-        record.write(self._store, f"witnessed/{id}", Witnessed(at=at, commit=commit))
-        return commit

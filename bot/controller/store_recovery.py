@@ -13,12 +13,11 @@ in Ray that no record names are stopped.
 import logging
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
+from bot.github.lists import Found
 from bot.model.thread import ThreadId
-from runner.execution.ray_jobs import Listed, RayError
+from runner.execution.ray_jobs import RayError, RayJobs
 from runner.lib.base_record import Instant, Record
 from runner.lib.canonical_json import to_json
 from runner.schema import record
@@ -40,48 +39,26 @@ class Restored(Record):
     keys: tuple[str, ...]  # of the bot's comments that no record named
 
 
-@dataclass(frozen=True)
-class Own:
-    """A comment of the bot's own, as GitHub has it."""
-
-    thread: ThreadId
-    id: int
-    at: datetime
-    body: str
-
-
-class Jobs(Protocol):
-    """Ray's list of jobs."""
-
-    def listed(self) -> list[Listed]: ...
-    def stop(self, folder: str) -> None: ...
-
-
-def adopt(store: Store, comments: Iterable[Own], now: datetime) -> list[ThreadId]:
-    """Take the bot's comments that no record names for said; the threads that they are on."""
+def adopt(store: Store, repository: int, comments: Iterable[Found], now: datetime) -> None:
+    """Take the bot's comments that no record names for said."""
     lost: dict[ThreadId, list[str]] = {}
     for comment in comments:
-        marker = _MARKER.search(comment.body)
+        marker, thread = _MARKER.search(comment.body), ThreadId(repository, comment.number)
         if marker is None:
             continue
-        path = f"records/said/{comment.thread}/{marker[1]}"
+        path = f"records/said/{thread}/{marker[1]}"
         if store.read(f"{path}/claim.json") is not None or store.read(f"{path}/done.json"):
             continue
         # The thread first: should we die here, it is found again, and is not taken for whole.
-        if comment.thread not in lost:
-            _mark(store, comment.thread, now, marker[1])
-        lost.setdefault(comment.thread, []).append(marker[1])
+        if thread not in lost:
+            n = len(record.names(store, f"restored/{thread}")) + 1
+            record.write(store, f"restored/{thread}/{n}", Restored(at=now, keys=(marker[1],)))
+        lost.setdefault(thread, []).append(marker[1])
         store.create(f"{path}/claim.json", to_json({"kind": "comment", "body": comment.body}))
         done = {"id": comment.id, "at": comment.at.isoformat()}
         store.create(f"{path}/done.json", to_json(done))
     for thread, keys in lost.items():
         log.error("thread %s: no record of %s; it is restored", thread.number, ", ".join(keys))
-    return sorted(lost)
-
-
-def _mark(store: Store, id: ThreadId, now: datetime, key: str) -> None:
-    n = len(record.names(store, f"restored/{id}")) + 1
-    record.write(store, f"restored/{id}/{n}", Restored(at=now, keys=(key,)))
 
 
 def moment(store: Store, id: ThreadId) -> datetime | None:
@@ -90,21 +67,17 @@ def moment(store: Store, id: ThreadId) -> datetime | None:
     return found[-1].at if found else None
 
 
-def stop_orphans(store: Store, ray: Jobs) -> list[str]:
-    """Stop the jobs of this store that no record names; their folders."""
-    stopped = []
+def stop_orphans(store: Store, ray: RayJobs) -> None:
+    """Stop the jobs of this store that no record names."""
     try:
         listed = ray.listed()
     except RayError as error:
         log.warning("nobody looked for jobs without a record: %s", error)
-        return []
+        return
     for job in listed:
-        if job.store != store.id or _is_known(store, job.folder):
-            continue
-        log.error("the job %s is in Ray and in no record; it is stopped", job.folder)
-        ray.stop(job.folder)
-        stopped.append(job.folder)
-    return stopped
+        if job.store == store.id and not _is_known(store, job.folder):
+            log.error("the job %s is in Ray and in no record; it is stopped", job.folder)
+            ray.stop(job.folder)
 
 
 def _is_known(store: Store, folder: str) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from bot.model.actions import Action, Check, Drive, Label, Picture, React, Say, Show, Write
 from bot.model.keys import Key
-from bot.model.thread import Action, Check, Drive, Label, Picture, React, Say, Show, Thread, Write
+from bot.model.thread import Thread
 
 LIMITS = ((60.0, 80), (3600.0, 500))  # (seconds, writes in any such span)
 SHARES = (0.5, 0.8, 1.0)  # of a limit that may be in use for something of this importance

@@ -20,7 +20,6 @@ from rich.text import Text
 from bot.demo.stage import Lab, Missed, Story, child, surroundings, up
 from runner.cli import terminal
 from runner.execution import effects
-from runner.execution.lifecycle import Job
 from runner.execution.progress import progress
 from runner.execution.ray_jobs import RayError
 from runner.history import provenance
@@ -54,7 +53,7 @@ def play(root: Path, *, once: bool, report: Path | None, port: int) -> int:
     """Play the story; the process's exit code: 0, or 1 if a beat was missed."""
     console = Console(highlight=False)
     story = Story(console)
-    missed = ""
+    missed: str | None = None
     with ExitStack() as stack:
         scratch = tempfile.TemporaryDirectory(prefix="regatta-demo-", ignore_cleanup_errors=True)
         home = Path(stack.enter_context(scratch))
@@ -106,7 +105,7 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     )
     story.beat("The plan is posted, with its cost", lab.said(pull, "### Plan 1"))
 
-    lab.ask("sam", "POST", f"/issues/{pull}/comments", {"body": "/run"})
+    lab.comment("sam", pull, "/run")
     refusal = story.wait("Sam, a stranger, says /run", lambda: lab.said(pull, "**Not done:**"))
     story.beat("Sam's /run is refused, and nothing starts", refusal)
 
@@ -117,15 +116,14 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     )
     story.beat("The edit is shown with its difference, and the seal stands", edited)
 
-    approval = f"Looks good.\n\n{lab.line(pull)}"
-    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": approval})
+    lab.comment("grace", pull, f"Looks good.\n\n{lab.line(pull)}")
     story.wait(
         "Grace, a maintainer, copies the plan's line",
         # Where the bot is slow and training quick, nobody sees it run.
         lambda: lab.said(pull, APPROVED) and lab.label(issue) in BEGUN,
     )
-    status = lab.said(pull, APPROVED)
-    story.beat("Grace's line approves the plan; an attempt is on its way to Ray", status)
+    approved = lab.said(pull, APPROVED)
+    story.beat("Grace's line approves the plan; an attempt is on its way to Ray", approved)
 
     _watch(lab, story)
     result = story.wait("the bot posts the result", lambda: lab.said(pull, "<summary>Receipt"))
@@ -159,13 +157,11 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     }
     pull, head = _propose(lab, "Wide or deep?", "", "wide-or-deep", files)
     story.wait(
-        "Ada declares five steps, two of them in Python",
-        lambda: lab.said(pull, "### Plan 1"),
+        "Ada declares five steps, two of them in Python", lambda: lab.said(pull, "### Plan 1")
     )
     story.beat("Five steps are planned, each with its code", lab.said(pull, "### Plan 1"))
 
-    line = lab.line(pull) or f"/run {head}"
-    lab.ask("grace", "POST", f"/issues/{pull}/comments", {"body": line})
+    lab.comment("grace", pull, lab.line(pull) or f"/run {head}")
     if not bubblewrap.probe():
         result = story.wait(
             "Grace approves it, and the bot makes them, Ada's code under bubblewrap",
@@ -186,15 +182,14 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
             lambda: _compared(mine),
             patience=TRAINING_MAY_TAKE,
         )
-    words = f"I have run it on my own machine:\n\n{table}"
-    shown = lab.ask("ada", "POST", f"/issues/{pull}/comments", {"body": words})["html_url"]
+    shown = lab.comment("ada", pull, f"I have run it on my own machine:\n\n{table}")
     story.beat("Prepared, tokenized, trained, evaluated, compared: Ada shows her table", shown)
 
 
-def _compared(place: Path) -> str:
-    """What the step `compare` of the store's one execution has written; "" before it has."""
+def _compared(place: Path) -> str | None:
+    """What the step `compare` of the store's one execution has written; None before it has."""
     if not place.is_dir():
-        return ""
+        return None
     store = Store(place)
     for name in record.names(store, "executions"):
         result = record.read(store, f"executions/{name}/result", record.Result)
@@ -203,8 +198,8 @@ def _compared(place: Path) -> str:
         if result:
             execution = record.require(store, f"executions/{name}/execution", record.Execution)
             end = provenance.step_ends(store, execution)["compare"]
-            return (store.path(end.folder) / "table.md").read_text()
-    return ""
+            return (store.local(end.folder) / "table.md").read_text()
+    return None
 
 
 def _form() -> str:
@@ -246,18 +241,14 @@ def _watch(lab: Lab, story: Story) -> None:
     with terminal.Watching(story.console) as watching:
         while time.monotonic() < until:
             for name in record.names(store, "executions"):
-                facts = effects.observe(store, _no_word, leases, name)
+                # What has become of the job is not asked: records and leases say enough.
+                facts = effects.observe(store, lambda _: "unreachable", leases, name)
                 if facts.result:
                     return
                 ends = provenance.step_ends(store, facts.execution)
                 watching.show(facts, progress(store, facts, ends, provenance.failed(ends)))
             time.sleep(0.5)
     raise Missed(f"training did not end within {TRAINING_MAY_TAKE:.0f} s")
-
-
-def _no_word(_: str) -> Job:
-    """For who only looks on at records and leases: what has become of a job."""
-    return "unreachable"
 
 
 def _expect_both(lab: Lab) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +29,19 @@ class Missed(Exception):
 
 
 @dataclass
-class Beat:
-    """One thing that happens in the story, and where it can be seen."""
-
-    name: str
-    link: str
-    seconds: float  # since the beat before
-
-
-@dataclass
 class Story:
     """What has happened so far."""
 
     console: Console
     began: float = field(default_factory=time.monotonic)
-    beats: list[Beat] = field(default_factory=list)
+    beats: list[dict[str, Any]] = field(default_factory=list)
     last: float = field(default_factory=time.monotonic)
 
-    def beat(self, name: str, link: str) -> None:
+    def beat(self, name: str, link: str | None) -> None:
         """Tick a beat off."""
         now = time.monotonic()
-        self.beats.append(Beat(name, link, round(now - self.last, 1)))
+        seconds = round(now - self.last, 1)  # since the beat before
+        self.beats.append({"name": name, "link": link, "seconds": seconds})
         line = Text("✓ ", style="bold green")
         line.append(name, style="bold")
         line.append(f"  {now - self.last:.0f} s", style="dim")
@@ -68,12 +60,12 @@ class Story:
                 time.sleep(0.3)
         raise Missed(f"{for_what}: it did not happen within {patience:.0f} s")
 
-    def report(self, missed: str) -> dict[str, Any]:
+    def report(self, missed: str | None) -> dict[str, Any]:
         """For `REPORT=`."""
         return {
-            "beats": [asdict(beat) for beat in self.beats],
+            "beats": self.beats,
             "seconds": round(time.monotonic() - self.began, 1),
-            "missed": missed or None,
+            "missed": missed,
         }
 
 
@@ -112,29 +104,31 @@ class Lab:
         answer.raise_for_status()
         return answer.json()
 
-    def said(self, number: int, words: str) -> str:
-        """Where the bot said something with `words` on a thread; "" if it has not."""
-        for comment in self._comments(number):
-            if comment["user"]["type"] == "Bot" and words in comment["body"]:
-                return str(comment["html_url"])
-        return ""
+    def comment(self, who: str, number: int, body: str) -> str:
+        """Have a person comment on a thread; where it is to be seen."""
+        return str(self.ask(who, "POST", f"/issues/{number}/comments", {"body": body})["html_url"])
 
-    def line(self, number: int) -> str:
+    def said(self, number: int, words: str) -> str | None:
+        """Where the bot said something with `words` on a thread; None if it has not."""
+        found = (one["html_url"] for one in self._comments(number) if words in one["body"])
+        return next(found, None)
+
+    def line(self, number: int) -> str | None:
         """The line that approves the newest plan of a pull request, as its comment shows it."""
-        for comment in reversed(self._comments(number)):
-            if comment["user"]["type"] == "Bot" and comment["body"].startswith("### Plan "):
-                found = re.findall(r"^/run \S+$", comment["body"], re.MULTILINE)
-                return str(found[-1]) if found else ""
-        return ""
+        plans = [x["body"] for x in self._comments(number) if x["body"].startswith("### Plan ")]
+        found = re.findall(r"^/run \S+$", plans[-1], re.MULTILINE) if plans else []
+        return found[-1] if found else None
 
     def _comments(self, number: int) -> list[Any]:
-        return list(self.ask("ada", "GET", f"/issues/{number}/comments", per_page="100"))
+        """The bot's, oldest first."""
+        found = self.ask("ada", "GET", f"/issues/{number}/comments", per_page="100")
+        return [comment for comment in found if comment["user"]["type"] == "Bot"]
 
-    def label(self, number: int) -> str:
-        """The lab's label on an issue."""
+    def label(self, number: int) -> str | None:
+        """The lab's label on an issue, if it has one of them."""
         labels = self.ask("ada", "GET", f"/issues/{number}/labels")
         ours = [label["name"] for label in labels if label["name"].startswith("experiment: ")]
-        return ours[0] if len(ours) == 1 else ""
+        return ours[0] if len(ours) == 1 else None
 
     def check(self, commit: str, prefix: str) -> Any:
         """The check run on a commit whose name begins with `prefix`; None if there is none."""
@@ -146,45 +140,33 @@ def up(stack: ExitStack, home: Path, port: int, story: Story) -> Lab:
     """Start sandbox, Ray and bot; all of them end with this process."""
     bot_port = free_ports(1)[0]
     bot = f"http://127.0.0.1:{bot_port}"
+    sandbox_port = port or free_ports(1)[0]
+    sandbox = f"http://127.0.0.1:{sandbox_port}"
     environment = surroundings() | {
         "REGATTA_WEBHOOK_SECRET": secrets.token_hex(16),
         "REGATTA_GITHUB_TOKEN": secrets.token_hex(16),
         "REGATTA_BOT": "regatta-lab[bot]",  # whom the sandbox takes the token for
     }
-    sandbox_port = port or free_ports(1)[0]
-    sandbox = f"http://127.0.0.1:{sandbox_port}"
-    stack.enter_context(
-        child(
-            home,
-            "sandbox",
-            [
-                *("--root", str(home / "sandbox")),
-                *("--port", str(sandbox_port)),
-                *("--webhook-url", f"{bot}/webhook"),
-                *("--leaderboard-url", f"{bot}/index.html"),
-            ],
-            environment,
-        )
-    )
+    options = [
+        *("--root", str(home / "sandbox")),
+        *("--port", str(sandbox_port)),
+        *("--webhook-url", f"{bot}/webhook"),
+        *("--leaderboard-url", f"{bot}/index.html"),
+    ]
+    stack.enter_context(child(home, "sandbox", options, environment))
     with story.console.status("[dim]sandbox and Ray start …"):
         ray = stack.enter_context(local_ray(home))
-    stack.enter_context(
-        child(
-            home,
-            "serve",
-            [
-                *("--repository", NAME),
-                *("--store", str(home / "store")),
-                *("--github-api", f"{sandbox}/api/v3"),
-                *("--ray-address", ray.url),
-                *("--ray-token-file", str(ray.token_file)),
-                *("--seconds-between-writes", "0.2"),
-                *("--cluster", str(Path(__file__).parent / "cluster.yaml")),
-                *("--port", str(bot_port)),
-            ],
-            environment,
-        )
-    )
+    options = [
+        *("--repository", NAME),
+        *("--store", str(home / "store")),
+        *("--github-api", f"{sandbox}/api/v3"),
+        *("--ray-address", ray.url),
+        *("--ray-token-file", str(ray.token_file)),
+        *("--seconds-between-writes", "0.2"),
+        *("--cluster", str(Path(__file__).parent / "cluster.yaml")),
+        *("--port", str(bot_port)),
+    ]
+    stack.enter_context(child(home, "serve", options, environment))
     api = stack.enter_context(httpx.Client(timeout=30, trust_env=False))
     lab = Lab(home, sandbox, bot, ray, api)
     story.wait("the bot comes up", lambda: _answers(api, f"{bot}/index.html"))

@@ -7,16 +7,15 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, Body, FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from bot.fake_github.pages import pages_files, pages_write, views
 from bot.fake_github.rest import api, api_graphql
-from bot.fake_github.rest.requests import answer_errors
+from bot.fake_github.rest.requests import Hub, Sent, answer_errors
 from bot.fake_github.world.errors import Refused
 from bot.fake_github.world.faults import Fault
 from bot.fake_github.world.gate import API, Gate
@@ -26,87 +25,49 @@ from bot.fake_github.world.state import Clock, stamp
 __all__ = ["Clock", "Sandbox", "create_app", "make_sandbox", "running", "serve"]
 
 HOST = "127.0.0.1"
+switches = APIRouter(prefix="/_sandbox")  # what only a sandbox has: its clock can be moved; faults
 
 
 def create_app(sandbox: Sandbox) -> ASGIApp:
     site = views.Pages(sandbox)
-    return Gate(_Network(repository_app(sandbox, site), sandbox, site), sandbox)
+    return Gate(repository_app(sandbox, site), sandbox)
 
 
 def repository_app(sandbox: Sandbox, site: views.Pages) -> ASGIApp:
-    """The operations and pages of the one repository that a sandbox begins with."""
+    """The operations, and the pages of the one repository that a sandbox begins with."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.sandbox = sandbox
     answer_errors(app, site.refusal)
-    app.include_router(api.routes(sandbox), prefix=API)
-    app.include_router(api_graphql.routes(sandbox))
-    app.include_router(_switches(sandbox), prefix="/_sandbox")
+    app.include_router(api.operations, prefix=API)
+    app.include_router(api_graphql.router)
+    app.include_router(switches)
     app.mount("/_sandbox/static", StaticFiles(directory=views.HERE / "static"))
     for part in (pages_write, views, pages_files):
         app.include_router(part.routes(site))
     return app
 
 
-class _Network:
-    """The repository's app, and beside it one for each fork, made when it is first asked."""
-
-    def __init__(self, app: ASGIApp, sandbox: Sandbox, site: views.Pages) -> None:
-        self._app = app
-        self._sandbox = sandbox
-        self._site = site
-        self._forks: dict[int, ASGIApp] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._of(scope)(self._by_name(scope), receive, send)
-
-    def _by_name(self, scope: Scope) -> Scope:
-        """`/repositories/{id}/…`, where redirects lead, is the repository's name and the rest."""
-        world = self._sandbox.world
-        path, prefix = str(scope.get("path", "")), f"{API}/repositories/{world.repository_id}"
-        if path != prefix and not path.startswith(f"{prefix}/"):
-            return scope
-        renamed = f"{API}/repos/{world.full_name}{path.removeprefix(prefix)}"
-        return {**scope, "path": renamed, "raw_path": renamed.encode()}
-
-    def _of(self, scope: Scope) -> ASGIApp:
-        path = str(scope.get("path", "")).lower() + "/"
-        for id, fork in list(self._sandbox.forks.items()):
-            if path.startswith(f"{API}/repos/{fork.world.full_name}/".lower()):
-                if id not in self._forks:
-                    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-                    app.state.sandbox = self._sandbox
-                    answer_errors(app, self._site.refusal)
-                    app.include_router(api.fork_routes(fork), prefix=API)
-                    self._forks[id] = app
-                return self._forks[id]
-        return self._app
+@switches.post("/clock")
+def move_clock(hub: Hub, sent: Sent) -> dict[str, str]:
+    try:
+        return {"now": stamp(hub.world.clock.advance(float(sent.get("advance", 0))))}
+    except (TypeError, ValueError) as error:
+        raise Refused(422, str(error)) from None
 
 
-def _switches(sandbox: Sandbox) -> APIRouter:
-    """What only a sandbox has: a clock that can be moved, and faults."""
-    router = APIRouter()
+@switches.post("/faults")
+def set_fault(hub: Hub, sent: Sent) -> dict[str, str]:
+    try:
+        hub.faults.add(Fault(**sent))
+    except (TypeError, ValueError) as error:
+        raise Refused(422, str(error)) from None
+    return {"set": str(sent["kind"])}
 
-    @router.post("/clock")
-    def move_clock(sent: dict[str, float] = Body()) -> dict[str, str]:  # noqa: B008
-        try:
-            return {"now": stamp(sandbox.world.clock.advance(sent.get("advance", 0.0)))}
-        except ValueError as error:
-            raise Refused(422, str(error)) from None
 
-    @router.post("/faults")
-    def set_fault(sent: dict[str, Any] = Body()) -> dict[str, str]:  # noqa: B008
-        try:
-            sandbox.faults.add(Fault(**sent))
-        except (TypeError, ValueError) as error:
-            raise Refused(422, str(error)) from None
-        return {"set": str(sent["kind"])}
-
-    @router.delete("/faults")
-    def clear_faults() -> dict[str, str]:
-        sandbox.faults.clear()
-        return {"set": "none"}
-
-    return router
+@switches.delete("/faults")
+def clear_faults(hub: Hub) -> dict[str, str]:
+    hub.faults.clear()
+    return {"set": "none"}
 
 
 def serve(sandbox: Sandbox, *, port: int = 0, ready: Callable[[str], None] | None = None) -> None:

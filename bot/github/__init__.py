@@ -5,7 +5,7 @@ does in the lab's own words (`lists`, `branches`, `words`). Nothing else imports
 from bot.github.connection import Bearer, Forbidden, Gone, Later, Line, Refused
 from bot.github.credentials import AppAuth
 from bot.github.lists import Attempt
-from bot.github.words import Changed, Entry, GitHub, Made
+from bot.github.words import Entry, GitHub, Made
 
-__all__ = ["AppAuth", "Attempt", "Bearer", "Changed", "Entry", "Forbidden", "GitHub", "Gone"]
+__all__ = ["AppAuth", "Attempt", "Bearer", "Entry", "Forbidden", "GitHub", "Gone"]
 __all__ += ["Later", "Line", "Made", "Refused"]

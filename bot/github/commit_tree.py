@@ -3,16 +3,16 @@ commit's tree says it is: its bytes are compared with its git blob hash. They ar
 come, and links, submodules, pointers to Git LFS and odd modes or names are refused in words. What
 is fetched is read, and never run."""
 
-import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from bot.github import Entry, GitHub
+from bot.github.branches import blob_id
 
-MOST_FILES = 200  # that are fetched of one commit
-MOST_BYTES = 5_000_000  # of one file
-MOST_ENTRIES = 10_000  # in the experiment's folder
+MAX_FILES = 200  # that are fetched of one commit
+MAX_BYTES = 5_000_000  # of one file
+MAX_ENTRIES = 10_000  # in the experiment's folder
 LFS = b"version https://git-lfs.github.com/spec/"
 KINDS = {
     "120000": "a link; add the file itself",
@@ -26,7 +26,7 @@ class Unfit(Exception):
     """A file that the lab does not take; the message is the whole sentence."""
 
 
-class Tree(Mapping[str, Entry]):
+class Tree(dict[str, Entry]):
     """The files of one folder of a commit, by their names in it."""
 
     def __init__(self, github: GitHub, commit: str, folder: str) -> None:
@@ -34,38 +34,29 @@ class Tree(Mapping[str, Entry]):
         self.folder = folder
         within = f"{folder}/" if folder else ""
         self._github = github
-        self._files = {
-            entry.path.removeprefix(within): entry
+        self._fetched: dict[str, bytes] = {}
+        super().__init__(
+            (entry.path.removeprefix(within), entry)
             for entry in github.tree(commit)
             if entry.path.startswith(within)
-        }
-        self._fetched: dict[str, bytes] = {}
-
-    def __getitem__(self, name: str) -> Entry:
-        return self._files[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+        )
 
     def check(self) -> None:
         """Raises Unfit where anything in the folder is no regular file with a plain name."""
-        if len(self._files) > MOST_ENTRIES:
-            raise Unfit(f"{self.folder} has {len(self._files):,} files; {MOST_ENTRIES:,} is most")
-        for name, entry in sorted(self._files.items()):
+        if len(self) > MAX_ENTRIES:
+            raise Unfit(f"{self.folder} has {len(self):,} files; {MAX_ENTRIES:,} is most")
+        for name, entry in sorted(self.items()):
             self._fit(name, entry)
 
-    def fetch(self, name: str, most: int = MOST_BYTES) -> bytes:
+    def fetch(self, name: str, most: int = MAX_BYTES) -> bytes:
         """The bytes of a file of `most` bytes. Raises Unfit."""
-        entry = self._files[name]
+        entry = self[name]
         self._fit(name, entry)
         if entry.size > most:
             raise Unfit(f"{entry.path} is larger than {most:,} bytes")
         if name not in self._fetched:
-            if len(self._fetched) >= MOST_FILES:
-                raise Unfit(f"more than {MOST_FILES} files of {self.folder} would be read")
+            if len(self._fetched) >= MAX_FILES:
+                raise Unfit(f"more than {MAX_FILES} files of {self.folder} would be read")
             self._fetched[name] = self._checked(entry)
         return self._fetched[name]
 
@@ -82,7 +73,7 @@ class Tree(Mapping[str, Entry]):
     def mark(self, folder: Path, names: Iterable[str]) -> None:
         """Leave empty files with these names, in folders that `lay` has made. Raises Unfit."""
         for name in names:
-            self._fit(name, self._files[name])
+            self._fit(name, self[name])
             try:
                 if (folder / name).parent.is_dir():
                     (folder / name).touch()
@@ -91,10 +82,10 @@ class Tree(Mapping[str, Entry]):
 
     def _checked(self, entry: Entry) -> bytes:
         content = self._github.blob(entry.sha)
-        if blob_sha(content, entry.sha) != entry.sha:
+        if blob_id(content, entry.sha) != entry.sha:
             raise Unfit(f"{entry.path} came with other bytes than its commit names; push it again")
-        if len(content) > MOST_BYTES:
-            raise Unfit(f"{entry.path} is larger than {MOST_BYTES:,} bytes")
+        if len(content) > MAX_BYTES:
+            raise Unfit(f"{entry.path} is larger than {MAX_BYTES:,} bytes")
         if content.startswith(LFS):
             raise Unfit(f"{entry.path} is a pointer to Git LFS; add the file itself")
         return content
@@ -111,11 +102,3 @@ class Tree(Mapping[str, Entry]):
 
 def _name(name: str) -> str:
     return f"no file can have this name: {name[:100]!r}"
-
-
-def blob_sha(content: bytes, like: str) -> str:
-    """Git's id of a blob, in SHA-1 or, as `like` is, SHA-256."""
-    digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
-    digest.update(b"blob %d\0" % len(content))
-    digest.update(content)
-    return digest.hexdigest()

@@ -78,10 +78,10 @@ class Unauthorized(Later):
 class Moved(Later):
     """What was asked about has another address now; nothing took effect."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | None) -> None:
         where = f"to {path}" if path else "out of GitHub's API, as that of a proxy may"
         super().__init__(f"the answer leads {where}")
-        self.path = path  # below the API's address; empty where it leads out of it
+        self.path = path  # below the API's address; None where it leads out of it
 
 
 class Bearer(Auth):
@@ -171,7 +171,7 @@ class Line(Requester):
         """All of PyGithub's operations come through here. A token that GitHub does not take is
         renewed once, and sent to GitHub only."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
-            raise Moved("")
+            raise Moved(None)
         try:
             return super().requestJsonAndCheck(verb, url, *rest, **more)
         except Unauthorized:
@@ -198,7 +198,7 @@ class Line(Requester):
             self._date = (date, self._monotonic())
         if answer.status_code in MOVED:
             at, location = f"{self.base_url}/", answer.headers.get("location", "")
-            raise Moved(location[len(at) - 1 :] if location.startswith(at) else "")
+            raise Moved(location[len(at) - 1 :] if location.startswith(at) else None)
         if answer.status_code >= 400:
             raise self._sorted(answer)
         if answer.status_code == 202 and on.verb == "GET":

@@ -90,7 +90,7 @@ class AppAuth:
         try:
             return self._as_app("GET", f"/repos/{self._repository}/installation")
         except Moved as moved:
-            found = re.fullmatch(r"/repositories/([0-9]+)/installation", moved.path)
+            found = re.fullmatch(r"/repositories/([0-9]+)/installation", moved.path or "")
             if found is None or self._id not in (None, int(found[1])):
                 raise Later(f"{self._repository} is another repository now") from None
             self._id = int(found[1])

@@ -52,7 +52,6 @@ class Attempt:
     action: str | None
     repository: int | None
     taken: bool  # it was answered with a 2xx
-    again: bool  # a redelivery
 
 
 class Lists(Base):
@@ -102,7 +101,6 @@ class Lists(Base):
                 action=each.action,
                 repository=each.repository_id,
                 taken=200 <= (each.status_code or 0) < 300,
-                again=bool(each.redelivery),
             )
 
     def app_delivery(self, id: int) -> tuple[str, str, Any]:

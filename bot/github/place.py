@@ -2,8 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -63,10 +62,10 @@ class Place(Line):
         path = url[len(self.base_url) :] if url.startswith(f"{self.base_url}/") else url
         return NAMED.sub(lambda _: f"/repos/{self.name}", path)
 
-    def _follow(self, location: str) -> None:
+    def _follow(self, location: str | None) -> None:
         """The repository has another name, or what was asked about is in another one."""
-        if not location:
-            raise Moved("")
+        if location is None:
+            raise Moved(None)
         found = re.match(r"/repositories/([0-9]+)(?=/|$)", location)
         if found is None or self.id not in (None, int(found[1])):
             raise Gone(301, "it is in another repository now")
@@ -122,21 +121,15 @@ class Base:
         """GitHub's time: its last answer's `Date` and what has passed since."""
         return self._line.now()
 
-    @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        """A write is made in here. Raises what `Line` does; after Later, nobody knows."""
+    def _write(self, name: str, verb: str, path: str, body: Any = None) -> Any:
+        """Every write is made here. Raises what `Line` does; after Later, nobody knows."""
         with fault_points.around(f"github.{name}"):
             wait = self._wrote_at + self._between - self._monotonic()
             if wait > 0:
                 self._sleep(wait)
             try:
-                yield
+                address = f"/repos/{self.name}{path}"
+                return self._line.requestJsonAndCheck(verb, address, input=body)[1]
             finally:
                 self._wrote_at = self._monotonic()
                 self.on_write(self._wrote_at)
-
-    def _write(self, name: str, verb: str, path: str, body: Any) -> Any:
-        """A write that PyGithub has only for objects that were asked for before."""
-        with self._writing(name):
-            address = f"/repos/{self.name}{path}"
-            return self._line.requestJsonAndCheck(verb, address, input=body)[1]

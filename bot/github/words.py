@@ -11,18 +11,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from github.GithubException import GithubException
-from github.InputGitAuthor import InputGitAuthor
-from github.InputGitTreeElement import InputGitTreeElement
-from github.IssueComment import IssueComment
 
 from bot.github.branches import Branches
 from bot.github.connection import PAGE, Forbidden, Gone, Refused
 from bot.github.lists import person
-from bot.model import policy_file as model_policy_file
-from bot.model.thread import Button, Issue, Pull, Push, Review
+from bot.model.actions import Button
+from bot.model.policy_file import PATH as POLICY
+from bot.model.thread import Issue, Pull, Push, Review
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
-MOST_COMPARED = 300  # files that GitHub lists of a comparison
+MAX_COMPARED = 300  # files that GitHub lists of a comparison
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,6 @@ class Made:
 
     id: int
     at: datetime
-
-
-@dataclass(frozen=True)
-class Changed:
-    """A file that a pull request changes."""
-
-    path: str
-    removed: bool
 
 
 @dataclass(frozen=True)
@@ -77,8 +67,6 @@ class GitHub(Branches):
             return None
         lab = self._line.know(found.base.repo)
         return Pull(
-            title=found.title,
-            author=person(found.user),
             head=found.head.sha,
             base=found.base.sha,
             open=found.state == "open",
@@ -156,7 +144,7 @@ class GitHub(Branches):
     def policy_file(self) -> tuple[str, bytes | None]:
         """The default branch's head commit and who may do what there; None without that file."""
         sha = self._there.get_branch(self._line.look().default_branch).commit.sha
-        found = self._content(model_policy_file.PATH, sha)
+        found = self._content(POLICY, sha)
         return sha, base64.b64decode(found.content) if found and found.type == "file" else None
 
     def role(self, login: str) -> str:
@@ -166,14 +154,14 @@ class GitHub(Branches):
         except Gone:
             return "none"
 
-    def changed(self, base: str, head: str) -> list[Changed]:
-        """The files that `head` changes since it left `base`. Raises Refused where they are more
+    def changed(self, base: str, head: str) -> list[str]:
+        """The files of `head` that changed since it left `base`. Raises Refused where they are more
         than GitHub lists, since nobody knows what the others are."""
         # PyGithub would ask for a page of the commits, too.
         files = self._line.get(f"/repos/{self.name}/compare/{base}...{head}")["files"]
-        if len(files) >= MOST_COMPARED:
-            raise Refused(413, f"it changes {MOST_COMPARED} files or more")
-        return [Changed(file["filename"], file["status"] == "removed") for file in files]
+        if len(files) >= MAX_COMPARED:
+            raise Refused(413, f"it changes {MAX_COMPARED} files or more")
+        return [file["filename"] for file in files if file["status"] != "removed"]
 
     def tree(self, commit: str) -> list[Entry]:
         """Every file of a commit's tree."""
@@ -219,28 +207,24 @@ class GitHub(Branches):
 
     def create_comment(self, number: int, body: str) -> Made:
         """A new comment."""
-        with self._writing("create_comment"):
-            made = self._there.get_issue(number).create_comment(body)
-        return Made(made.id, made.created_at)
+        made = self._write("create_comment", "POST", f"/issues/{number}/comments", {"body": body})
+        return Made(made["id"], datetime.fromisoformat(made["created_at"]))
 
     def edit_comment(self, comment: int, body: str) -> None:
         """Another text for one of the bot's comments."""
-        with self._writing("edit_comment"):
-            self._comment(comment).edit(body)
+        self._write("edit_comment", "PATCH", f"/issues/comments/{comment}", {"body": body})
 
     def delete_comment(self, comment: int) -> None:
         """One of the bot's own comments goes."""
-        with self._writing("delete_comment"):
-            self._comment(comment).delete()
+        self._write("delete_comment", "DELETE", f"/issues/comments/{comment}")
 
     def react(self, comment: int, content: str) -> None:
         """A reaction; GitHub keeps one of each."""
-        with self._writing("react"):
-            self._comment(comment).create_reaction(content)
+        path = f"/issues/comments/{comment}/reactions"
+        self._write("react", "POST", path, {"content": content})
 
     def set_labels(self, number: int, names: list[str]) -> None:
         """Exactly these labels."""
-        # PyGithub sends a list, which GitHub takes and does not describe.
         self._write("set_labels", "PUT", f"/issues/{number}/labels", {"labels": names})
 
     def create_check(
@@ -253,14 +237,10 @@ class GitHub(Branches):
         buttons: Sequence[Button] = (),
     ) -> Made:
         """A new check run on a commit."""
-        with self._writing("create_check"):
-            made = self._there.create_check_run(
-                name,
-                commit,
-                external_id=external_id,
-                **_looks(conclusion, output, buttons or None),
-            )
-        return Made(made.id, self.now())
+        about = {"name": name, "head_sha": commit, "external_id": external_id}
+        about |= _looks(conclusion, output, buttons or None)
+        made = self._write("create_check", "POST", "/check-runs", about)
+        return Made(made["id"], self.now())
 
     def update_check(
         self,
@@ -270,8 +250,8 @@ class GitHub(Branches):
         buttons: Sequence[Button] = (),
     ) -> None:
         """Another look for a check run; these buttons and no others."""
-        with self._writing("update_check"):
-            self._there.get_check_run(check).edit(**_looks(conclusion, output, buttons))
+        looks = _looks(conclusion, output, buttons)
+        self._write("update_check", "PATCH", f"/check-runs/{check}", looks)
 
     def conclude_check(self, check: int) -> None:
         """A check run that was posted twice ends as neutral; there is no deleting one."""
@@ -284,25 +264,20 @@ class GitHub(Branches):
         The commit has no parent and a fixed date, so the same picture is the same commit, and
         doing it twice does nothing.
         """
-        with self._writing("create_blob"):
-            blob = self._there.create_git_blob(base64.b64encode(png).decode(), "base64").sha
-        with self._writing("create_tree"):
-            entry = InputGitTreeElement(name := f"{execution}.png", "100644", "blob", sha=blob)
-            tree = self._there.create_git_tree([entry])
-        date = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        who = InputGitAuthor("Regatta", "regatta@users.noreply.github.com", date)
-        with self._writing("create_commit"):
-            commit = self._there.create_git_commit(name, tree, [], who, who).sha
+        content = {"content": base64.b64encode(png).decode(), "encoding": "base64"}
+        blob = self._write("create_blob", "POST", "/git/blobs", content)["sha"]
+        name, date = f"{execution}.png", at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        files = [{"path": name, "mode": "100644", "type": "blob", "sha": blob}]
+        tree = self._write("create_tree", "POST", "/git/trees", {"tree": files})["sha"]
+        who = {"name": "Regatta", "email": "regatta@users.noreply.github.com", "date": date}
+        asked = {"message": name, "tree": tree, "parents": [], "author": who, "committer": who}
+        commit = self._write("create_commit", "POST", "/git/commits", asked)["sha"]
         try:
-            with self._writing("create_ref"):
-                self._there.create_git_ref(f"refs/regatta/{execution}", commit)
+            self._create_ref(f"refs/regatta/{execution}", commit)
         except Refused as error:
             if error.status != 422:  # 422: the reference exists
                 raise
-        return commit
-
-    def _comment(self, id: int) -> IssueComment:
-        return IssueComment(self._line, url=f"/repos/{self.name}/issues/comments/{id}")
+        return str(commit)
 
 
 def _looks(

@@ -33,8 +33,11 @@ HEARD = {
     "installation": {"suspend", "unsuspend", "deleted", "new_permissions_accepted"},
     "installation_repositories": {"added", "removed"},
 }
+ABOUT_PULLS = ("pull_request", "pull_request_review")
+WORDS = {"issue_comment": "comment", "pull_request_review": "review"}  # what holds them
+AT = {"issue_comment": "created_at", "pull_request_review": "submitted_at"}  # when they came
 SWEPT = "swept"  # the action of a delivery that no delivery told of
-MOST_TEXT = 65_536  # characters; GitHub takes no longer comment
+MAX_TEXT = 65_536  # characters; GitHub takes no longer comment
 # What a button of a check run stands for; its check run names the execution.
 BUTTONS = {"cancel": "/cancel {execution}", "retry": "/retry {execution}", "replan": "/plan"}
 
@@ -73,20 +76,14 @@ def read(event: str, payload: Any, heard: Heard = "delivery") -> Delivery | None
         return Delivery(event=event, action=action, repository=repository or 0)
     if repository is None or not _map(payload, "sender"):
         return None
-    if event == "repository":
-        return Delivery(event=event, action=action, repository=repository)
     about = Delivery(event=event, action=action, repository=repository)
     match event:
-        case "issues":
-            return _issue(about, payload)
-        case "issue_comment":
-            return _comment(about, payload, heard)
-        case "pull_request":
-            return _pull(about, payload)
-        case "pull_request_review":
-            return _review(about, payload, heard)
-        case _:
+        case "repository":
+            return about
+        case "check_run":
             return _button(about, payload, heard)
+        case _:
+            return _on_thread(about, payload, heard)
 
 
 def said(
@@ -97,7 +94,7 @@ def said(
         id=id,
         author=author,
         at=at,
-        body=clean(body, MOST_TEXT),
+        body=clean(body, MAX_TEXT),
         via="comment" if commit is None else "review",
         heard="sweep",
         edited=edited,
@@ -105,37 +102,26 @@ def said(
     )
 
 
-# ── One event each ───────────────────────────────────────────────────────────────────────────
+# ── Events ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _issue(about: Delivery, payload: Any) -> Delivery | None:
-    issue = _map(payload, "issue")
-    number = _int(issue, "number")
-    if number is None or not _by_hand(payload):
+def _on_thread(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
+    """What happened on an issue or a pull request, and what somebody wrote there."""
+    issue, pull = _map(payload, "issue"), _map(payload, "pull_request")
+    thread = pull if about.event in ABOUT_PULLS else issue
+    words = _map(payload, WORDS[about.event]) if about.event in WORDS else {}
+    number = _int(thread, "number")
+    # A bot is nobody who could be permitted, and an app that speaks in a person's name is not that
+    # person. What either does to a pull request is a fact nevertheless.
+    kind = _map(payload, "sender").get("type")
+    by_hand = isinstance(kind, str) and kind != "Bot" and not words.get("performed_via_github_app")
+    if number is None or not (by_hand or about.event in ABOUT_PULLS):
         return None
-    return about.model_copy(update={"number": number, "at": _moment(issue, "updated_at")})
-
-
-def _comment(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
-    issue, comment = _map(payload, "issue"), _map(payload, "comment")
-    number = _int(issue, "number")
-    # A bot is nobody who could be permitted, and an app that speaks in a person's name is not
-    # that person.
-    if number is None or not _by_hand(payload):
-        return None
-    if comment.get("performed_via_github_app"):
-        return None
-    message = _message(about.event, comment, "created_at", heard)
-    found = {"number": number, "pull": "pull_request" in issue, "message": message}
-    return about.model_copy(update=found | {"at": _moment(comment, "created_at")})
-
-
-def _pull(about: Delivery, payload: Any) -> Delivery | None:
-    pull = _map(payload, "pull_request")
-    number, at = _int(pull, "number"), _moment(pull, "updated_at")
-    if number is None:
-        return None
-    found: dict[str, Any] = {"number": number, "pull": True, "at": at}
+    at = _moment(words if about.event in WORDS else thread, AT.get(about.event, "updated_at"))
+    is_pull = thread is pull or "pull_request" in issue
+    found: dict[str, Any] = {"number": number, "pull": is_pull, "at": at}
+    if about.action in ("created", "submitted") and by_hand:
+        found["message"] = _message(about.event, words, at, heard)
     after = _sha(payload, "after") or _sha(_map(pull, "head"), "sha")
     if about.action == "synchronize" and at is not None and after is not None:
         # Whoever pushed, a bot too: the head is another one.
@@ -143,28 +129,18 @@ def _pull(about: Delivery, payload: Any) -> Delivery | None:
     return about.model_copy(update=found)
 
 
-def _review(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
-    number, review = _int(_map(payload, "pull_request"), "number"), _map(payload, "review")
-    if number is None:
-        return None
-    found: dict[str, Any] = {"number": number, "pull": True}
-    found["at"] = _moment(review, "submitted_at")
-    by_hand = _by_hand(payload) and not review.get("performed_via_github_app")
-    if about.action == "submitted" and by_hand:
-        found["message"] = _message(about.event, review, "submitted_at", heard)
-    return about.model_copy(update=found)
-
-
-def _message(event: str, words: dict[str, Any], at_key: str, heard: Heard) -> Message | None:
+def _message(
+    event: str, words: dict[str, Any], at: datetime | None, heard: Heard
+) -> Message | None:
     """What a person wrote; None if nobody can say who, or when."""
-    id, author, at = _int(words, "id"), person(_map(words, "user")), _moment(words, at_key)
+    id, author = _int(words, "id"), person(_map(words, "user"))
     if id is None or author is None or at is None:
         return None
     return Message(
         id=id,
         author=author,
         at=at,
-        body=_text(words, "body", MOST_TEXT),
+        body=_text(words, "body", MAX_TEXT),
         via="review" if event == "pull_request_review" else "comment",
         heard=heard,
         commit=_sha(words, "commit_id"),
@@ -195,8 +171,7 @@ def _button(about: Delivery, payload: Any, heard: Heard) -> Delivery | None:
         identifier=identifier,
     )
     found = {"number": ours.thread, "pull": True, "at": at, "message": message}
-    found["check"] = str(ours.key)
-    return about.model_copy(update=found)
+    return about.model_copy(update=found | {"check": str(ours.key)})
 
 
 # ── Values that may be anything ──────────────────────────────────────────────────────────────
@@ -209,11 +184,6 @@ def person(user: dict[str, Any]) -> Person | None:
         return None
     # It becomes a part of the paths that are asked of GitHub.
     return Person(login=login, id=id) if _LOGIN.fullmatch(login) else None
-
-
-def _by_hand(payload: Any) -> bool:
-    kind = _map(payload, "sender").get("type")
-    return isinstance(kind, str) and kind != "Bot"
 
 
 def clean(text: str, most: int) -> str:
@@ -243,7 +213,7 @@ def _sha(value: Any, key: str) -> str | None:
 
 def _moment(value: Any, key: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(_text(value, key, 40).replace("Z", "+00:00"))
+        found = datetime.fromisoformat(_text(value, key, 40))
         return found.astimezone(UTC) if found.utcoffset() is not None else None
     except (ValueError, OverflowError):
         return None

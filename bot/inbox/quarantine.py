@@ -32,9 +32,9 @@ from runner.schema import record
 from runner.schema.record import Approval
 from runner.store.store import Store, StoreError
 
-MOST_ENDS = 3
-MOST_FAILURES = 10  # over more than half an hour, before a thread's deliveries are suspected
-MOST_ALONE = 3  # of them: looks at one delivery by itself, before that one is set aside
+MAX_ENDS = 3
+MAX_FAILURES = 10  # over more than half an hour, before a thread's deliveries are suspected
+MAX_ALONE = 3  # of them: looks at one delivery by itself, before that one is set aside
 NOT_THEIRS = (Later, RayError, StoreError, OSError)  # what no delivery is to blame for
 
 log = logging.getLogger("regatta.aside")
@@ -65,20 +65,20 @@ class Quarantine:
         """Those that have not ended the process by themselves too often. The others are set
         aside."""
         left = [tried for tried in self._left(id).values() if len(tried) == 2]
-        if len(left) < MOST_ENDS:
+        if len(left) < MAX_ENDS:
             return deliveries
         here = str(self._grown(id))  # none of these looks came further
         tries = Counter(name for grown, name in left if grown == here)
-        ends = [one for one in deliveries if tries[one.name] >= MOST_ENDS]
+        ends = [one for one in deliveries if tries[one.name] >= MAX_ENDS]
         for one in ends:
-            put(self._store, id, one, self._now(), f"it ended the process {MOST_ENDS} times")
+            put(self._store, id, one, self._now(), f"it ended the process {MAX_ENDS} times")
         return [one for one in deliveries if one not in ends]
 
     def turn(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Sequence[Unheard]:
         """Which of the deliveries to look at: all, or one where some of them ended the process, or
         failed too often."""
         names = {one.name for one in deliveries}
-        suspected = self._failures[id] >= MOST_FAILURES
+        suspected = self._failures[id] >= MAX_FAILURES
         for path, tried in self._left(id).items():
             if names.isdisjoint(tried[1:]):
                 self._store.remove(path)
@@ -88,18 +88,24 @@ class Quarantine:
 
     @contextmanager
     def around(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Iterator[None]:
-        """Look at these deliveries in the `with` body. Raises SetAside where it fails for the last
-        time at the only one."""
-        with self._ending(id, deliveries):
-            try:
-                yield
-            except NOT_THEIRS:
-                raise
-            except Exception as error:
-                if self._gives_up(id, deliveries):
-                    raise SetAside from error
-                raise
-        if self._failures[id] < MOST_FAILURES or not inbox_deliveries.unhandled(self._store, id):
+        """Look at these deliveries in the `with` body. They are written down meanwhile, so that the
+        end of the process shows; an exception is no end. Raises SetAside where it fails for the
+        last time at the only one."""
+        path, tried = None, [str(self._grown(id)), *(one.name for one in deliveries)]
+        if deliveries:
+            taken = [int(name) for name in record.names(self._store, _folder(id)) if name.isdigit()]
+            path = f"records/{_folder(id)}/{max(taken, default=0) + 1}.json"
+            self._store.create(path, to_json(tried), lasting=False)
+        try:
+            yield
+        except Exception as error:
+            gives_up = not isinstance(error, NOT_THEIRS) and self._gives_up(id, deliveries)
+            self._over(id, path, tried)
+            if gives_up:
+                raise SetAside from error
+            raise
+        self._over(id, path, tried)
+        if self._failures[id] < MAX_FAILURES or not inbox_deliveries.unhandled(self._store, id):
             del self._failures[id]
 
     def _gives_up(self, id: ThreadId, deliveries: Sequence[Unheard]) -> bool:
@@ -111,36 +117,19 @@ class Quarantine:
             return False
         (one,) = deliveries
         self._alone[id, one.name] += 1
-        if self._failures[id] < MOST_FAILURES or self._alone[id, one.name] < MOST_ALONE:
+        if self._failures[id] < MAX_FAILURES or self._alone[id, one.name] < MAX_ALONE:
             return False
         why = f"it could not be looked at {self._alone.pop((id, one.name))} times"
         put(self._store, id, one, self._now(), why)
         return True
 
-    @contextmanager
-    def _ending(self, id: ThreadId, deliveries: Sequence[Unheard]) -> Iterator[None]:
-        """Written down, so that the end of the process shows; an exception is no end."""
-        if not deliveries:
-            yield
-            return
-        folder = _folder(id)
-        taken = [int(name) for name in record.names(self._store, folder) if name.isdigit()]
-        path = f"records/{folder}/{max(taken, default=0) + 1}.json"
-        tried = [str(self._grown(id)), *(one.name for one in deliveries)]
-        self._store.create(path, to_json(tried), lasting=False)
-        try:
-            yield
-        except Exception:
-            self._over(id, path, tried)
-            raise
-        self._over(id, path, tried)
-
-    def _over(self, id: ThreadId, path: str, tried: list[str]) -> None:
+    def _over(self, id: ThreadId, path: str | None, tried: list[str]) -> None:
         """A look came to its end: this one, and with it others of the same delivery."""
         for other, names in self._left(id).items() if len(tried) == 2 else ():
             if names[1:] == tried[1:]:
                 self._store.remove(other)
-        self._store.remove(path)
+        if path:
+            self._store.remove(path)
 
     def _grown(self, id: ThreadId) -> int:
         """How many records the thread has; what is done about it shows here."""

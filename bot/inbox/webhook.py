@@ -26,7 +26,7 @@ from bot.model.thread import ThreadId
 from bot.telemetry import logs, metrics
 from runner.store.store import Store, StoreError
 
-MOST_BYTES = 25 * 1024 * 1024  # GitHub's own cap on a payload
+MAX_BYTES = 25 * 1024 * 1024  # GitHub's own cap on a payload
 LARGE = 1024 * 1024  # bytes; most payloads are a hundredth of that
 LARGE_AT_ONCE = 2  # the rest waits: before its signature is checked, a body is anybody's
 MAY_TAKE = 10.0  # seconds for a body to come, as GitHub waits no longer for the answer
@@ -45,7 +45,7 @@ class Gate:
     secret: str
     repository: int
     wake: Callable[[ThreadId], None]
-    old_secret: str = ""
+    old_secret: str | None = None
     lab: Callable[[Delivery], None] = lambda _: None  # told of what is about no single thread
 
     def __post_init__(self) -> None:
@@ -122,13 +122,13 @@ async def _body(
 ) -> bytes | None:
     """The body, of which `said` bytes are announced; None where it is too long, and the rest is
     not read. A large one waits for `large`, which it then holds."""
-    if said > MOST_BYTES:
+    if said > MAX_BYTES:
         return None
     body, waited = bytearray(), said > LARGE
     if waited:
         await held.enter_async_context(large)
     async for piece in request.stream():
-        if len(body) + len(piece) > MOST_BYTES:
+        if len(body) + len(piece) > MAX_BYTES:
             return None
         if not waited and len(body) + len(piece) > LARGE:
             await held.enter_async_context(large)

@@ -3,8 +3,9 @@ kept at once the comment says that it follows, and an edit puts it there, once. 
 
 from collections.abc import Iterator
 
+from bot.model.actions import Action, Picture, Say, Show
 from bot.model.keys import Key
-from bot.model.thread import Action, Picture, Ran, Say, Show, Thread
+from bot.model.thread import Ran, Thread
 from runner.publish import charts
 from runner.schema.record import Run
 
@@ -16,14 +17,14 @@ def key(ran: Ran) -> Key:
     return Key("picture", ran.execution.id)
 
 
-def line(thread: Thread, ran: Ran) -> str:
-    """What the result says of it now: shows it, says that it follows, or nothing where there is
-    none."""
+def line(thread: Thread, ran: Ran) -> str | None:
+    """What the result says of it now: shows it, says that it follows, or nothing (None)
+    where there is none."""
     said = thread.said.get(key(ran))
     if said is None or not said.done:
-        return FOLLOWS if _drawn(ran) else ""
+        return FOLLOWS if _drawn(ran) else None
     if said.id is None:
-        return ""
+        return None
     address = f"{thread.url}/raw/{said.note}/{ran.execution.id}.png"
     return f"![Training loss of every run over tokens]({address})"
 
@@ -50,7 +51,7 @@ def _drawn(ran: Ran) -> list[Run]:
     return [run for run in ran.runs if len(run.curve) > 1]
 
 
-def _with(body: str, now: str) -> str:
+def _with(body: str, now: str | None) -> str:
     """The words as they were said, with `now` in the place of the line that says what follows."""
     before, _, after = f"\n{body}".rpartition(f"\n{FOLLOWS}\n")
     return f"{before}\n{now}\n{after}".strip() if now else f"{before}{after}".strip()

@@ -17,8 +17,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 KNOWN = ("run", "cancel", "status", "plan", "retry", "reproduce", "help")
-MOST = 5  # commands of one comment; each has an answer
-MOST_READ = 16_000  # characters of a comment: Markdown takes long to read what is made to be long
+MAX_COMMANDS = 5  # commands of one comment; each has an answer
+MAX_READ = 16_000  # characters of a comment: Markdown takes long to read what is made to be long
 _LINE = re.compile(r"/([a-z][a-z-]{0,20})(?:[ \t]+(.*))?")
 # The same with capitals, a full stop, or backticks around what follows.
 _NEARLY = re.compile(
@@ -54,8 +54,8 @@ class Reading:
     commands: tuple[Command, ...] = ()
     near_misses: tuple[tuple[str, str], ...] = ()  # (typed, meant)
     swallowed: bool = False  # a command became part of a quote
-    too_many: bool = False  # only the first `MOST` count
-    too_long: bool = False  # there are some after the first `MOST_READ` characters, too
+    too_many: bool = False  # only the first `MAX_COMMANDS` count
+    too_long: bool = False  # there are some after the first `MAX_READ` characters, too
 
 
 @lru_cache(maxsize=256)
@@ -65,7 +65,7 @@ def read(body: str) -> Reading:
     if not any(map(_is_like_one, source)):
         return Reading()
     ends = itertools.accumulate(len(line) + 1 for line in source)
-    some = sum(end <= MOST_READ + 1 for end in ends)
+    some = sum(end <= MAX_READ + 1 for end in ends)
     return replace(_read(source[:some]), too_long=any(map(_is_like_one, source[some:])))
 
 
@@ -100,32 +100,25 @@ def _read(source: list[str]) -> Reading:
                 commands.append(Command(match[1], match[2] or "", len(commands)))
         elif line.is_plain and (near := _near_miss(said)):
             near_misses.append(near)
-    few = tuple(dict.fromkeys(near_misses))[:MOST]
-    return Reading(tuple(commands[:MOST]), few, swallowed, too_many=len(commands) > MOST)
-
-
-def _meant(name: str) -> str:
-    """The command that somebody mistyped; empty where it is more likely meant for another bot. Who
-    mistypes a word gets its first letter right (`/explain` and `/replan` are others' words)."""
-    alike = [known for known in KNOWN if known[0] == name[0]]
-    return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=0.7)), "")
+    few = slice(MAX_COMMANDS)
+    typed = tuple(dict.fromkeys(near_misses))[few]
+    return Reading(tuple(commands[few]), typed, swallowed, len(commands) > MAX_COMMANDS)
 
 
 def _near_miss(line: str) -> tuple[str, str] | None:
-    """What somebody typed, and the command that they may have meant by it."""
-    name, _, _ = line[1:].partition(" ")
+    """What somebody typed, and the command that they may have meant by it; None where it is more
+    likely meant for another bot. Who mistypes a word gets its first letter right (`/explain` and
+    `/replan` are others' words)."""
     nearly = _NEARLY.fullmatch(line)
-    if nearly:
-        name = nearly[1]
-    folded = name.lower()
-    if not line.startswith("/") or not re.fullmatch(r"[a-z][a-z-]{0,20}", folded):
+    name = nearly[1] if nearly else line[1:].partition(" ")[0]
+    if not re.fullmatch(r"/[a-z][a-z-]{0,20}", line[:1] + name.lower()):
         return None
-    meant = folded if folded in KNOWN else _meant(folded)
-    if not meant or (meant == name and not nearly):
+    alike = [known for known in KNOWN if known[0] == name[0].lower()]
+    meant = next(iter(difflib.get_close_matches(name.lower(), alike, n=1, cutoff=0.7)), None)
+    if meant is None or (meant == name and not nearly):
         return None
-    if nearly and nearly[3]:
-        meant = f"{meant} {nearly[3]}"
-    return (line[1:] if nearly else name), meant
+    argument = f" {nearly[3]}" if nearly and nearly[3] else ""
+    return (line[1:] if nearly else name), meant + argument
 
 
 @dataclass

@@ -17,16 +17,13 @@ _COMMIT = re.compile(r"(?<![0-9A-Za-z_])[0-9a-f]{7,}(?![0-9A-Za-z_])", re.IGNORE
 
 def text(value: object, limit: int = 300) -> str:
     """Somebody's words on one line of Markdown, shown literally: no mention, link or markup."""
-    line = one_line(value)
-    return _begun(_literal(line if len(line) <= limit else line[: limit - 1] + "…"))
+    return _begun(_literal(_cut(one_line(value), limit)))
 
 
 def prose(value: str, limit: int = 600) -> str:
     """A sentence of the lab's with people's words in it: `code spans` stay, the rest is literal."""
-    line = one_line(value)
-    line = line if len(line) <= limit else line[: limit - 1] + "…"
     # Only what Markdown reads as a span too: one backtick on either side, not a run of them.
-    parts = re.split(r"(?<!`)`([^`]+)`(?!`)", line)
+    parts = re.split(r"(?<!`)`([^`]+)`(?!`)", _cut(one_line(value), limit))
     return _begun(
         "".join(f"`{_unmarked(part)}`" if n % 2 else _literal(part) for n, part in enumerate(parts))
     )
@@ -35,14 +32,17 @@ def prose(value: str, limit: int = 600) -> str:
 def code(value: object, limit: int = 120) -> str:
     """Somebody's word for the inside of a code span."""
     line = _unmarked(one_line(value).replace("`", "ʼ").replace("|", "¦"))
-    line = line if len(line) <= limit else line[: limit - 1] + "…"
-    return line or " "  # an empty span is none
+    return _cut(line, limit) or " "  # an empty span is none
 
 
 def fenced(value: object, limit: int = 240) -> str:
     """Somebody's line for the inside of a fenced block: nothing in it can end the fence."""
     line = _visible(" ".join(str(value).splitlines())).replace("`", "ʼ").rstrip()
-    return _unmarked(line if len(line) <= limit else line[: limit - 1] + "…")
+    return _unmarked(_cut(line, limit))
+
+
+def _cut(line: str, limit: int) -> str:
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def _unmarked(line: str) -> str:

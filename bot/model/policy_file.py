@@ -4,13 +4,14 @@ A file that is not there or cannot be read permits nothing but to stop what runs
 whoever asks.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from runner.lib import yaml_lines
+from runner.lib import problems
 from runner.lib.base_record import Record
-from runner.lib.problems import Problem, dotted, in_order, near, quoted, telling, told
+from runner.lib.problems import BadExperiment, Problem, near, quoted
 from runner.schema import devices
 from runner.schema.record import EVERYTHING
 
@@ -22,25 +23,55 @@ Command = Literal["run", "cancel", "retry", "reproduce", "plan"]
 Hours = Annotated[float, Field(ge=0)]
 
 
+def _role(name: str) -> str:
+    meant = "" if name in ROLES else near(name, ROLES)
+    if meant or not name.strip() or name == "none":
+        raise _cannot_be_meant(f"no role is {quoted(name)}{meant}")
+    return name
+
+
+def _login(name: str) -> str:
+    if not name.strip("@ "):
+        raise _cannot_be_meant("must be a login, not nothing")
+    if name.startswith("@"):
+        raise _cannot_be_meant(f"write the login without its `@`, not {quoted(name)}")
+    return name
+
+
+def _kind(name: str) -> str:
+    if name not in devices.KINDS:
+        known = devices.listed(devices.KINDS)
+        raise _cannot_be_meant(f"the lab knows no hardware {quoted(name)}; it has {known}")
+    return name
+
+
+def _cannot_be_meant(words: str) -> PydanticCustomError:
+    """Of words that the form allows. `told` says them as they are."""
+    return PydanticCustomError("cannot_work", "{words}", {"words": words})
+
+
+_Kind = Annotated[str, AfterValidator(_kind)]
+_AnyKind = Annotated[str, AfterValidator(lambda name: name if name == EVERYTHING else _kind(name))]
+
+
 class Permitted(Record):
     """Who may give a command: GitHub's roles, and people by login."""
 
-    roles: tuple[str, ...] = ("maintain", "admin")
-    people: tuple[str, ...] = ()
+    roles: tuple[Annotated[str, AfterValidator(_role)], ...] = ("maintain", "admin")
+    people: tuple[Annotated[str, AfterValidator(_login)], ...] = ()
 
 
 class Rules(Record):
     """What the file may say."""
 
-    commands: dict[Command, Permitted] = Field(
-        default_factory=dict
-    )  # of what is not named, `Permitted()`
+    # Of a command that is not named here, `Permitted()`.
+    commands: dict[Command, Permitted] = Field(default_factory=dict)
     settle_seconds: int = Field(default=30, ge=1, le=3600)  # between a plan and a bare `/run`
     own: bool = True  # whether one may approve one's own pull request
     two_approvers_from: Hours | None = None  # device-hours from which two people must approve
     # By kind of hardware, "*" for all together.
-    device_hours_per_person_and_month: dict[str, Hours] = Field(default_factory=dict)
-    kinds: tuple[str, ...] | None = None  # hardware that may be used; None: all of the lab's
+    device_hours_per_person_and_month: dict[_AnyKind, Hours] = Field(default_factory=dict)
+    kinds: tuple[_Kind, ...] | None = None  # hardware that may be used; None: all of the lab's
     # Wall-clock hours after which an execution is stopped whose duration nobody can estimate.
     hours_without_estimate: Annotated[float, Field(gt=0)] = 4.0
 
@@ -72,55 +103,12 @@ def parse(content: bytes | None, sha: str) -> Policy:
         words = f"there is no {PATH} on the default branch; `regatta init` writes one"
         return Policy(sha=sha, problems=(words,))
     try:
-        document = yaml_lines.read(content.decode())
+        document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
+        complaints = problems.Complaints(document)
+        rules = complaints.validated(Rules)
+        complaints.end()
     except UnicodeDecodeError:
-        return _broken(sha, [Problem(PATH, 1, "", "it is not UTF-8 text")])
-    except yaml_lines.BadYaml as error:
-        return _broken(sha, [Problem(PATH, error.line, "", str(error))])
-    if not isinstance(document.value, dict):
-        words = "it must be a mapping with keys such as `commands` and `settle_seconds`"
-        return _broken(sha, [Problem(PATH, 1, "", words)])
-    try:
-        rules = Rules.model_validate(document.value)
-    except ValidationError as error:
-        details: Any = [((), detail) for detail in error.errors(include_url=False)]
-        found = [told(PATH, document, Rules, detail) for _, detail in telling(details, [])]
-        return _broken(sha, found)
-    if problems := _sense(rules, document):
-        return _broken(sha, problems)
+        return Policy(sha=sha, problems=(str(Problem(PATH, 1, "", "it is not UTF-8 text")),))
+    except BadExperiment as error:
+        return Policy(sha=sha, problems=tuple(map(str, error.problems)))
     return Policy(**dict(rules), sha=sha)
-
-
-def _broken(sha: str, problems: list[Problem]) -> Policy:
-    return Policy(sha=sha, problems=tuple(str(problem) for problem in in_order(problems)))
-
-
-def _sense(rules: Rules, document: yaml_lines.Document) -> list[Problem]:
-    """Words that the form allows and that cannot be meant."""
-    problems = []
-
-    def wrong(path: yaml_lines.Path, message: str) -> None:
-        problems.append(Problem(PATH, document.line(path), dotted(path), message))
-
-    for command, permitted in rules.commands.items():
-        for index, role in enumerate(permitted.roles):
-            meant = "" if role in ROLES else near(role, ROLES)
-            if meant or not role.strip() or role == "none":
-                wrong(("commands", command, "roles", index), f"no role is {quoted(role)}{meant}")
-        for index, login in enumerate(permitted.people):
-            if not login.strip("@ "):
-                wrong(("commands", command, "people", index), "must be a login, not nothing")
-            elif login.startswith("@"):
-                words = f"write the login without its `@`, not {quoted(login)}"
-                wrong(("commands", command, "people", index), words)
-    named: dict[yaml_lines.Path, str] = {
-        ("kinds", n): kind for n, kind in enumerate(rules.kinds or ())
-    }
-    key = "device_hours_per_person_and_month"
-    named |= {(key, kind): kind for kind in getattr(rules, key) if kind != EVERYTHING}
-    for path, kind in named.items():
-        if kind not in devices.KINDS:
-            known = devices.listed(devices.KINDS)
-            words = f"the lab knows no hardware {quoted(kind)}; it has {known}"
-            wrong(path, words)
-    return problems

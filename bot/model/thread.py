@@ -6,12 +6,11 @@ a fact of GitHub's asks for it: the thread's methods raise `Unknown`, the reconc
 decides again. So rules are pure, and GitHub is asked only what the next decision needs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from bot.model import questions
 from bot.model.keys import CommandKey, Key, Via
 from bot.model.policy_file import Policy
 from bot.model.questions import Question, Unknown
@@ -21,14 +20,15 @@ from runner.execution import lifecycle
 from runner.execution.progress import Progress
 from runner.history.forecasts import Forecasts
 from runner.history.results_entries import EnteredFile, EntryRecord
-from runner.lib.base_record import Record
 from runner.scheduler.schedule import Place
 from runner.schema.record import (
     Answered,
     Approval,
     Edit,
     Execution,
+    Isolated,
     Narrowing,
+    Origin,
     Person,
     Plan,
     PlanRecord,
@@ -70,8 +70,6 @@ class Issue:
 class Pull:
     """A pull request as it is now."""
 
-    title: str
-    author: Person
     head: str  # full SHA
     base: str  # full SHA of the base branch's tip
     open: bool
@@ -96,13 +94,6 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Form:
-    """The issue form of the default branch: field id → label, as headings name them."""
-
-    labels: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Finding:
     """What a commit declares below `experiments/`: nothing, a plan, or what is wrong."""
 
@@ -120,9 +111,6 @@ class Finding:
 
 
 # ── A thread ─────────────────────────────────────────────────────────────────────────────────
-
-
-Isolated = Literal["", "bubblewrap", "trusted"]
 
 
 @dataclass(frozen=True)
@@ -196,6 +184,12 @@ class Ran:
         return self.life.execution
 
     @property
+    def origin(self) -> Origin:
+        """What it was approved for, which every execution of a thread has."""
+        assert self.execution.origin
+        return self.execution.origin
+
+    @property
     def result(self) -> Result | None:
         """How it ended."""
         return self.life.result
@@ -215,7 +209,7 @@ class Thread:
     url: str  # of the repository's pages
     now: datetime
     is_pull: bool
-    site: str = ""  # where the lab's own pages are; "": nobody said
+    site: str | None = None  # where the lab's own pages are; None: nobody said
     news: bool = False  # some delivery has not been dealt with yet
     messages: tuple[Message, ...] = ()
     pushes: tuple[Push, ...] = ()  # all that are known, oldest first
@@ -237,178 +231,60 @@ class Thread:
 
     def issue(self) -> Issue | None:
         """The issue now; None if it is gone."""
-        return self._ask(questions.Issue())
+        return self._ask("issue")
 
     def pull(self) -> Pull | None:
         """The pull request now; None if it is gone."""
-        return self._ask(questions.Pull())
+        return self._ask("pull")
 
     def role(self, login: str) -> str:
         """`role_name` of a person in this repository now; "none" for a stranger."""
-        return self._ask(questions.Role(login))
+        return self._ask("role", login)
 
-    def form(self) -> Form:
-        """The issue form of the default branch."""
-        return self._ask(questions.Form())
+    def form(self) -> Mapping[str, str]:
+        """The issue form of the default branch: field id → label, as headings name them."""
+        return self._ask("form")
 
     def finding(self, base: str, head: str, rung: int = 1) -> Finding:
         """What the commit `head` declares that `base` does not; of a ladder this rung."""
-        return self._ask(questions.Finding(base, head, rung))
+        return self._ask("finding", base, head, rung)
 
     def refusal(self, by: Person, plan: int, left: Narrowing | None = None) -> str | None:
         """Why somebody may not approve the plan of this number, or what is `left` of it, as things
         stand: it breaks a budget, or no device of the lab's can take it. None: they may."""
-        return self._ask(questions.Refusal(by, plan, left))
+        return self._ask("refusal", by, plan, left)
 
     def policy(self) -> Policy:
         """Who may do what here, as the default branch says."""
-        return self._ask(questions.Policy())
+        return self._ask("policy")
 
     def review(self, id: int) -> Review | None:
         """A review now; None if it is gone."""
-        return self._ask(questions.Review(id))
+        return self._ask("review", id)
 
     def forced(self) -> tuple[Push, ...]:
         """The forced pushes to the pull request's branch, heard of or not: a head that left a
         commit comes back to it by one of these only."""
-        return self._ask(questions.Forced())
+        return self._ask("forced")
 
     def committers(self) -> frozenset[int]:
         """Ids of those who opened the pull request and who wrote or committed its commits."""
-        return self._ask(questions.Committers())
+        return self._ask("committers")
 
     def code(self, plan: int) -> str:
         """A new unguessable code for the plan of this number."""
-        return self._ask(questions.Code(plan))
+        return self._ask("code", plan)
 
     def registration(self, issue: int) -> Registration | None:
         """All that is on record under a preregistration of this repository."""
-        return self._ask(questions.Registration(issue))
+        return self._ask("registration", issue)
 
     def replan(self, plan: int) -> str | None:
         """The fingerprint that the lab as it is now would give the plan of this number; None where
         it makes no plan of it."""
-        return self._ask(questions.Replan(plan))
+        return self._ask("replan", plan)
 
-    def _ask(self, question: Question) -> Any:
+    def _ask(self, *question: Any) -> Any:
         if question not in self.answers:
             raise Unknown(question)
         return self.answers[question]
-
-
-# ── What may be wanted ───────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Say:
-    """A comment on this thread, once."""
-
-    key: Key
-    body: str
-    state: str = ""  # of the execution, where the comment follows one
-    lacks: Key | None = None  # what is not in it yet: if that can be done first, this waits
-
-
-@dataclass(frozen=True)
-class Button:
-    """A button of a check run."""
-
-    label: str  # at most 20 characters
-    identifier: str  # at most 20
-    description: str  # at most 40
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check run on a commit, once."""
-
-    key: Key
-    name: str
-    commit: str
-    conclusion: str | None  # None: in progress
-    title: str
-    summary: str
-    state: str = ""
-    buttons: tuple[Button, ...] = ()
-
-
-@dataclass(frozen=True)
-class React:
-    """A reaction to a comment. GitHub itself keeps it to one."""
-
-    comment: int
-    content: Literal["eyes", "rocket", "confused"]
-
-    @property
-    def key(self) -> Key:
-        """One reaction of a kind on a comment."""
-        return Key("react", f"{self.comment}.{self.content}")
-
-
-# What a preregistration is; its issue carries exactly one of these.
-LABELS = {
-    state: f"experiment: {state}" for state in ("wishlist", "planned", "running", "done", "failed")
-}
-
-
-@dataclass(frozen=True)
-class Label:
-    """The one label of the lab's that this issue carries, because of `cause`."""
-
-    name: str
-    cause: str
-
-    @property
-    def key(self) -> Key:
-        """A label is set once for each thing that causes it."""
-        return Key("label", self.cause)
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A PNG kept in the repository, outside every branch, and linked by its commit."""
-
-    key: Key
-    execution: str  # that it shows
-    draw: Callable[[], bytes] = field(compare=False)
-    at: datetime  # of the commit, so that the same picture is the same commit
-
-
-@dataclass(frozen=True)
-class Show:
-    """The comment (or check run) that `of` said is to look like this now; the last value counts.
-
-    A `final` look is recorded, so that it is not shown again after a restart.
-    """
-
-    of: Key
-    body: str
-    state: str
-    final: bool
-    conclusion: str | None = None  # of a check run
-    title: str = ""
-    buttons: tuple[Button, ...] = ()  # of a check run
-
-    @property
-    def key(self) -> Key:
-        """Recorded for the final look only."""
-        return self.of._replace(final=True)
-
-
-@dataclass(frozen=True)
-class Write:
-    """A fact for the records, once."""
-
-    path: str
-    record: Record
-
-
-@dataclass(frozen=True)
-class Drive:
-    """The next step of an execution's life."""
-
-    execution: str
-    action: lifecycle.Action
-
-
-Action = Say | Check | React | Label | Picture | Show | Write | Drive

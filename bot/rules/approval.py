@@ -6,15 +6,16 @@ refused. From the approval follow the execution and everything after it.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
-from bot.messages import render
+from bot.messages import command_answers
+from bot.model.actions import Action, React, Say, Write
 from bot.model.keys import CommandKey, Key
-from bot.model.thread import Action, Message, React, Say, Thread, Write
+from bot.model.thread import Message, Thread
 from bot.rules import approval_case, approval_checks
-from bot.rules.approval_case import Act, Case
+from bot.rules.approval_case import Case, Wanted, What
 from runner.planning import subset
-from runner.schema.record import Approval, Execution, Narrowing, Origin
+from runner.schema.record import Approval, Execution, Narrowing, Origin, PlanRecord
 
 
 def follow(thread: Thread) -> Iterator[Action]:
@@ -23,9 +24,9 @@ def follow(thread: Thread) -> Iterator[Action]:
         if approval.approved:
             yield Write(f"executions/{approval.execution}/execution", _execution(thread, approval))
         elif approval.waits:
-            yield Say(Key("waits", str(key)), render.waits(approval))
+            yield Say(Key("waits", str(key)), command_answers.waits(approval))
         else:
-            yield Say(Key("refused", str(key)), render.refused(approval))
+            yield Say(Key("refused", str(key)), command_answers.refused(approval))
         if key.comment:
             yes = approval.approved or approval.waits
             yield React(key.comment, "rocket" if yes else "confused")
@@ -45,87 +46,88 @@ def run(
     key: CommandKey,
     argument: str,
     *,
-    what: Literal["run", "retry", "reproduce"] = "run",
+    what: What = "run",
     before: Execution | None = None,
-) -> Iterator[Action]:
+) -> Approval:
     """The answer to a `/run`; or, with the execution `before`, to what runs the same plan again."""
-    if key in thread.approvals:
-        return
-    role = thread.role(message.author.login)
     if before and before.origin:
-        wanted = approval_case.Wanted("plan", str(before.origin.plan))
+        wanted = Wanted("plan", str(before.origin.plan))
     else:
         wanted = approval_case.wanted(argument, message.commit if message.via == "review" else None)
     plan = approval_case.meant(thread, wanted, message.at)
-    act = approval_case.act_in(message, thread.now, what)
-    case = Case(thread, wanted, plan, (act,), what, before=before.id if before else "")
-    case = replace(case, left=left_of(thread, before) if before else approval_case.narrowing(case))
+    left = words_of(thread, before)[-1].narrowing if before else _narrowing(wanted, plan)
+    word = answer(thread, message, key, what).model_copy(update={"narrowing": left})
+    case = Case(thread, wanted, plan, (word,), before=before.id if before else None)
     waiting = _waiting(case)
-    case = replace(case, acts=(*map(approval_case.act_of, waiting), *case.acts))
+    case = replace(case, words=(*waiting, word))
     name, why = approval_case.failing(approval_checks.AT_APPROVAL, case) or (None, None)
     waits, words = name == "enough_approvers", approval_case.sentence(why) if why else ""
-    chosen = plan if why is None or waits else None
-    approval = Approval(
+    found: dict[str, Any] = {"approved": why is None, "waits" if waits else "why": words}
+    if why is None:
+        found["besides"] = tuple(one.id for one in waiting)
+        found["reproduces"] = before.id if before and what == "reproduce" else ""
+    if why is None or waits:
+        found |= {"plan": case.plan.n, "commit": case.plan.commit, "policy": thread.policy().sha}
+        found["fingerprint"] = case.planned.fingerprint
+    else:
+        found["narrowing"] = None
+    if name == "narrow_only":
+        found["posts"] = len(thread.plans) + 1
+    return word.model_copy(update=found)
+
+
+def answer(
+    thread: Thread, message: Message, key: CommandKey, what: What, why: str = ""
+) -> Approval:
+    """What became of a command that is to start something: it was refused, and why. Nobody tells
+    when a button was pressed: it is when that is dealt with."""
+    return Approval(
         repository=thread.id.repository,
         pull=thread.id.number,
         command=str(key),
         by=message.author,
-        role=role,
+        role=thread.role(message.author.login),
         at=thread.now,
         what=what,
-        approved=why is None,
-        why="" if waits else words,
-        reproduces=before.id if before and why is None and what == "reproduce" else "",
-        plan=chosen.n if chosen else None,
-        commit=chosen.commit if chosen else None,
-        fingerprint=chosen.plan.fingerprint if chosen and chosen.plan else None,
-        asked_at=act.at,
+        approved=False,
+        why=why,
+        asked_at=thread.now if message.via == "button" else message.at,
         heard=message.heard,
-        policy=thread.policy().sha if chosen else "",
-        narrowing=case.left if chosen else None,
-        waits=words if waits else "",
-        besides=tuple(one.id for one in waiting) if why is None else (),
-        posts=len(thread.plans) + 1 if name == "narrow_only" else None,
     )
-    yield Write(f"approvals/{thread.id}/{key}", approval)
 
 
-def acts(thread: Thread, execution: Execution) -> tuple[Act, ...]:
-    """The words that an execution rests on."""
-    origin = execution.origin
-    if origin is None:
-        raise AssertionError(f"{execution.id} is on a thread and has no origin")
+def words_of(thread: Thread, execution: Execution) -> tuple[Approval, ...]:
+    """The approvals that an execution rests on, the newest last."""
     known = {approval.id: approval for approval in thread.approvals.values()}
-    found = [known[id] for id in execution.approvals or (origin.approval,) if id in known]
-    return tuple(map(approval_case.act_of, found)) or (Act(origin.approved_by, execution.at),)
+    own = next(one for one in known.values() if one.execution == execution.id)
+    return (*(known[id] for id in own.besides if id in known), own)
 
 
-def left_of(thread: Thread, execution: Execution) -> Narrowing | None:
-    """What the approval of an execution left of its plan."""
-    found = [one for one in thread.approvals.values() if one.execution == execution.id]
-    return found[0].narrowing if found else None
+def _narrowing(wanted: Wanted, plan: PlanRecord | None) -> Narrowing | None:
+    """What a command leaves out of its plan; None where it says nothing, or nothing of use."""
+    if not wanted.rest or plan is None or plan.plan is None:
+        return None
+    found = subset.read(wanted.rest, plan.plan)
+    return found if isinstance(found, Narrowing) else None
 
 
 def _waiting(case: Case) -> list[Approval]:
     """Of each other person whose word for what is left of the plan still stands, the newest
     approval of the same kind that waits."""
-    of = case.plan and case.plan.n, case.left, case.command
+    of = case.found and case.found.n, case.word.narrowing, case.word.what
     found = {
         approval.by.id: approval
         for approval in sorted(case.thread.approvals.values(), key=lambda one: one.at)
         if approval.waits and (approval.plan, approval.narrowing, approval.what) == of
-        if approval.by.id != case.act.by.id
-        if not approval_case.failing(
-            approval_checks.STANDS, replace(case, acts=(approval_case.act_of(approval),))
-        )
+        if approval.by.id != case.word.by.id
+        if not approval_case.failing(approval_checks.STANDS, replace(case, words=(approval,)))
     }
     return list(found.values())
 
 
 def _execution(thread: Thread, approval: Approval) -> Execution:
     plan = next(plan for plan in thread.plans if plan.n == approval.plan)
-    if plan.plan is None:
-        raise AssertionError(f"approval {approval.id} names a plan with problems")
+    assert plan.plan, f"approval {approval.id} names a plan with problems"
     left = approval.narrowing or Narrowing()
     planned, limit = subset.remaining(plan, left)
     if approval.reproduces:  # or it would find made what it is to make again

@@ -10,13 +10,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from bot.model.escape import code
-from bot.model.keys import CommandKey, Key
+from bot.model.keys import Key
 from bot.model.policy_file import PATH, Command, Policy
-from bot.model.thread import Message, Pull, Thread
+from bot.model.thread import Thread
 from runner.planning import subset
-from runner.schema.record import Approval, Narrowing, Person, Plan, PlanRecord
+from runner.schema.record import Approval, Narrowing, Plan, PlanRecord
 
-CODE = r"[a-z2-7]{4}(-[a-z2-7]{4}){4}"  # 100 bits
 OWN = timedelta(seconds=5)  # between GitHub's time of a push and the lab's of its plan, at most
 GOOD_FOR = timedelta(hours=24)  # an approval, and the command that gives it
 
@@ -24,11 +23,20 @@ GOOD_FOR = timedelta(hours=24)  # an approval, and the command that gives it
 # ── What a command says ──────────────────────────────────────────────────────────────────────
 
 
+What = Literal["run", "retry", "reproduce"]  # commands that start something
+How = Literal["bare", "code", "commit", "plan", "short", "unclear"]
+_NAMES: dict[How, str] = {
+    "commit": "[0-9a-f]{40}",
+    "code": "[a-z2-7]{4}(-[a-z2-7]{4}){4}",  # 100 bits
+    "short": "[0-9a-f]{4,39}",
+}
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a command says of the plan that it approves."""
 
-    how: Literal["bare", "code", "commit", "plan", "short", "unclear"]
+    how: How
     what: str = ""
     rest: str = ""  # words after it, which may narrow the plan
 
@@ -36,13 +44,9 @@ class Wanted:
 def wanted(argument: str, reviewed: str | None = None) -> Wanted:
     """What stands after `/run`; `reviewed` is the commit of the review that holds the command."""
     first, _, rest = argument.strip().partition(" ")
-    word = first.lower()
-    if re.fullmatch(r"[0-9a-f]{40}", word):
-        return Wanted("commit", word, rest.strip())
-    if re.fullmatch(CODE, word):
-        return Wanted("code", word, rest.strip())
-    if re.fullmatch(r"[0-9a-f]{4,39}", word):
-        return Wanted("short", word, rest.strip())
+    for how, form in _NAMES.items():
+        if re.fullmatch(form, first.lower()):
+            return Wanted(how, first.lower(), rest.strip())
     if first and "=" not in first:
         return Wanted("unclear", argument.strip())
     if reviewed:
@@ -79,46 +83,31 @@ def posted(thread: Thread, plan: PlanRecord) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class Act:
-    """Somebody's word that a plan may run."""
-
-    by: Person
-    at: datetime  # when they gave it, by GitHub's clock
-    review: int | None = None  # that it stood in
-    command: Command = "run"
-
-
-@dataclass(frozen=True)
 class Case:
     """A command to answer, or an execution to launch, with all that it rests on."""
 
     thread: Thread
     wanted: Wanted
-    plan: PlanRecord | None
-    acts: tuple[Act, ...]  # the newest last
-    command: Command = "run"
-    left: Narrowing | None = None  # what it leaves of the plan; None: all
-    before: str = ""  # the execution that is to run once more
+    found: PlanRecord | None  # the plan that it means
+    words: tuple[Approval, ...]  # each somebody's, given or to be given; the newest last
+    before: str | None = None  # the execution that is to run once more
 
     @property
-    def act(self) -> Act:
-        """The newest word."""
-        return self.acts[-1]
+    def word(self) -> Approval:
+        """The newest one."""
+        return self.words[-1]
 
     @property
-    def pull(self) -> Pull | None:
-        """The pull request now."""
-        return self.thread.pull()
+    def plan(self) -> PlanRecord:
+        """The plan that it means, which is there."""
+        assert self.found
+        return self.found
 
     @property
-    def policy(self) -> Policy:
-        """The lab's policy now."""
-        return self.thread.policy()
-
-    @property
-    def planned(self) -> Plan | None:
-        """What would run."""
-        return self.plan.plan if self.plan else None
+    def planned(self) -> Plan:
+        """What would run, which the plan says."""
+        assert self.plan.plan
+        return self.plan.plan
 
     @property
     def line(self) -> str:
@@ -130,40 +119,19 @@ class Case:
     def same(self) -> str:
         """The line by which somebody else says the same."""
         if self.before:
-            return f"`/{self.command} {self.before}`"
-        if self.plan is None:
-            return self.line
-        left = subset.line(self.left) if self.left else ""
-        return f"`/run {self.plan.code or self.plan.commit}{' ' * bool(left)}{left}`"
+            return f"`/{self.word.what} {self.before}`"
+        left = subset.line(self.word.narrowing or Narrowing())
+        return f"`{' '.join(filter(None, ('/run', self.plan.code or self.plan.commit, left)))}`"
 
 
-@dataclass(frozen=True)
-class Condition:
-    """Something that must hold; `why` says in a clause why it does not; None: it does."""
-
-    name: str
-    why: Callable[[Case], str | None]
-
-
-def failing(conditions: Iterable[Condition], case: Case) -> tuple[str, str] | None:
+def failing(
+    conditions: Iterable[Callable[[Case], str | None]], case: Case
+) -> tuple[str, str] | None:
     """Name and clause of the first condition that does not hold; None if all do."""
     for condition in conditions:
-        if (why := condition.why(case)) is not None:
-            return condition.name, why
+        if (why := condition(case)) is not None:
+            return condition.__name__, why
     return None
-
-
-def act_of(approval: Approval) -> Act:
-    """The word that an approval records."""
-    at, review = approval.asked_at or approval.at, CommandKey.parse(approval.command).review
-    return Act(approval.by, at, review, approval.what)
-
-
-def act_in(message: Message, now: datetime, command: Command = "run") -> Act:
-    """The word that a message holds. Nobody tells when a button was pressed: it is when that is
-    dealt with."""
-    at = now if message.via == "button" else message.at
-    return Act(message.author, at, message.id if message.via == "review" else None, command)
 
 
 # ── Who ──────────────────────────────────────────────────────────────────────────────────────
@@ -203,11 +171,3 @@ def unreadable(policy: Policy) -> str | None:
         return None
     more = f" (and {len(policy.problems) - 1} more)" if len(policy.problems) > 1 else ""
     return f"nobody may command runs until {PATH} is mended: {policy.problems[0]}{more}"
-
-
-def narrowing(case: Case) -> Narrowing | None:
-    """What the command leaves out of its plan; None where it says nothing, or nothing of use."""
-    if not case.wanted.rest or case.planned is None:
-        return None
-    found = subset.read(case.wanted.rest, case.planned)
-    return found if isinstance(found, Narrowing) else None

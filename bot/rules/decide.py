@@ -10,19 +10,10 @@ from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
 
+from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, Write
 from bot.model.keys import Key
 from bot.model.questions import Question, Unknown
-from bot.model.thread import (
-    Action,
-    Check,
-    Drive,
-    Picture,
-    React,
-    Say,
-    Show,
-    Thread,
-    Write,
-)
+from bot.model.thread import Thread
 from bot.rules import execution, notices, plan, preregistration, results_entry, slash_commands
 from runner.execution import lifecycle
 

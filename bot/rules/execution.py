@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bot.messages import loss_curves, render
+from bot.messages import loss_curves, result_comment, status_comment
+from bot.model.actions import Action, Button, Check, Drive, Say, Show, Write
 from bot.model.keys import Key
-from bot.model.thread import Action, Button, Check, Drive, Ran, Say, Show, Thread, Write
+from bot.model.thread import Ran, Thread
 from bot.rules import approval, approval_case, approval_checks, slash_commands
 from runner.analysis import registration_review
 from runner.execution import lifecycle
@@ -37,7 +38,7 @@ def _verdict(thread: Thread, ran: Ran) -> Iterator[Say]:
     key = Key("verdict", ran.execution.id)
     if key not in thread.said:
         asked = thread.registration(thread.id.number)
-        yield Say(key, render.verdict(thread, ran, asked.earlier if asked else {}))
+        yield Say(key, result_comment.verdict(thread, ran, asked.earlier if asked else {}))
 
 
 def ongoing(thread: Thread) -> Iterator[Drive]:
@@ -65,15 +66,10 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
     if action is None:
         return
     if _is_launch(ran, action):
-        origin = ran.execution.origin
-        if origin is None:
-            raise AssertionError(f"{ran.execution.id} is on a thread and has no origin")
-        wanted = approval_case.Wanted("plan", str(origin.plan))
+        wanted = approval_case.Wanted("plan", str(ran.origin.plan))
         plan = approval_case.meant(thread, wanted, thread.now)
-        left = approval.left_of(thread, ran.execution)
-        case = approval_case.Case(
-            thread, wanted, plan, approval.acts(thread, ran.execution), left=left
-        )
+        words = approval.words_of(thread, ran.execution)
+        case = approval_case.Case(thread, wanted, plan, words)
         if failing := approval_case.failing(approval_checks.AT_LAUNCH, case):
             voided = Voided(at=thread.now, why=failing[1])
             yield Write(f"executions/{ran.execution.id}/voided", voided)
@@ -84,24 +80,21 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
 def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
     """One comment and one check run, which follow the execution by edits."""
     execution = ran.execution
-    origin = execution.origin
-    if origin is None:
-        return
     state, final = ran.life.state, ran.result is not None
     status, check = Key("status", execution.id), Key("check", execution.id)
     if {status._replace(final=True), check._replace(final=True)} <= thread.said.keys():
         return
-    head = _moved_to(thread, ran)
-    body, title = render.status(ran, thread.now, head, thread.site), render.status_title(ran)
+    body = status_comment.status(ran, thread.now, _moved_to(thread, ran), thread.site)
+    title, summary = status_comment.title(ran), status_comment.status(ran, site=thread.site)
     buttons = _buttons(ran)
     yield Say(status, body, state)
     yield Check(
         key=check,
         name=f"regatta / {execution.id}",
-        commit=origin.commit,
+        commit=ran.origin.commit,
         conclusion=None,
         title=title,
-        summary=render.status(ran, site=thread.site),
+        summary=summary,
         state=state,
         buttons=buttons,
     )
@@ -111,35 +104,31 @@ def _status(thread: Thread, ran: Ran) -> Iterator[Action]:
         yield Show(of=status, body=body, state=state, final=final)
     shown = thread.shown.get(check)
     if shown is None or shown.state != state:
-        summary, conclusion = render.status(ran, site=thread.site), CONCLUSIONS.get(state)
-        yield Show(check, summary, state, final, conclusion, title, buttons)
+        yield Show(check, summary, state, final, CONCLUSIONS.get(state), title, buttons)
 
 
 def _buttons(ran: Ran) -> tuple[Button, ...]:
     """What may be pressed on an execution's check run."""
     if ran.result is None:
         return () if ran.life.cancelled else (slash_commands.CANCEL,)
-    return (
-        (slash_commands.RETRY, slash_commands.REPLAN)
-        if ran.result.state in slash_commands.AGAIN
-        else (slash_commands.REPLAN,)
-    )
+    retry = (slash_commands.RETRY,) if ran.result.state in slash_commands.AGAIN else ()
+    return (*retry, slash_commands.REPLAN)
 
 
 def _moved_to(thread: Thread, ran: Ran) -> str | None:
     """Where the branch is, if it was pushed to after the execution's approval."""
-    origin, begun = ran.execution.origin, ran.execution.at
     known = [(push.at, push.after) for push in thread.pushes]
     known += [(plan.at, plan.commit) for plan in thread.plans]
-    moved = [head for at, head in sorted(known) if at >= begun]
-    return moved[-1] if moved and origin and moved[-1] != origin.commit else None
+    moved = [head for at, head in sorted(known) if at >= ran.execution.at]
+    return moved[-1] if moved and moved[-1] != ran.origin.commit else None
 
 
 def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
     """One new comment with the answer, and the loss curves as a picture in it."""
-    said: str | None = None
+    words: str | None = None
     if Key("result", ran.execution.id) not in thread.said:
         issue = ran.execution.plan.preregistration
         asked = None if issue is None else thread.registration(issue)
-        said = render.result(thread, ran, registration_review.review(asked) if asked else None)
-    yield from loss_curves.rules(thread, ran, said)
+        review = registration_review.review(asked) if asked else None
+        words = result_comment.result(thread, ran, review)
+    yield from loss_curves.rules(thread, ran, words)

@@ -6,8 +6,9 @@ Records were lost (`bot.controller.store_recovery`), or something said here ende
 
 from collections.abc import Iterator
 
+from bot.model.actions import Action, Say, Write
 from bot.model.keys import Key
-from bot.model.thread import Action, Say, Thread, Write
+from bot.model.thread import Thread
 from runner.execution import lifecycle
 from runner.schema.record import Voided
 
@@ -38,7 +39,7 @@ def voids(thread: Thread) -> Iterator[Write]:
     """Executions from before the loss do not begin, and are not begun again."""
     for ran in thread.executions if thread.is_pull and thread.restored else ():
         action = lifecycle.decide(ran.life)
-        begins = isinstance(action, lifecycle.Claim | lifecycle.Submit) and action.attempt[0] == "t"
+        begins = isinstance(action, lifecycle.Claim | lifecycle.Submit)
         older = thread.restored is not None and ran.execution.at <= thread.restored
         if begins and older and not ran.life.voided:
             why = "the lab's records were restored from a copy older than this approval's use"

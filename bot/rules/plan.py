@@ -10,13 +10,14 @@ the next one's once its gate is passed.
 
 from collections.abc import Iterator
 
-from bot.messages import render
+from bot.messages import plan_comment
+from bot.model.actions import Action, Check, Say, Show, Write
 from bot.model.keys import Key
-from bot.model.thread import Action, Check, Finding, Isolated, Pull, Ran, Say, Show, Thread, Write
+from bot.model.thread import Finding, Pull, Ran, Thread
 from bot.rules import slash_commands
 from runner.analysis import promotion
 from runner.planning import limits
-from runner.schema.record import Climbed, Plan, PlanRecord
+from runner.schema.record import Climbed, Isolated, Plan, PlanRecord
 
 CHECK_NAME = "regatta / plan"
 
@@ -27,18 +28,18 @@ def rules(thread: Thread) -> Iterator[Action]:
     for plan in thread.plans:
         said = Key("plan", str(plan.n))
         if said not in thread.said:
-            yield Say(said, render.plan(plan, thread.url))
+            yield Say(said, plan_comment.plan(plan, thread.url))
         if plan is not thread.plans[-1] and said._replace(final=True) not in thread.said:
             by = thread.plans[-1].n
-            yield Show(said, render.folded(plan, by, thread.url), state="folded", final=True)
+            yield Show(said, plan_comment.folded(plan, by, thread.url), state="folded", final=True)
         if (check := said._replace(check=True)) not in thread.said:
             yield Check(
                 key=check,
                 name=CHECK_NAME,
                 commit=plan.commit,
                 conclusion="success" if plan.plan else "failure",
-                title=render.plan_title(plan),
-                summary=render.plan(plan, thread.url),
+                title=plan_comment.title(plan),
+                summary=plan_comment.plan(plan, thread.url),
                 buttons=(slash_commands.REPLAN,),
             )
 
@@ -64,7 +65,9 @@ def _plan(thread: Thread) -> Iterator[Action]:
     found = thread.finding(pull.base, pull.head, reached.n if reached else 1)
     if found.experiment is None and not found.problems:
         return
-    if newest and same and newest.problems == found.problems and _alike(newest.plan, found.plan):
+    one, other = newest and newest.plan, found.plan
+    alike = (one and one.fingerprint) == (other and other.fingerprint)
+    if newest and same and alike and newest.problems == found.problems:
         return
     yield _proposed(thread, pull, found, thread.plans[-1].climbed if reached else ())
 
@@ -146,8 +149,4 @@ def _next(thread: Thread) -> int:
 
 def _isolation(thread: Thread, plan: Plan | None) -> Isolated:
     """How own code of the plan would be run here; empty where it has none."""
-    return thread.isolation if plan and render.own_code(plan) else ""
-
-
-def _alike(one: Plan | None, other: Plan | None) -> bool:
-    return (one and one.fingerprint) == (other and other.fingerprint)
+    return thread.isolation if plan and plan_comment.own_code(plan) else ""

@@ -6,22 +6,23 @@ is recorded beside it and said; the seal stands.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pydantic
 
-from bot.messages import render
+from bot.messages import seal_comments
+from bot.model.actions import LABELS, Action, Label, Say, Write
 from bot.model.keys import Key
-from bot.model.thread import LABELS, Action, Form, Issue, Label, Say, Thread, Write
+from bot.model.thread import Issue, Thread
 from runner.analysis.verdicts import BadExpectation, parse_expect
 from runner.lib import yaml_lines
-from runner.lib.problems import near
+from runner.lib.problems import Document, Problem, dotted, told
 from runner.schema import prediction_forms
 from runner.schema.record import ARM_NAME, FINAL_STATES, Edit, Prediction, Preregistration
 
 NO_RESPONSE = "_No response_"
-MOST_PREDICTIONS = 20
+MAX_PREDICTIONS = 20
 
 
 class NotReadable(Exception):
@@ -38,12 +39,12 @@ def rules(thread: Thread) -> Iterator[Action]:
         if thread.news:
             yield from _seal(thread)
         return
-    yield Say(Key("sealed"), render.sealed(thread.seal))
+    yield Say(Key("sealed"), seal_comments.sealed(thread.seal))
     if thread.news:
         yield from _edits(thread, thread.seal)
     before = thread.seal.text
     for edit_number, edit in enumerate(thread.edits, 2):
-        yield Say(Key("edited", str(edit_number)), render.edited(thread.seal, edit, before))
+        yield Say(Key("edited", str(edit_number)), seal_comments.edited(thread.seal, edit, before))
         before = edit.text
     yield _label(thread)
 
@@ -57,7 +58,7 @@ def _seal(thread: Thread) -> Iterator[Action]:
     try:
         sealed = read(issue, thread.form(), thread)
     except NotReadable as error:
-        yield Say(Key("unread", _digest(issue)[:12]), render.not_sealed(error.problems))
+        yield Say(Key("unread", _digest(issue)[:12]), seal_comments.not_sealed(error.problems))
     else:
         if sealed:
             yield Write(f"{_folder(thread)}/1", sealed)
@@ -95,7 +96,7 @@ def _label(thread: Thread) -> Label:
 # ── Reading the form ─────────────────────────────────────────────────────────────────────────
 
 
-def read(issue: Issue, form: Form, thread: Thread) -> Preregistration | None:
+def read(issue: Issue, form: Mapping[str, str], thread: Thread) -> Preregistration | None:
     """The preregistration in an issue of the form; None if it is no such issue.
 
     Raises NotReadable.
@@ -108,7 +109,7 @@ def read(issue: Issue, form: Form, thread: Thread) -> Preregistration | None:
         problems.append("The issue has no title.")
     hypothesis = answers.get("hypothesis", "")
     if not hypothesis:
-        label = form.labels.get("hypothesis", "Hypothesis")
+        label = form.get("hypothesis", "Hypothesis")
         problems.append(f"`{label}` is empty. Say in a sentence or two what you expect and why.")
     predictions = _predictions(answers.get("predictions", ""), form, problems)
     if problems:
@@ -126,9 +127,9 @@ def read(issue: Issue, form: Form, thread: Thread) -> Preregistration | None:
     )
 
 
-def _answers(body: str, form: Form) -> dict[str, str] | None:
+def _answers(body: str, form: Mapping[str, str]) -> dict[str, str] | None:
     """Field id → answer. GitHub renders a form as `### Label`, an empty line, the answer."""
-    by_heading = {f"### {label}": field for field, label in form.labels.items()}
+    by_heading = {f"### {label}": field for field, label in form.items()}
     answers: dict[str, list[str]] = {}
     field = None
     for line in body.splitlines():
@@ -144,15 +145,16 @@ def _answers(body: str, form: Form) -> dict[str, str] | None:
     return {field: "" if text == NO_RESPONSE else text for field, text in texts.items()}
 
 
-def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction, ...]:
-    label = form.labels.get("predictions", "Predictions")
+def _predictions(text: str, form: Mapping[str, str], problems: list[str]) -> tuple[Prediction, ...]:
+    label = form.get("predictions", "Predictions")
     fenced = re.fullmatch(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", text, re.DOTALL)
     text = fenced[2] if fenced else text
     if not text.strip():
         problems.append(f"`{label}` is empty. Write at least one, as a YAML list.")
         return ()
     try:
-        document = yaml_lines.read(text)
+        read = yaml_lines.read(text)
+        document = Document(read.value, read.lines, f"`{label}`")
     except yaml_lines.BadYaml as error:
         hint = ""
         if re.search(r"expect:\s*[>|]", text):
@@ -162,29 +164,35 @@ def _predictions(text: str, form: Form, problems: list[str]) -> tuple[Prediction
     if not isinstance(document.value, list) or not document.value:
         problems.append(f"`{label}` must be a YAML list; begin each prediction with `- metric:`.")
         return ()
-    if len(document.value) > MOST_PREDICTIONS:
-        problems.append(f"`{label}` has more than {MOST_PREDICTIONS} entries.")
+    if len(document.value) > MAX_PREDICTIONS:
+        problems.append(f"`{label}` has more than {MAX_PREDICTIONS} entries.")
         return ()
+
+    def wrong(index: int, path: yaml_lines.Path, words: str) -> None:
+        line = document.line((index, *path))
+        problems.append(f"{Problem(document.file, line, dotted(path), words)}.")
+
     found: list[Prediction] = []
     for index, entry in enumerate(document.value):
         try:
             prediction = _prediction(entry)
-            if _about(prediction) in map(_about, found):
-                line = document.line((index,))
-                problems.append(f"`{label}`, line {line}: an entry above says that; say it once.")
-            found.append(prediction)
-            for (key, *place), name in _names(prediction):
-                if not re.fullmatch(ARM_NAME, name):
-                    line = document.line((index, key, *place))
-                    words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
-                    problems.append(f"`{label}`, line {line}: `{key}`: {name[:60]!r} {words}.")
+        except BadExpectation as error:
+            wrong(index, ("expect",), str(error).removesuffix("."))
         except pydantic.ValidationError as error:
             for detail in error.errors():
-                line = document.line((index, *_place(detail)))
-                problems.append(f"`{label}`, line {line}: {_complaint(detail)}.")
-        except BadExpectation as error:
-            line = document.line((index, "expect"))
-            problems.append(f"`{label}`, line {line}: `expect`: {error}")
+                path = (detail["ctx"]["key"],) if detail["type"] == "form" else detail["loc"]
+                words = told(document, Prediction, detail, (index,)).message
+                if path == ("confidence",):
+                    words += "; it is a share between 0 and 1, as 0.8 or `80 %`"
+                wrong(index, path, words)
+        else:
+            if _about(prediction) in map(_about, found):
+                wrong(index, (), "an entry above says that; say it once")
+            found.append(prediction)
+            for path, name in _names(prediction):
+                if not re.fullmatch(ARM_NAME, name):
+                    words = "can be no arm's name; use up to 40 of a–z, 0–9, `_` and `-`"
+                    wrong(index, path, f"{name[:60]!r} {words}")
     return tuple(found)
 
 
@@ -214,42 +222,10 @@ def _prediction(entry: Any) -> Prediction:
             entry["expect"] = str(parse_expect(entry["expect"]))
             if entry.get("order") and not re.match(r">=? [0-9]", entry["expect"]):
                 raise BadExpectation(
-                    f"of an `order` it says by how much each arm is better than the next, as "
+                    "of an `order` it says by how much each arm is better than the next, as "
                     f"> 0 or > 0.01, and not {entry['expect']}; leave it out if any step will do."
                 )
     return Prediction.model_validate(entry)
-
-
-def _place(detail: Any) -> yaml_lines.Path:
-    """Where in an entry a complaint belongs."""
-    return (detail["ctx"]["key"],) if detail["type"] == "form" else detail["loc"]
-
-
-def _complaint(detail: Any) -> str:
-    key = ".".join(map(str, _place(detail))) or "the entry"
-    match detail["type"]:
-        case "form":
-            return f"`{key}` {detail['ctx']['words']}"
-        case "missing":
-            return f"`{key}` is missing"
-        case "extra_forbidden":
-            return f"`{key}` is no key of a prediction{near(key, Prediction.model_fields)}"
-        case "literal_error":
-            known = detail["ctx"]["expected"]
-            meant = near(str(detail["input"])[:60], re.findall(r"'([^']+)'", known))
-            return f"`{key}` must be {known}{meant}"
-        case "tuple_type":
-            return f"`{key}` must be a list of arms, as [a, b, c]"
-        case "too_long":
-            return f"`{key}` names more than {prediction_forms.MOST_ARMS} arms"
-        case "string_type":
-            return f"`{key}` must be text; write it in quotes"
-        case "model_type":
-            return "each prediction is a mapping with keys such as `metric` and `arm`"
-        case "greater_than" | "less_than" if key == "confidence":
-            return "`confidence` must lie between 0 and 1, or be a share such as `80 %`"
-        case _:
-            return f"`{key}`: {detail['msg']}"
 
 
 def _folder(thread: Thread) -> str:

@@ -10,21 +10,23 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Literal
 
-from bot.messages import render
+from bot.messages import command_answers
 from bot.model import commands
-from bot.model.commands import Command, Reading
+from bot.model.actions import Action, Button, React, Say, Write
+from bot.model.commands import Reading
 from bot.model.escape import code
 from bot.model.keys import CommandKey, Key
-from bot.model.thread import Action, Button, Message, Ran, React, Say, Thread, Write
-from bot.rules import approval as rules_approval
-from bot.rules import approval_case
-from runner.schema.record import Answered, Approval, Cancelled, command_of
+from bot.model.thread import Message, Ran, Thread
+from bot.rules import approval, approval_case
+from bot.rules.approval_case import What
+from runner.schema.record import Answered, Cancelled, command_of
 
 TYPE_AGAIN_AFTER = timedelta(hours=24)  # a command that was not heard when it was written
 # Buttons of check runs. A pressed one is heard as the command that `payloads.BUTTONS` says.
 CANCEL = Button("Cancel", "cancel", "Stop it; its record is kept")
 RETRY = Button("Retry", "retry", "Run the same plan once more")
 REPLAN = Button("Re-plan", "replan", "Look at the branch once more")
+_NO_EXECUTION = "There is no execution `{}` on this thread."
 AGAIN = ("failed", "cancelled", "voided")  # what `/retry` is for
 
 
@@ -35,7 +37,7 @@ def rules(thread: Thread) -> Iterator[Action]:
         if reading.commands and not _is_doubtful(thread, message):
             yield from _react(message.key(0), "eyes")
     yield from _answers(thread, meant)
-    yield from rules_approval.follow(thread)
+    yield from approval.follow(thread)
     yield from _follow(thread)
 
 
@@ -56,31 +58,31 @@ def _answers(thread: Thread, read: list[tuple[Message, Reading]]) -> Iterator[Ac
         about = message.key(0).message
         if reading.commands and _is_doubtful(thread, message):
             if not any(_is_known(thread, message.key(c.index)) for c in reading.commands):
-                yield Say(Key("again", about), render.type_again(message))
+                yield Say(Key("again", about), command_answers.type_again(message))
                 yield from _react(message.key(0), "confused")
             continue
         for command in reading.commands:
             key = message.key(command.index)
             match command.name:
-                case "run" | "retry" | "reproduce":
-                    yield from _start(thread, message, key, command)
-                    if not rules_approval.is_answered(thread, key):
+                case "run" | "retry" | "reproduce" as what:
+                    if key not in thread.approvals:
+                        yield _start(thread, message, key, what, command.argument)
+                    if not approval.is_answered(thread, key):
                         return
-                case "cancel" | "plan" if key not in thread.answered:
-                    answered = _cancel if command.name == "cancel" else _plan
-                    record = answered(thread, message, key, command.argument)
-                    yield Write(f"answers/{thread.id}/{key}", record)
-                    return
+                case "cancel" | "plan" as what:
+                    if key not in thread.answered:
+                        yield _answer(thread, message, key, what, command.argument)
+                        return
                 case "status":
-                    if (said := Key("status-of", str(key))) not in thread.said:
-                        yield Say(said, render.status_of(thread))
+                    if (posted := Key("status-of", str(key))) not in thread.said:
+                        yield Say(posted, command_answers.status_of(thread))
                     yield from _react(key, "rocket")
                 case "help":
-                    yield Say(Key("help", str(key)), render.help_text(thread.is_pull))
+                    yield Say(Key("help", str(key)), command_answers.help_text(thread.is_pull))
                     yield from _react(key, "rocket")
         unheard = not reading.commands and (reading.near_misses or reading.swallowed)
         if unheard or reading.too_many or reading.too_long:
-            yield Say(Key("hint", about), render.hint(reading))
+            yield Say(Key("hint", about), command_answers.hint(reading))
 
 
 def _is_known(thread: Thread, key: CommandKey) -> bool:
@@ -99,44 +101,25 @@ def _react(key: CommandKey, content: Literal["eyes", "rocket", "confused"]) -> I
 # ── What starts something ────────────────────────────────────────────────────────────────────
 
 
-def _start(thread: Thread, message: Message, key: CommandKey, command: Command) -> Iterator[Action]:
-    """A `/run`; or one of a plan that ran before, under all conditions of a `/run`."""
-    if key in thread.approvals:
-        return
-    if command.name == "run" or _of_entry(thread, command):
-        begun: Literal["run", "reproduce"] = "run" if command.name == "run" else "reproduce"
-        yield from rules_approval.run(thread, message, key, command.argument, what=begun)
-        return
-    what: Literal["retry", "reproduce"] = "retry" if command.name == "retry" else "reproduce"
-    before = _before(thread, what, command.argument)
-    if isinstance(before, Ran):
-        yield from rules_approval.run(thread, message, key, "", what=what, before=before.execution)
-        return
-    role = thread.role(message.author.login)
-    refused = Approval(
-        repository=thread.id.repository,
-        pull=thread.id.number,
-        command=str(key),
-        by=message.author,
-        role=role,
-        at=thread.now,
-        what=what,
-        approved=False,
-        why=before,
-        asked_at=message.at,
-        heard=message.heard,
-    )
-    yield Write(f"approvals/{thread.id}/{key}", refused)
+def _start(thread: Thread, message: Message, key: CommandKey, what: What, argument: str) -> Write:
+    """The answer to a `/run`; or to one of a plan that ran before, under all conditions of a
+    `/run`."""
+    if what == "run" or (what == "reproduce" and _is_of_entry(thread)):
+        found = approval.run(thread, message, key, argument, what=what)
+    elif isinstance(before := _before(thread, what, argument), Ran):
+        again = before.execution
+        found = approval.run(thread, message, key, "", what=what, before=again)
+    else:
+        found = approval.answer(thread, message, key, what, before)
+    return Write(f"approvals/{thread.id}/{key}", found)
 
 
-def _of_entry(thread: Thread, command: Command) -> bool:
-    """Whether it asks for the lab's first own run of the experiment that came with results."""
-    if command.name != "reproduce" or not (thread.entries and thread.plans):
+def _is_of_entry(thread: Thread) -> bool:
+    """Whether the lab's first own run is wanted of the experiment that came with results."""
+    if not (thread.entries and thread.plans and thread.entries[-1].files):  # or taken back
         return False
-    if not thread.entries[-1].files:  # they were taken back
-        return False
-    ids = {ran.execution.id for ran in thread.executions if ran.life.state == "done"}
-    return not ids and thread.plans[-1].commit == thread.entries[-1].commit
+    is_done = any(ran.life.state == "done" for ran in thread.executions)
+    return not is_done and thread.plans[-1].commit == thread.entries[-1].commit
 
 
 def _before(thread: Thread, what: str, argument: str) -> Ran | str:
@@ -149,7 +132,7 @@ def _before(thread: Thread, what: str, argument: str) -> Ran | str:
     if fitting:
         return fitting[-1]
     if argument and not named:
-        return f"There is no execution `{code(argument)}` on this thread."
+        return _NO_EXECUTION.format(code(argument))
     if argument:
         state = named[0].life.state
         other = {"done": " `/reproduce` runs it once more.", "failed": " `/retry` does."}
@@ -163,32 +146,48 @@ def _before(thread: Thread, what: str, argument: str) -> Ran | str:
 # ── What does not ────────────────────────────────────────────────────────────────────────────
 
 
-def _cancel(thread: Thread, message: Message, key: CommandKey, argument: str) -> Answered:
-    mine = [ran for ran in thread.executions if thread.is_pull]
-    live = [
-        ran.execution.id
-        for ran in mine
-        if not ran.result and not ran.life.cancelled and _was_begun_before(thread, ran, message)
-    ]
-    chosen = tuple(id for id in live if argument in ("", id))
-    why = approval_case.forbidden(thread, "cancel", message.author.login)
-    if why is not None or chosen:
-        pass
-    elif not argument:
-        why = "Nothing is running here."
-    elif argument in {ran.execution.id for ran in mine}:
-        why = f"`{argument}` has ended, or is being stopped, already."
+def _answer(
+    thread: Thread, message: Message, key: CommandKey, what: Literal["cancel", "plan"], words: str
+) -> Write:
+    """The record of what became of such a command, which `words` stand behind."""
+    why = None
+    if what == "cancel" or thread.is_pull:
+        why = approval_case.forbidden(thread, what, message.author.login)
+    executions: tuple[str, ...] = ()
+    if what == "cancel":
+        executions = _stopped(thread, message, words)
+        why = why or (None if executions else _nothing_to_stop(thread, words))
     else:
-        why = f"There is no execution `{code(argument)}` on this thread."
-    return Answered(
+        why = why or _nothing_to_plan(thread, words)
+    answered = Answered(
         command=str(key),
-        what="cancel",
+        what=what,
         by=message.author,
         at=thread.now,
         yes=why is None,
         why=why or "",
-        executions=chosen if why is None else (),
+        executions=executions if why is None else (),
+        plan=len(thread.plans) + 1 if what == "plan" and why is None else None,
     )
+    return Write(f"answers/{thread.id}/{key}", answered)
+
+
+def _stopped(thread: Thread, message: Message, words: str) -> tuple[str, ...]:
+    """The executions that a `/cancel` means."""
+    return tuple(
+        ran.execution.id
+        for ran in thread.executions
+        if thread.is_pull and words in ("", ran.execution.id)
+        if not ran.result and not ran.life.cancelled and _was_begun_before(thread, ran, message)
+    )
+
+
+def _nothing_to_stop(thread: Thread, words: str) -> str:
+    if not words:
+        return "Nothing is running here."
+    if thread.is_pull and words in {ran.execution.id for ran in thread.executions}:
+        return f"`{words}` has ended, or is being stopped, already."
+    return _NO_EXECUTION.format(code(words))
 
 
 def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
@@ -197,49 +196,34 @@ def _was_begun_before(thread: Thread, ran: Ran, message: Message) -> bool:
     once its execution is."""
     if message.via == "button":
         return True
-    origin = ran.execution.origin
-    if origin is None:
-        return False
-    command = CommandKey.parse(command_of(origin.approval))
-    approval = thread.approvals.get(command)
-    asked_at = approval.asked_at if approval else None
+    command = CommandKey.parse(command_of(ran.origin.approval))
+    begun_by = thread.approvals.get(command)
+    asked_at = begun_by.asked_at if begun_by else None
     if asked_at is not None and asked_at != message.at:
         return asked_at < message.at
     return command.comment is None or message.via != "comment" or command.comment <= message.id
 
 
-def _plan(thread: Thread, message: Message, key: CommandKey, argument: str) -> Answered:
-    pull = thread.pull() if thread.is_pull else None
-    why = approval_case.forbidden(thread, "plan", message.author.login) if thread.is_pull else None
-    if why is not None:
-        pass
-    elif not thread.is_pull:
-        why = "`/plan` belongs on the pull request that declares the experiment."
-    elif argument:
-        why = f"`/plan` takes nothing after it, and here stands `{code(argument)}`."
-    elif pull is None or not pull.open:
-        why = "This pull request is closed; reopen it, and there will be a plan."
-    else:
-        found = thread.finding(pull.base, pull.head)
-        if found.experiment is None and not found.problems:
-            why = f"There is nothing to plan: `{pull.head[:12]}` changes no experiment."
-    return Answered(
-        command=str(key),
-        what="plan",
-        by=message.author,
-        at=thread.now,
-        yes=why is None,
-        why=why or "",
-        plan=len(thread.plans) + 1 if why is None else None,
-    )
+def _nothing_to_plan(thread: Thread, words: str) -> str | None:
+    """Why there is nothing to make a plan of; None where there is."""
+    if not thread.is_pull:
+        return "`/plan` belongs on the pull request that declares the experiment."
+    if words:
+        return f"`/plan` takes nothing after it, and here stands `{code(words)}`."
+    pull = thread.pull()
+    if pull is None or not pull.open:
+        return "This pull request is closed; reopen it, and there will be a plan."
+    found = thread.finding(pull.base, pull.head)
+    if found.experiment is None and not found.problems:
+        return f"There is nothing to plan: `{pull.head[:12]}` changes no experiment."
+    return None
 
 
 def _follow(thread: Thread) -> Iterator[Action]:
     """What follows from the answers, and the word to who asked."""
     for key, answered in thread.answered.items():
         if not answered.yes:
-            refused = render.cannot(answered.by.login, f"/{answered.what}", answered.why)
-            yield Say(Key(answered.what, str(key)), refused)
+            yield Say(Key(answered.what, str(key)), command_answers.refused(answered))
             yield from _react(key, "confused")
             continue
         cancelled = Cancelled(at=answered.at, by=answered.by.login, command=str(key))

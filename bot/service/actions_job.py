@@ -82,8 +82,8 @@ def event_of(environment: Mapping[str, str]) -> Event:
         )
     try:
         with Path(path).open("rb") as file:
-            body = file.read(webhook.MOST_BYTES + 1)
-        if len(body) > webhook.MOST_BYTES:
+            body = file.read(webhook.MAX_BYTES + 1)
+        if len(body) > webhook.MAX_BYTES:
             raise NoEvent(f"{path} holds more than 25 MB, which is no event of GitHub's.")
         payload = json.loads(body)
     except (OSError, ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ others who are slow, also behind a proxy, where all have one address.
 import asyncio
 import math
 from collections import Counter
-from typing import Literal, TypedDict
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -127,12 +127,9 @@ class Door(H11Protocol):
         return self.client[0] if self.client else ""
 
 
-class Told(TypedDict):
-    """What uvicorn is told of it."""
-
-    http: type[asyncio.Protocol]
-    ws: Literal["none"]
-    limit_concurrency: int
-
-
-TOLD = Told(http=Door, ws="none", limit_concurrency=MOST_WAITING + MOST_ANSWERED)
+# What uvicorn is told of it.
+TOLD: dict[str, Any] = {
+    "http": Door,
+    "ws": "none",
+    "limit_concurrency": MOST_WAITING + MOST_ANSWERED,
+}

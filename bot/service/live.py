@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, Response
 
@@ -28,7 +29,7 @@ from runner.schema.record import run_name
 from runner.store.store import Store
 
 SECONDS = 5  # that a drawing is kept, and after which a page asks again
-MOST = 64  # executions whose drawings are kept
+MAX_KEPT = 64  # executions whose drawings are kept
 NAME = re.compile(r"x[0-9a-f]{16}")  # as `record.execution_id` makes them
 
 
@@ -47,10 +48,10 @@ class Live:
         self, store: Store, look: Look, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._look, self._clock = store, look, clock
-        self._kept: dict[tuple[str, str], tuple[float, Drawn]] = {}
+        self._kept: dict[tuple[str, str | None], tuple[float, Drawn]] = {}
         self._lock = threading.Lock()  # one drawing at a time: the bot has other things to do
 
-    def drawn(self, execution: str, run: str = "") -> Drawn | None:
+    def drawn(self, execution: str, run: str | None = None) -> Drawn | None:
         """The page of an execution, or of one of its runs, at most SECONDS old; None where there is
         no such one."""
         if not NAME.fullmatch(execution):
@@ -64,15 +65,12 @@ class Live:
             if entry is None:
                 return None
             named = {run_name(one.arm, one.seed): one for one in entry.runs}
-            if run and run not in named:
+            if run is not None and run not in named:
                 return None
-            if run:
-                found = draw_run(entry, named[run], self._look, self._store)
-            else:
-                found = draw(entry, self._look)
+            found = draw(entry, named[run] if run else None, self._look, self._store)
             self._kept.pop(key, None)
             self._kept[key] = (self._clock(), found)
-            while len(self._kept) > MOST:
+            while len(self._kept) > MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             return found
 
@@ -91,76 +89,62 @@ def now(store: Store, execution: str) -> Entry | None:
     return replace(entry, runs=tuple(found.values()))
 
 
-def draw(entry: Entry, look: Look) -> Drawn:
-    """The page and its script."""
-    path = f"live/{entry.execution.id}"
+def draw(entry: Entry, run: record.Run | None, look: Look, store: Store) -> Drawn:
+    """The page of an execution, or of one run with the end of what its job has printed so far; and
+    the script."""
+    id, over = entry.execution.id, entry.result is not None
+    told: dict[str, Any] = {"state": entry.state, "ended": over}
+    if run is None:
+        path, parent, lasts = f"live/{id}", "execution.html", f"executions/{id}/index.html"
+        drawn, shown = curves.of_execution, entry.runs
+        facts: dict[str, Any] = {
+            "review": None,
+            "strip": executions.strip,
+            "knobs": executions.knobs,
+            "scored_on": scored_on,
+        }
+    else:
+        name = run_name(run.arm, run.seed)
+        path, parent, lasts = f"live/{id}/{name}", "run.html", f"runs/{id}.{name}.html"
+        drawn, shown = partial(curves.of_run, run=run), (run,)
+        told["log"] = runs.log_of(store, entry, run)
+        facts = {
+            "run": run,
+            "name": name,
+            "config": runs.config(entry.plan, run.arm),
+            "nodes": partial(provenance_drawn.of_run, entry, run),
+            "drawing": provenance_drawn.drawing,
+            "log": lambda: told["log"],
+        }
+    told["rows"] = [_row(entry, one) for one in shown]
     script = f"{path}.js"
-    chart = None
-    if any(run.curve for run in entry.runs):
-        chart = replace(curves.of_execution(entry), script=script)
-    told = {"state": entry.state, "ended": entry.result is not None, "rows": _rows(entry)}
-    page = look.page(
-        path,
-        "live.html",
-        entry=entry,
-        review=None,
-        chart=(lambda: chart) if chart else None,
-        strip=executions.strip,
-        knobs=executions.knobs,
-        scored_on=scored_on,
-        script=script,
-        every=SECONDS,
-        told=told,
-        parent="execution.html",
-        lasts=f"executions/{entry.execution.id}/index.html",
-        runs_below=f"{entry.execution.id}/",
-    ).draw()
-    source = chart.source(live=told) if chart else taken(script, {"live": told})
-    return Drawn(redact.clean(str(page)), redact.clean(source))
-
-
-def draw_run(entry: Entry, run: record.Run, look: Look, store: Store) -> Drawn:
-    """The page of one run and its script, with the end of what its job has printed so far."""
-    name = run_name(run.arm, run.seed)
-    path = f"live/{entry.execution.id}/{name}"
-    chart = replace(curves.of_run(entry, run), script=f"{path}.js") if run.curve else None
-    rows = _rows(replace(entry, runs=(run,)))
-    printed = runs.log_of(store, entry, run)
-    over = entry.result is not None
-    told = {"state": entry.state, "ended": over, "rows": rows, "log": printed}
+    curved = any(one.curve for one in shown)
+    chart = replace(drawn(entry), script=script) if curved else None
     page = look.render(
         path,
         "live.html",
         entry=entry,
-        run=run,
-        name=name,
-        chart=lambda: chart,
-        config=runs.config(entry.plan, run.arm),
-        nodes=partial(provenance_drawn.of_run, entry, run),
-        drawing=provenance_drawn.drawing,
-        log=lambda: printed,
-        script=f"{path}.js",
+        chart=(lambda: chart) if chart or run else None,
+        script=script,
         every=SECONDS,
         told=told,
-        parent="run.html",
-        lasts=f"runs/{entry.execution.id}.{name}.html",
-        runs_below="",
+        parent=parent,
+        lasts=lasts,
+        runs_below="" if run else f"{id}/",
+        **facts,
     )
-    source = chart.source(live=told) if chart else taken(f"{path}.js", {"live": told})
+    source = chart.source(live=told) if chart else taken(script, {"live": told})
     return Drawn(redact.clean(page), redact.clean(source))
 
 
-def _rows(entry: Entry) -> list[list[str | int | float | None]]:
-    """Of each run its name, steps, steps planned, newest loss and tokens a second."""
+def _row(entry: Entry, run: record.Run) -> list[str | int | float | None]:
+    """Its name, steps, steps planned, newest loss and tokens a second."""
     return [
-        [
-            run_name(run.arm, run.seed),
-            run.steps,
-            entry.plan.arms[run.arm].train.num_train_steps,
-            run.curve[-1][1] if run.curve else None,
-            round(run.tokens_per_second) if run.tokens_per_second else None,
-        ]
-        for run in entry.runs
+        run_name(run.arm, run.seed),
+        run.steps,
+        entry.plan.arms[run.arm].train.num_train_steps,
+        run.curve[-1][1] if run.curve else None,
+        round(run.tokens_per_second) if run.tokens_per_second else None,
     ]
 
 
@@ -171,7 +155,7 @@ def routes(live: Live) -> APIRouter:
 
     @router.get("/live/{execution}.js")
     @router.get("/live/{execution}/{run}.js")
-    def script(execution: str, run: str = "") -> Response:
+    def script(execution: str, run: str | None = None) -> Response:
         found = live.drawn(execution, run)
         if found is None:
             return Response("There is no such execution.", 404, media_type="text/plain")
@@ -179,7 +163,7 @@ def routes(live: Live) -> APIRouter:
 
     @router.get("/live/{execution}")
     @router.get("/live/{execution}/{run}")
-    def page(execution: str, run: str = "") -> Response:
+    def page(execution: str, run: str | None = None) -> Response:
         found = live.drawn(execution, run)
         if found is None:
             return Response("There is no such execution.", 404, media_type="text/plain")

@@ -5,13 +5,12 @@ command to type (between backticks) or the place to click.
 """
 
 import base64
-import json
 import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
@@ -388,12 +387,6 @@ def lines(found: Mapping[str, Finding]) -> Iterator[str]:
         yield f"{'✓' if finding.ok else '✗'} {name:<{width}}  {finding.words}"
         if finding.mend:
             yield f"  {'':<{width}}  → {finding.mend}"
-
-
-def as_json(found: Mapping[str, Finding]) -> str:
-    """The findings for a program."""
-    rows = [{"check": name, **asdict(one)} for name, one in found.items()]
-    return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
 def _name(permission: str) -> str:

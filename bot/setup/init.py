@@ -5,16 +5,17 @@ missing. A file that is there with other words is shown as a difference and repl
 somebody says so for that file.
 """
 
+import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from bot.github import Line, app_manifest
-from bot.model.thread import LABELS
+from bot.model.actions import LABELS
 
 STARTER = Path(__file__).parent / "starter"
 Mode = Literal["server", "actions"]
@@ -45,6 +46,20 @@ class File:
     difference: str = ""  # from what is there, as a unified diff
 
 
+# Path → the starter that is written there, and what it is for.
+COMMON = {
+    ".github/regatta.yml": ("policy.yml", "who may do what"),
+    ".github/ISSUE_TEMPLATE/experiment.yml": ("form.yml", "preregistrations"),
+    ".github/PULL_REQUEST_TEMPLATE.md": ("pull-request.md", "declarations"),
+}
+WORKFLOWS = ".github/workflows"
+ACTIONS = {
+    f"{WORKFLOWS}/regatta.yml": ("actions.yml", "calls `regatta handle`"),
+    f"{WORKFLOWS}/regatta-doctor.yml": ("actions-doctor.yml", "calls `regatta doctor`, by hand"),
+    f"{WORKFLOWS}/regatta-pages.yml": ("actions-pages.yml", "publishes the site on GitHub Pages"),
+}
+
+
 def files(
     mode: Mode, *, runner: str = SELF_HOSTED, package: str = "", url: str = ""
 ) -> dict[str, File]:
@@ -54,36 +69,16 @@ def files(
     installs there; without it the runner has `regatta` already. For a server, `url` is where the
     bot answers: it goes into the App's manifest. Raises BadChoice.
     """
-    common = [
-        File(".github/regatta.yml", _starter("policy.yml"), "who may do what"),
-        File(".github/ISSUE_TEMPLATE/experiment.yml", _starter("form.yml"), "preregistrations"),
-        File(".github/PULL_REQUEST_TEMPLATE.md", _starter("pull-request.md"), "declarations"),
-    ]
+    made = [File(path, _starter(name), what) for path, (name, what) in COMMON.items()]
     if mode == "server":
-        made = app_manifest.manifest("Regatta", url or "https://regatta.example.org")
-        text = json.dumps(made, indent=2) + "\n"
-        return _by_path([*common, File("regatta-app.json", text, "the GitHub App's manifest")])
-    fill = _filler(runner, package)
-    return _by_path(
-        [
-            *common,
-            File(
-                ".github/workflows/regatta.yml",
-                fill("actions.yml"),
-                "Actions mode: calls `regatta handle`",
-            ),
-            File(
-                ".github/workflows/regatta-doctor.yml",
-                fill("actions-doctor.yml"),
-                "Actions mode: calls `regatta doctor`, by hand",
-            ),
-            File(
-                ".github/workflows/regatta-pages.yml",
-                fill("actions-pages.yml"),
-                "Actions mode: publishes the site on GitHub Pages",
-            ),
-        ]
-    )
+        manifest = app_manifest.manifest("Regatta", url or "https://regatta.example.org")
+        text = json.dumps(manifest, indent=2) + "\n"
+        made.append(File("regatta-app.json", text, "the GitHub App's manifest"))
+    else:
+        filled = _filled(runner, package)
+        for path, (name, what) in ACTIONS.items():
+            made.append(File(path, _starter(name, filled), f"Actions mode: {what}"))
+    return {file.path: file for file in made}
 
 
 def planned(folder: Path, wanted: Mapping[str, File]) -> list[File]:
@@ -118,33 +113,27 @@ def _compared(folder: Path, file: File) -> File:
         return file
     there = path.read_text(encoding="utf-8", errors="replace")
     if there == file.text:
-        return File(file.path, file.text, file.what, "same")
+        return dataclasses.replace(file, state="same")
     lines = difflib.unified_diff(
         there.splitlines(), file.text.splitlines(), f"{file.path} (here)", file.path, lineterm=""
     )
-    return File(file.path, file.text, file.what, "differs", "\n".join(lines))
+    return dataclasses.replace(file, state="differs", difference="\n".join(lines))
 
 
-def _filler(runner: str, package: str) -> Callable[[str], str]:
-    # What is filled in becomes YAML, so it may not say more than one value.
+def _filled(runner: str, package: str) -> dict[str, str]:
+    """What stands for a place holder. It becomes YAML, so it may not say more than one value."""
     if not re.fullmatch(r"[\w.-]+|\[[\w.-]+(, ?[\w.-]+)*\]", runner):
         raise BadChoice(f"{runner!r} is no runner: say a label, or [self-hosted, label].")
     if package and not re.fullmatch(r"[\w.@+:/ =~-]+", package):
         raise BadChoice(
             f"{package!r} is nothing that pip installs: say `regatta @ git+https://…@<commit>`."
         )
-    install = _starter("actions-install.yml").replace("${PACKAGE}", f'"{package}"')
-
-    def fill(name: str) -> str:
-        text = _starter(name).replace("${RUNNER}", runner)
-        return text.replace("${INSTALL}", install if package else "")
-
-    return fill
+    install = _starter("actions-install.yml", {"${PACKAGE}": f'"{package}"'}) if package else ""
+    return {"${RUNNER}": runner, "${INSTALL}": install}
 
 
-def _by_path(made: list[File]) -> dict[str, File]:
-    return {file.path: file for file in made}
-
-
-def _starter(name: str) -> str:
-    return (STARTER / name).read_text(encoding="utf-8")
+def _starter(name: str, filled: Mapping[str, str] | None = None) -> str:
+    text = (STARTER / name).read_text(encoding="utf-8")
+    for place, value in (filled or {}).items():
+        text = text.replace(place, value)
+    return text

@@ -20,8 +20,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.github import AppAuth, Bearer, Forbidden, Line, Refused
 from bot.github.connection import API, Moved, Unauthorized
-from bot.model.thread import Isolated
 from runner.isolation import bubblewrap
+from runner.schema.record import Isolated
 
 PREFIX = "REGATTA_"
 SECRET = "REGATTA_WEBHOOK_SECRET"
@@ -136,12 +136,12 @@ class Settings(BaseSettings):
             raise Unset(f"{name}_FILE names {file}, which is empty. Write the secret into it.")
         return value
 
-    def optional(self, name: str) -> str:
-        """The secret of this name, or nothing."""
+    def optional(self, name: str) -> str | None:
+        """The secret of this name; None where it cannot be had."""
         try:
             return self.secret(name)
         except Unset:
-            return ""
+            return None
 
     def all_secrets(self) -> tuple[str, ...]:
         """Every secret that this process holds: none of them is to stand in a log or a comment."""
@@ -181,18 +181,17 @@ class Settings(BaseSettings):
         if self.trust_approved_code and self.isolation not in (None, "trusted"):
             words = f"--trust-approved-code and --isolation {self.isolation} contradict each other."
             raise Unset(words)
-        if self.trust_approved_code or self.isolation == "trusted":
-            return "trusted"
-        if self.isolation == "none":
+        said = "trusted" if self.trust_approved_code else self.isolation
+        if said == "none":
             return ""
-        if self.isolation is None and (words := bubblewrap.probe()):
+        if said is None and (why := bubblewrap.probe()):
             log.warning(
                 "%s Own code of experiments is refused. If it works on Ray's machines, say "
                 "--isolation bubblewrap.",
-                words,
+                why,
             )
             return ""
-        return "bubblewrap"
+        return said or "bubblewrap"
 
     def file_of_ray_token(self) -> Path:
         """The file with Ray's token: the one that is named, or one of ours with what the

@@ -26,12 +26,11 @@ def _span(value: Any) -> int | float:
         raise PydanticCustomError("float_type", "a span is a number")
     if isinstance(value, int):
         if not 0 <= value <= MAX_COUNT:
-            raise refusal("{value} steps cannot be; write 0 or more", value=value)
+            raise refusal(f"{value} steps cannot be; write 0 or more")
     elif not 0 <= value <= 1:
         raise refusal(
-            "{value} is neither a fraction of the run (0.0 to 1.0) nor a whole number of steps; "
-            "write one of them",
-            value=value,
+            f"{value} is neither a fraction of the run (0.0 to 1.0) nor a whole number of steps; "
+            "write one of them"
         )
     return value
 
@@ -43,3 +42,13 @@ def span_steps(span: int | float, num_train_steps: int) -> int:
     """How many of `num_train_steps` steps a span is: itself if it is an int, else that fraction
     of them, rounded (ties to even)."""
     return span if isinstance(span, int) else round(span * num_train_steps)
+
+
+def divisors(number: int) -> list[int]:
+    """Those of up to 512."""
+    return [n for n in range(1, min(number, 512) + 1) if number % n == 0]
+
+
+def listed(numbers: list[int]) -> str:
+    """The first ones, to choose from."""
+    return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")

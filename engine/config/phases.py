@@ -81,24 +81,24 @@ def filled_in(
     `schedule` makes a configuration of one schedule, or raises ValidationError as this does."""
     problems: list[InitErrorDetails] = []
 
-    def wrong(number: int, key: str, words: str, **values: Any) -> None:
-        value, error = getattr(phases[number], key), refusal(words, **values)
-        problems.append(InitErrorDetails(type=error, loc=(number, key), input=value))
+    def wrong(number: int, key: str, words: str) -> None:
+        value = getattr(phases[number], key)
+        problems.append(InitErrorDetails(type=refusal(words), loc=(number, key), input=value))
 
     before, steps = 0, base["num_train_steps"]
     for number, phase in enumerate(phases):
         if phase.at <= before:
-            words = "a phase at {at} cannot follow one at {before}; write them in order, one a step"
-            wrong(number, "at", words, at=phase.at, before=before)
+            words = f"a phase at {phase.at} cannot follow one at {before}"
+            wrong(number, "at", f"{words}; write them in order, one a step")
         elif phase.at >= steps:
-            words = "the run ends after {steps} steps, so that a phase at {at} would not begin"
-            wrong(number, "at", words, at=phase.at, steps=steps)
+            words = f"the run ends after {steps} steps"
+            wrong(number, "at", f"{words}, so that a phase at {phase.at} would not begin")
         if not phase.schedule and not phase.changes_data:
             named = ", ".join((*SCHEDULE, "tokens", "weights"))
             wrong(number, "at", "this phase changes nothing; write one of " + named)
         before = max(before, phase.at)
     if len(phases) > MOST_PHASES:
-        wrong(MOST_PHASES, "at", "a run has at most {most} phases", most=MOST_PHASES)
+        wrong(MOST_PHASES, "at", f"a run has at most {MOST_PHASES} phases")
     if problems:
         raise ValidationError.from_exception_data("phases", problems)
 

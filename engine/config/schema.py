@@ -1,183 +1,19 @@
-"""Every knob of the engine, once: the model, its training, how it is computed, its evaluation and
-its data. These are the keys that people write in a declaration, so each says what it means, and a
-value that cannot work is refused here in a sentence, before anything is compiled or paid for."""
+"""Every knob of the engine, once: the model (in `engine.config.model_config`), its training, how it
+is computed, its evaluation and its data. These are the keys that people write in a declaration, so
+each says what it means, and a value that cannot work is refused here in a sentence, before anything
+is compiled or paid for."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationInfo, field_validator
 
-from engine.config.fields import MAX_COUNT as MAX_COUNT
 from engine.config.fields import Config as Config
 from engine.config.fields import Count as Count
-from engine.config.fields import Span
+from engine.config.fields import Span, divisors, listed
 from engine.config.fields import refusal as refusal
 from engine.config.fields import span_steps as span_steps
+from engine.config.model_config import ModelConfig as ModelConfig
 from engine.config.phases import SCHEDULE, Phase, filled_in
-
-# ── The model ────────────────────────────────────────────────────────────────────────────────
-
-SHAPE = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
-
-# The sizes of the public speedrun; intermediate_dim is 3.5 × hidden_dim.
-SIZES = {
-    "130m": (512, 1792, 6, 8, 8),
-    "300m": (768, 2688, 12, 12, 12),
-    "520m": (1024, 3584, 24, 16, 8),
-    "1.2b": (2048, 7168, 16, 16, 8),
-}
-
-
-def ladder(depth: int) -> tuple[int, int, int, int, int]:
-    """The shape of rung `depth`, in the order of SHAPE: `depth` layers of width 64 · depth, with
-    `depth` heads of 64 and an MLP 3.5 times as wide. All matrices together hold
-    (4 + 3 · 3.5) · 64² · depth³ = 59,392 · depth³ weights."""
-    return 64 * depth, 224 * depth, depth, depth, depth
-
-
-class ModelConfig(Config):
-    """The shape of a Llama-style decoder without biases.
-
-    `size` and `depth` only stand for the keys that they fill in: a key beside them wins, and
-    afterwards both are None, so that equal shapes are equal configurations.
-    """
-
-    size: Literal["130m", "300m", "520m", "1.2b"] | None = Field(
-        default=None, exclude=True, description="a shape of the public speedrun, by its name"
-    )
-    depth: Annotated[int, Field(gt=0, le=4096)] | None = Field(
-        default=None,
-        validate_default=True,
-        exclude=True,
-        description="a shape from one dial, for ladders: num_layers and num_heads are depth, "
-        "hidden_dim is 64 · depth, intermediate_dim 224 · depth",
-    )
-    hidden_dim: Count = Field(
-        default=None, validate_default=True, description="width of the residual stream"
-    )
-    intermediate_dim: Count = Field(
-        default=None, validate_default=True, description="width inside the SwiGLU MLP"
-    )
-    num_layers: Count = Field(default=None, validate_default=True, description="decoder blocks")
-    head_dim: Count = Field(  # type: ignore[assignment]  # filled in below
-        default=None, description="width of a head, even; hidden_dim / num_heads if left out"
-    )
-    num_heads: Count = Field(default=None, validate_default=True, description="query heads")
-    num_kv_heads: Count = Field(
-        default=None,
-        validate_default=True,
-        description="key/value heads, each shared by num_heads / num_kv_heads query heads; "
-        "num_heads of them if left out",
-    )
-    seq_len: Count = Field(description="tokens in a training window")
-    vocab_size: Count = Field(default=256, description="rows of the embedding; 256 for bytes")
-    tie_word_embeddings: bool = Field(
-        default=False, description="whether the embedding is also the output matrix"
-    )
-    qk_norm: Literal["none", "rms", "learned"] = Field(
-        default="none",
-        description="RMS norm of each query and key head before rotation, without or with weights",
-    )
-    sliding_window: Count | None = Field(
-        default=None,
-        description="a position sees itself and the sliding_window − 1 before it; all if left out",
-    )
-    logit_soft_cap: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="c: logits become c · tanh(logit / c)"
-    )
-    rope_theta: float = Field(default=10_000.0, gt=1, description="base of the rotary positions")
-    norm_epsilon: float = Field(default=1e-5, gt=0, description="of every RMS norm")
-
-    @field_validator("depth")
-    @classmethod
-    def _one_name(cls, depth: int | None, info: ValidationInfo) -> int | None:
-        size = info.data.get("size")
-        if depth is not None and size is not None:
-            raise refusal(
-                "size {size} and depth {depth} both name a shape; remove one of them",
-                size=size,
-                depth=depth,
-            )
-        return depth
-
-    @field_validator(*SHAPE, mode="before")
-    @classmethod
-    def _from_a_name(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is not None:
-            return value
-        size, depth = info.data.get("size"), info.data.get("depth")
-        if size or depth:
-            return dict(zip(SHAPE, SIZES[size] if size else ladder(depth or 1), strict=True))[
-                str(info.field_name)
-            ]
-        if info.field_name == "num_kv_heads":
-            return info.data.get("num_heads", 1)
-        if {"size", "depth"} <= info.data.keys():
-            raise PydanticCustomError("missing", "is missing; write it, or size, or depth")
-        return ladder(1)[SHAPE.index(str(info.field_name))]  # one complaint is enough
-
-    @field_validator("num_kv_heads")
-    @classmethod
-    def _kv_heads_fit(cls, kv_heads: int, info: ValidationInfo) -> int:
-        heads = info.data.get("num_heads")
-        if heads is not None and heads % kv_heads:
-            raise refusal(
-                "num_kv_heads {kv} does not divide num_heads {heads}; choose one of {choices}",
-                kv=kv_heads,
-                heads=heads,
-                choices=_listed([n for n in range(1, min(heads, 512) + 1) if heads % n == 0]),
-            )
-        return kv_heads
-
-    @field_validator("head_dim")
-    @classmethod
-    def _head_dim_turns(cls, head_dim: int) -> int:
-        if head_dim % 2:
-            raise refusal(
-                "head_dim {head_dim} is odd, and rotary positions turn dimensions in pairs; "
-                "make it even",
-                head_dim=head_dim,
-            )
-        return head_dim
-
-    @field_validator("num_heads")
-    @classmethod
-    def _heads_fit(cls, heads: int, info: ValidationInfo) -> int:
-        hidden = info.data.get("hidden_dim")
-        if hidden is None or info.data.get("head_dim", 0) is not None:
-            return heads  # refused before (one complaint is enough), or heads have their own width
-        if hidden % heads:
-            sentence = "num_heads {heads} does not divide hidden_dim {hidden}; {choices}"
-        elif (hidden // heads) % 2:
-            sentence = (
-                "num_heads {heads} splits hidden_dim {hidden} into heads of an odd size, which "
-                "rotary positions cannot turn in pairs; {choices}"
-            )
-        else:
-            return heads
-        raise refusal(sentence, heads=heads, hidden=hidden, choices=_choices(hidden))
-
-    @field_validator("sliding_window")
-    @classmethod
-    def _window_fits(cls, window: int | None, info: ValidationInfo) -> int | None:
-        seq_len = info.data.get("seq_len")
-        if window is not None and seq_len is not None and window > seq_len:
-            raise refusal(
-                "sliding_window {window} is longer than seq_len {seq_len}, so that it would hide "
-                "nothing; make it at most {seq_len}, or remove it",
-                window=window,
-                seq_len=seq_len,
-            )
-        return window
-
-    @model_validator(mode="after")
-    def _names_have_done_their_work(self) -> "ModelConfig":
-        object.__setattr__(self, "size", None)
-        object.__setattr__(self, "depth", None)
-        if self.head_dim is None:
-            object.__setattr__(self, "head_dim", self.hidden_dim // self.num_heads)
-        return self
-
 
 # ── Training ─────────────────────────────────────────────────────────────────────────────────
 
@@ -278,11 +114,8 @@ class TrainConfig(Config):
         batch = info.data.get("train_batch_size")
         if batch is not None and batch % parts:
             raise refusal(
-                "gradient_accumulation_steps {parts} does not divide train_batch_size {batch}; "
-                "choose one of {choices}",
-                parts=parts,
-                batch=batch,
-                choices=_listed([n for n in range(1, min(batch, 512) + 1) if batch % n == 0]),
+                f"gradient_accumulation_steps {parts} does not divide train_batch_size {batch}; "
+                f"choose one of {listed(divisors(batch))}"
             )
         return parts
 
@@ -306,10 +139,8 @@ class TrainConfig(Config):
             return 0.0 if keeps_norms else 0.1
         if keeps_norms and decay != 0:
             raise refusal(
-                "weight_decay {decay} does nothing under optimizer {optimizer}, which keeps the "
-                "norm of each matrix; remove it or write 0",
-                decay=decay,
-                optimizer=info.data["optimizer"],
+                f"weight_decay {decay} does nothing under optimizer {info.data['optimizer']}, "
+                "which keeps the norm of each matrix; remove it or write 0"
             )
         return decay
 
@@ -321,10 +152,8 @@ class TrainConfig(Config):
             return 0.95 if momentum is None else momentum
         if momentum is not None and optimizer:
             raise refusal(
-                "momentum {momentum} goes with optimizer muon and muonh, and optimizer is "
-                "{optimizer}, which has beta1; remove momentum or name another optimizer",
-                momentum=momentum,
-                optimizer=optimizer,
+                f"momentum {momentum} goes with optimizer muon and muonh, and optimizer is "
+                f"{optimizer}, which has beta1; remove momentum or name another optimizer"
             )
         return None
 
@@ -334,11 +163,8 @@ class TrainConfig(Config):
         steps = info.data.get("num_train_steps")
         if sigma is not None and steps is not None and steps <= GUARD_WINDOW:
             raise refusal(
-                "spike_sigma {sigma} compares with the last {window} good steps, and the run has "
-                "only {steps} steps; remove it or train longer",
-                sigma=sigma,
-                window=GUARD_WINDOW,
-                steps=steps,
+                f"spike_sigma {sigma} compares with the last {GUARD_WINDOW} good steps, and the "
+                f"run has only {steps} steps; remove it or train longer"
             )
         return sigma
 
@@ -347,11 +173,7 @@ class TrainConfig(Config):
     def _warmup_ends(cls, warmup: int | float, info: ValidationInfo) -> int | float:
         steps = info.data.get("num_train_steps")
         if steps is not None and span_steps(warmup, steps) >= max(steps, 2):
-            raise refusal(
-                "warmup {warmup} is the whole run of {steps} steps; leave some of it",
-                warmup=warmup,
-                steps=steps,
-            )
+            raise refusal(f"warmup {warmup} is the whole run of {steps} steps; leave some of it")
         return warmup
 
     @field_validator("decay", mode="wrap")
@@ -363,10 +185,8 @@ class TrainConfig(Config):
         decay = check(decay)
         if schedule is not None and schedule != "wsd":
             raise refusal(
-                "decay {decay} goes with lr_schedule wsd only, and lr_schedule is {schedule}; "
-                "remove decay or write lr_schedule: wsd",
-                decay=decay,
-                schedule=schedule,
+                f"decay {decay} goes with lr_schedule wsd only, and lr_schedule is {schedule}; "
+                "remove decay or write lr_schedule: wsd"
             )
         warmup, steps = info.data.get("warmup"), info.data.get("num_train_steps")
         if warmup is None or steps is None:
@@ -374,11 +194,8 @@ class TrainConfig(Config):
         may_round_up = isinstance(warmup, float) and isinstance(decay, float)  # both of them
         if span_steps(warmup, steps) + span_steps(decay, steps) > steps + may_round_up:
             raise refusal(
-                "warmup {warmup} and decay {decay} are more than the whole run of {steps} steps "
-                "together; make one of them shorter",
-                warmup=warmup,
-                decay=decay,
-                steps=steps,
+                f"warmup {warmup} and decay {decay} are more than the whole run of {steps} steps "
+                "together; make one of them shorter"
             )
         return decay
 
@@ -471,14 +288,3 @@ class DataConfig(Config):
         "lab) or the path of a UTF-8 text file, relative to the experiment's folder",
     )
     tokenizer: Literal["byte"] = Field(default="byte", description="a token is a byte")
-
-
-def _choices(hidden: int) -> str:
-    fitting = [
-        n for n in range(1, min(hidden, 512) + 1) if hidden % n == 0 and hidden // n % 2 == 0
-    ]
-    return f"choose one of {_listed(fitting)}" if fitting else "make hidden_dim even"
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")

@@ -2,15 +2,13 @@
 (plain or compressed) and Parquet. The libraries for formats are imported where one is read. What
 cannot be read is refused with its file and line."""
 
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.data.tokenize import BadText
+from engine.data.lab_texts import BadText
 
 
 def documents(*paths: Path) -> Iterator[str]:
@@ -58,7 +56,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield f"{path}, line {number}", json.loads(line)["text"]
-    except (EOFError, OSError, zlib.error) as error:
+    except OSError as error:
         raise BadText(
             f"{path} cannot be read after line {number}: {error}; it is truncated or damaged, so "
             "copy it again"
@@ -75,49 +73,12 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _opened(path: Path) -> io.BufferedIOBase:
-    if path.suffix == ".gz":
-        return gzip.open(path)
-    if path.suffix == ".zst":
-        return io.BufferedReader(_Zstandard(path), 2**20)
-    return path.open("rb")
+    if path.suffix == ".jsonl":
+        return path.open("rb")
+    import pyarrow
 
-
-class _Zstandard(io.RawIOBase):
-    """A .zst file's content. Unlike the library's own reader it refuses a file that ends early."""
-
-    def __init__(self, path: Path) -> None:
-        import zstandard
-
-        self._file = path.open("rb")
-        self._library = zstandard
-        self._frame: Any = None
-        self._compressed = self._content = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._content:
-            self._compressed = self._compressed or self._file.read(2**17)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("it ends in the middle of a frame")
-                return 0
-            self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
-            try:
-                self._content = self._frame.decompress(self._compressed)
-            except self._library.ZstdError as error:
-                raise OSError(str(error)) from error
-            self._compressed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
-        count = min(len(buffer), len(self._content))
-        buffer[:count], self._content = self._content[:count], self._content[count:]
-        return count
+    # By the name's ending; it refuses a file that ends early, as Zstandard's own reader does not.
+    return io.BufferedReader(pyarrow.input_stream(path), 2**20)
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:

@@ -23,9 +23,9 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from engine.data.lab_texts import shortest_train
 from engine.data.packing import PackedRows
 from engine.data.token_store import Batch, TokenStore, WrongTokens
-from engine.data.tokenize import shortest_train
 
 ROUNDS = 8  # of the Feistel network
 BLOCK = 1024  # rows in which a mixture has its weights exactly

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.data.arrays import FILE, MANIFEST, Array, Folder, little_endian, read
 from engine.data.arrays import WrongTokens as WrongTokens
-from engine.data.tokenize import BadTokenizer, Tokenizer, byte_tokenizer, shortest_validation
+from engine.data.lab_texts import shortest_validation
+from engine.data.tokenize import BadTokenizer, Tokenizer, byte_tokenizer
 
 VERSION = 1  # of the format; another one is refused
 TOGETHER = 2**20  # characters that are given to the tokenizer at once

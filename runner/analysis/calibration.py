@@ -55,7 +55,11 @@ def _bins(told: list[tuple[float, bool]]) -> Iterable[Bin]:
         these = [(p, came) for p, came in told if low <= p < high or p == high == 1.0]
         if these:
             true, n = sum(came for _, came in these), len(these)
-            interval = binomtest(true, n).proportion_ci(method="wilson")
             mean = sum(p for p, _ in these) / n
-            ends = (float(interval.low), float(interval.high))
-            yield Bin(low, high, n, mean, true / n, ends)
+            yield Bin(low, high, n, mean, true / n, wilson(true, n))
+
+
+def wilson(true: int, n: int) -> tuple[float, float]:
+    """95 % of the share of which `true` of `n` are a sample (Wilson 1927)."""
+    found = binomtest(true, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)

@@ -15,6 +15,11 @@ class Scored:
     validation_sha256: str  # of the text; of what steps made, the fingerprint
     eval_tokens: int
 
+    @property
+    def text(self) -> tuple[str, int]:
+        """What tells figures that may be compared, whatever they are called."""
+        return self.validation_sha256, self.eval_tokens
+
 
 def scored_on(plan: record.Plan) -> Scored | None:
     """What the plan's figures are figures of; None where that is not one thing."""

@@ -35,6 +35,7 @@ from types import MappingProxyType
 from scipy.special import stdtrit
 
 from runner.analysis import scaling
+from runner.lib.format import first_of
 from runner.schema import prediction_forms, record
 from runner.schema.devices import KINDS
 
@@ -42,6 +43,7 @@ Figures = Mapping[tuple[str, int], float | None]  # (arm, seed) → eval/bpb; No
 Interval = tuple[float, float]  # both ends belong to it
 DIGITS = 5  # significant ones, of what is found by search
 LEVEL = 0.95
+MAX_NAMED = 6  # arms, or runs without a figure
 _UNITS = {"eval/bpb": " bpb"}
 
 
@@ -77,8 +79,8 @@ def estimate(
     seeds, arms = plan.seeds, prediction.arms
     if above := [arm for arm in arms if arm not in plan.arms]:
         rung = f"rung {plan.rung.n} of {plan.rung.of}" if plan.rung else "the plan"
-        raise NoEstimate(f"not yet decided; {rung} does not reach {_listed(above)}", 0)
-    by_arm = {arm: [finite(figures.get((arm, seed))) for seed in seeds] for arm in arms}
+        raise NoEstimate(f"not yet decided; {rung} does not reach {first_of(above, MAX_NAMED)}", 0)
+    by_arm = {arm: [figures.get((arm, seed)) for seed in seeds] for arm in arms}
     missing = [
         record.run_name(arm, seed)
         for arm in arms
@@ -88,7 +90,8 @@ def estimate(
     if missing:
         n = sum(None not in of_seed for of_seed in zip(*by_arm.values(), strict=True))
         raise NoEstimate(
-            f"incomplete, {n} of {len(seeds)} seeds; no figure for {_listed(missing)}", n
+            f"incomplete, {n} of {len(seeds)} seeds; no figure for {first_of(missing, MAX_NAMED)}",
+            n,
         )
     values = {arm: [value for value in of if value is not None] for arm, of in by_arm.items()}
     unit = _UNITS[prediction.metric]
@@ -113,13 +116,11 @@ def _change(arms: Iterable[str], values: Mapping[str, list[float]]) -> bool:
 
 
 def _of_mean(what: str, values: list[float], *, seeds_change: bool, unit: str = "") -> Estimate:
-    value, error, interval = mean_of(values), standard_error(values), interval_95(values)
-    if value is not None and (len(values) == 1 or not seeds_change):
+    value = mean(values)
+    if len(values) == 1 or not seeds_change:
         words = "one seed" if len(values) == 1 else f"{len(values)} seeds that change no figure"
         raise NoEstimate(f"{words}; {what}: {figure(value, 4)}{unit}", 1, value)
-    if value is None or error is None or interval is None:
-        raise NoEstimate(f"the figures of {what} are too large to compute with", len(values))
-    return Estimate(what, value, interval, len(values), unit, error)
+    return Estimate(what, value, interval_of(values), len(values), unit, standard_error(values))
 
 
 def _least_step(order: tuple[str, ...], values: Mapping[str, list[float]], unit: str) -> Estimate:
@@ -130,10 +131,7 @@ def _least_step(order: tuple[str, ...], values: Mapping[str, list[float]], unit:
         step = _of_mean(what, by, seeds_change=change, unit=unit)
         steps.append((step, interval_of(by, at)))
     least = min((step for step, _ in steps), key=lambda step: step.value)
-    ends = [interval for _, interval in steps if interval]
-    if len(ends) < len(steps):
-        raise NoEstimate("the figures are too large to compute with", least.n)
-    interval = (min(low for low, _ in ends), min(high for _, high in ends))
+    interval = (min(low for _, (low, _) in steps), min(high for _, (_, high) in steps))
     what = f"the least step, {least.what}"
     kind = "95 % interval" if len(steps) == 1 else "95 % interval of all steps together"
     return Estimate(what, least.value, interval, least.n, unit, kind=kind)
@@ -184,64 +182,41 @@ def _spent(prediction: record.Prediction, plan: record.Plan, arm: str, speeds: F
     planned, resources = plan.arms[arm], plan.resources
     if prediction.axis != "hardware_flops":
         return prediction_forms.spent(planned, prediction.axis or "model_flops")
-    told = [finite(speeds.get((arm, seed))) for seed in plan.seeds]
-    if None in told or not all(told):
+    reported = [speed for seed in plan.seeds if (speed := speeds.get((arm, seed)))]
+    if len(reported) < len(plan.seeds):
         raise NoEstimate(f"no speed is known of {arm}, and so no hardware FLOPs", 0)
     kind = KINDS.get(resources.kind)
     # Which device it was is of no matter for a law: it moves all sizes alike.
     a_second = resources.count * (kind.peak_flops if kind else 1.0)
-    return planned.tokens / fmean(one for one in told if one) * a_second
+    return planned.tokens / fmean(reported) * a_second
 
 
 # ── Means and their intervals ────────────────────────────────────────────────────────────────
+# Figures lie within `runner.lib.bounds`, so that their squares can be computed with. `statistics`
+# computes in fractions: equal values have themselves as mean and 0 as deviation.
 
 
-def standard_error(values: list[float]) -> float | None:
-    """Of the mean; None for fewer than two values or ones too large to compute with."""
-    spread = deviation(values)
-    return None if spread is None else spread / math.sqrt(len(values))
+def standard_error(values: list[float]) -> float:
+    """Of the mean of two values or more."""
+    return float(stdev(values)) / math.sqrt(len(values))
 
 
-def interval_95(values: list[float]) -> Interval | None:
-    """x ± t(0.975, n−1)·SE; None for fewer than two values or ones too large to compute with."""
-    return interval_of(values, LEVEL)
+def interval_of(values: list[float], level: float = LEVEL) -> Interval:
+    """The mean's interval by the t distribution, x ± t((1 + level)/2, n−1)·SE, of two values or
+    more."""
+    around = float(stdtrit(len(values) - 1, (1 + level) / 2)) * standard_error(values)
+    return mean(values) - around, mean(values) + around
 
 
-def interval_of(values: list[float], level: float) -> Interval | None:
-    """The mean's interval at this level of confidence, by the t distribution; None as above."""
-    middle, error = mean_of(values), standard_error(values)
-    if middle is None or error is None:
-        return None
-    around = float(stdtrit(len(values) - 1, (1 + level) / 2)) * error
-    low, high = middle - around, middle + around
-    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
-
-
-def mean_of(values: list[float]) -> float | None:
-    """Their mean; None of none, or of what is no number."""
-    # `statistics` computes in fractions: equal values have themselves as mean and 0 as deviation.
-    return float(mean(values)) if values and all(map(math.isfinite, values)) else None
+def deviation(values: list[float]) -> float | None:
+    """Their standard deviation (n − 1); None for fewer than two."""
+    return float(stdev(values)) if len(values) > 1 else None
 
 
 def spread_over_seeds(values: list[float]) -> float | None:
     """The standard deviation of an arm's figures over its seeds (n − 1); None for fewer than two,
     and where no seed changed the figure, which then is that of one run."""
     return None if len({*values}) == 1 else deviation(values)
-
-
-def deviation(values: list[float]) -> float | None:
-    """Their standard deviation (n − 1); None for fewer than two, or ones too large."""
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return None
-    try:
-        return finite(float(stdev(values)))
-    except OverflowError:
-        return None
-
-
-def finite(value: float | None) -> float | None:
-    """The value, if it is a number."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def figure(value: float, decimals: int) -> str:
@@ -252,10 +227,10 @@ def figure(value: float, decimals: int) -> str:
     return text.replace("-", "−")
 
 
+def two_digits(value: float) -> int:
+    """The decimals that show two digits of `value`."""
+    return min(max(2, 1 - math.floor(math.log10(value))), 15) if value > 0 else 4
+
+
 def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS - 1}e}")
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(names[:6]) + more

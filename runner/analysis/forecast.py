@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import Literal
 
 from pydantic import Field
 from scipy.special import stdtrit
@@ -25,15 +24,10 @@ from runner.analysis import scaling
 from runner.analysis.comparability import scored_on
 from runner.lib.base_record import Record
 from runner.lib.canonical_json import to_json
+from runner.lib.format import first_of
+from runner.schema.prediction_forms import AXES, Axis
 from runner.schema.record import Execution, Plan, PlannedArm, Run
 
-Axis = Literal["model_flops", "hardware_flops", "tokens", "parameters"]
-AXES: dict[Axis, str] = {
-    "model_flops": "model FLOPs",
-    "hardware_flops": "hardware FLOPs",
-    "tokens": "tokens",
-    "parameters": "parameters",
-}
 LEVEL = 0.9
 
 # What a dial sets. All else has to be alike on a ladder.
@@ -156,13 +150,9 @@ def points_of(execution: Execution, runs: Iterable[Run]) -> list[Point]:
     for run in runs:
         design = design_of(execution.plan, run.arm, run.seed)
         if design and run.state == "finished" and run.evaluated:
-            score = run.evaluated
-            given = {
-                "run": f"{run.execution}.{run.arm}.s{run.seed}",
-                "loss": score.bpb,
-                "params_sha256": score.params_sha256,
-            }
-            found.append(Point.model_validate(design.model_dump() | given))
+            name, score = f"{run.execution}.{run.arm}.s{run.seed}", run.evaluated
+            scored = {"run": name, "loss": score.bpb, "params_sha256": score.params_sha256}
+            found.append(Point.model_validate(design.model_dump() | scored))
     return found
 
 
@@ -227,7 +217,6 @@ def forecast(
         return Refusal(words=words)
     rungs = _rungs(points, axis)
     means = {place: fmean(losses) for place, losses in rungs.items()}
-    largest = max(rungs)
     if not at > 0:
         return Refusal(words=f"there is no run at {at:g} {AXES[axis]}")
     each = [(place, loss) for place, losses in rungs.items() for loss in losses]
@@ -247,9 +236,9 @@ def forecast(
     untold = ["that the law has this form is taken as true"]
     if floor is not None:
         untold.insert(0, f"the floor is stated as {floor:g}; the interval holds 0 to {2 * floor:g}")
-    noise, freedom = _noise(rungs, found.law)
-    single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
     law = found.law
+    noise, freedom = _noise(rungs, law)
+    single = float(stdtrit(freedom, (1 + level) / 2)) * noise * found.loss
     return Forecast(
         axis=axis,
         at=at,
@@ -265,18 +254,18 @@ def forecast(
         freedom=freedom,
         rungs=len(rungs),
         runs=len(points),
-        reach=at / largest,
+        reach=at / max(rungs),
         words=tuple(untold),
     )
 
 
-def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str:
-    """Why these runs are no ladder of one dial, in a sentence; empty if they are one."""
+def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str | None:
+    """Why these runs are no ladder of one dial, in a sentence; None if they are one."""
     if not points:
         return "no run of the lab has a figure to begin with; run some smaller sizes first"
     unknown = [point.run for point in points if point.on(axis) is None]
     if unknown:
-        return f"nobody measured the {AXES[axis]} of {_some(unknown)}; choose another axis"
+        return f"nobody measured the {AXES[axis]} of {first_of(unknown, 3)}; choose another axis"
     for what, key in (
         ("scored on different texts", "text"),
         ("scored on different numbers of tokens", "targets"),
@@ -284,7 +273,7 @@ def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str:
     ):
         kinds = {getattr(point, key): point.run for point in points}
         if len(kinds) > 1:
-            return f"{_some(list(kinds.values()))} were {what}, and are on no curve together"
+            return f"{first_of(list(kinds.values()), 3)} were {what}, and are on no curve together"
     of: dict[float, Point] = {}
     for point in points:
         other = of.setdefault(_place(point, axis), point)
@@ -293,14 +282,13 @@ def why_not(points: Sequence[Point], axis: Axis = "model_flops") -> str:
                 f"{other.run} and {point.run} are of one size and differ in something else; a "
                 "ladder turns one dial, so leave one of them out"
             )
-    ordered = [of[place] for place in sorted(of)]
-    for smaller, larger in pairwise(ordered):
+    for smaller, larger in pairwise(of[place] for place in sorted(of)):
         if larger.parameters < smaller.parameters or larger.tokens < smaller.tokens:
             return (
                 f"{larger.run} has more {AXES[axis]} than {smaller.run}, and fewer parameters or "
                 "tokens; on a ladder of one dial both grow"
             )
-    return ""
+    return None
 
 
 def _place(point: Point, axis: Axis) -> float:
@@ -325,7 +313,3 @@ def _noise(rungs: dict[float, list[float]], law: scaling.Law) -> tuple[float, in
         return math.sqrt(law.squares / left), left
     squares = sum((loss / fmean(losses) - 1) ** 2 for losses in rungs.values() for loss in losses)
     return math.sqrt(squares / freedom), freedom
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

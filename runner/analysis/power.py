@@ -14,10 +14,12 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import gammaln, nctdtr, ndtr, stdtrit
 
-from runner.analysis.verdicts import BadExpectation, Expectation, figure, parse_expect
+from runner.analysis.estimates import figure, two_digits
+from runner.analysis.verdicts import Expectation, parse_expect
 from runner.schema.record import Plan, Prediction, Spread
 
 SHOWN = 0.8  # how often a difference has to show that is called one that would
+SHARE = "four times in five"  # which that is
 FEWEST_ARMS = 3  # of two seeds or more, before a lab's spread is called known
 ALIKE = 10  # so many times more or less model FLOPs: runs whose spread tells of each other's
 
@@ -53,33 +55,23 @@ def known_spread(arms: Iterable[Sequence[float]]) -> Spread | None:
     return Spread(deviation=deviation, arms=len(kept), freedom=freedom)
 
 
-def power(difference: float, deviation: float, seeds: int) -> float:
-    """How often the 95 % interval over so many seeds leaves zero out, where each seed's value is
-    `difference` off zero on average and `deviation` apart. 0 for one seed, which has no interval;
-    at least 0.05, which is how often it errs."""
-    if seeds < 2:
-        return 0.0
+def power(effect: float, seeds: int) -> float:
+    """How often the 95 % interval over two seeds or more leaves zero out, where a seed's value is
+    off zero on average by so many of its standard deviations. At least 0.05, which is how often it
+    errs."""
     freedom, critical = seeds - 1, float(stdtrit(seeds - 1, 0.975))
-    if deviation <= 0:
-        return 1.0 if difference else 0.05
-    off = abs(difference) / deviation * math.sqrt(seeds)
+    off = abs(effect) * math.sqrt(seeds)
     above, below = 1 - nctdtr(freedom, off, critical), nctdtr(freedom, off, -critical)
     # Far off zero the other side is nothing, and SciPy computes no number for it.
     return float(above + (below if math.isfinite(below) else 0.0))
 
 
-def smallest_difference(spread: Spread, seeds: int, *, between_arms: bool) -> float | None:
-    """The smallest true difference that shows in SHOWN of all cases. `between_arms`: of the
-    difference of two arms over the same seeds, whose deviation is √2 that of one arm where equal
-    seeds have nothing in common. None for one seed."""
-    deviation = spread.deviation * (math.sqrt(2) if between_arms else 1.0)
-    if seeds < 2:
-        return None
-    if deviation <= 0:
-        return 0.0
+def smallest_difference(deviation: float, seeds: int) -> float:
+    """The smallest true difference that shows in SHOWN of all cases over two seeds or more, which
+    are so far apart."""
 
-    def short(difference: float) -> float:
-        return power(difference * deviation, deviation, seeds) - SHOWN
+    def short(effect: float) -> float:
+        return power(effect, seeds) - SHOWN
 
     most = 1.0
     while short(most) < 0:
@@ -87,14 +79,9 @@ def smallest_difference(spread: Spread, seeds: int, *, between_arms: bool) -> fl
     return float(brentq(short, 0.0, most, xtol=1e-9)) * deviation
 
 
-def smallest_tolerance(spread: Spread, seeds: int, *, between_arms: bool) -> float | None:
-    """The smallest a for which `x ± a` is confirmed in SHOWN of all cases where x is the truth.
-    None for one seed."""
-    deviation = spread.deviation * (math.sqrt(2) if between_arms else 1.0)
-    if seeds < 2:
-        return None
-    if deviation <= 0:
-        return 0.0
+def smallest_tolerance(deviation: float, seeds: int) -> float:
+    """The smallest a for which `x ± a` is confirmed in SHOWN of all cases where x is the truth,
+    over two seeds or more, which are so far apart."""
     freedom, critical = seeds - 1, float(stdtrit(seeds - 1, 0.975))
     constant = math.log(2) + freedom / 2 * math.log(freedom / 2) - float(gammaln(freedom / 2))
 
@@ -112,6 +99,12 @@ def smallest_tolerance(spread: Spread, seeds: int, *, between_arms: bool) -> flo
         return float(quad(inside, 1e-12, min(tolerance / critical, 10.0))[0]) - SHOWN
 
     return float(brentq(short, 0.0, 20 * critical, xtol=1e-6)) * deviation / math.sqrt(seeds)
+
+
+def _apart(spread: Spread, *, between_arms: bool) -> float:
+    """How far seeds are apart in an arm, or in the difference of two over the same seeds, where
+    equal seeds have nothing in common."""
+    return spread.deviation * (math.sqrt(2) if between_arms else 1.0)
 
 
 # ── In words ─────────────────────────────────────────────────────────────────────────────────
@@ -139,11 +132,10 @@ def known(spread: Spread | None, seeds: int) -> str:
             f"(scored on the same text, of {ALIKE} times less to {ALIKE} times more FLOPs; "
             f"{FEWEST_ARMS} arms of two seeds or more would do)."
         )
-    smallest = smallest_difference(spread, seeds, between_arms=True)
-    assert smallest is not None
+    smallest = smallest_difference(_apart(spread, between_arms=True), seeds)
     return (
         f"With {seeds} seeds, the smallest difference between two arms that would show is "
-        f"{_digits(smallest)}: its 95 % interval leaves zero out {_share()}. That is by the "
+        f"{_digits(smallest)}: its 95 % interval leaves zero out {SHARE}. That is by the "
         f"lab's known spread for such runs, {_digits(spread.deviation)} between seeds (standard "
         f"deviation, over {spread.arms} arms)."
     )
@@ -162,18 +154,13 @@ def of_prediction(prediction: Prediction, spread: Spread | None, seeds: int) -> 
     others = prediction.model_fields_set - {"metric", "arm", "versus", "expect", "confidence"}
     if spread is None or seeds < 2 or any(getattr(prediction, key) for key in others):
         return None
-    try:
-        expected = parse_expect(prediction.expect)
-    except BadExpectation:
-        return None
-    between_arms = prediction.versus is not None
-    smallest = smallest_difference(spread, seeds, between_arms=between_arms)
-    tolerance = smallest_tolerance(spread, seeds, between_arms=between_arms)
-    assert smallest is not None
-    assert tolerance is not None
+    expected, between_arms = parse_expect(prediction.expect), prediction.versus is not None
+    apart = _apart(spread, between_arms=between_arms)
     truth = "the true difference" if between_arms else "the true mean"
     if expected.tolerance is not None:
-        return _within(expected, expected.tolerance, tolerance, truth)
+        needed = smallest_tolerance(apart, seeds)
+        return _within(expected, expected.tolerance, needed, truth)
+    smallest = smallest_difference(apart, seeds)
     return _beyond(expected, smallest, truth, near_zero=between_arms)
 
 
@@ -182,22 +169,22 @@ def _within(expected: Expectation, given: float, needed: float, truth: str) -> T
     if given < needed:
         words = (
             f"it asks for less than can be seen: where {truth} is {middle}, it would be "
-            f"confirmed {_share()} from ± {_digits(needed)} on"
+            f"confirmed {SHARE} from ± {_digits(needed)} on"
         )
         return Told(words, True)
-    return Told(f"where {truth} is {middle}, ± {_digits(needed)} would do {_share()}", False)
+    return Told(f"where {truth} is {middle}, ± {_digits(needed)} would do {SHARE}", False)
 
 
 def _beyond(expected: Expectation, smallest: float, truth: str, *, near_zero: bool) -> Told:
     """`smallest` is how far off its bound the truth must be to show."""
     below = expected.sign in ("<", "<=")
-    decimals = _decimals(smallest)
+    decimals = two_digits(smallest)
     yes, no = (
         figure(expected.value + side * smallest, decimals)
         for side in ((-1, 1) if below else (1, -1))
     )
     side, other = ("below", "above") if below else ("above", "below")
-    words = f"confirmed {_share()} where {truth} is {side} {yes}, refuted where it is {other} {no}"
+    words = f"confirmed {SHARE} where {truth} is {side} {yes}, refuted where it is {other} {no}"
     # Of one arm alone a bound has no zero to be near to.
     if near_zero and 0 < abs(expected.value) < smallest:
         asked = _digits(abs(expected.value))
@@ -205,14 +192,5 @@ def _beyond(expected: Expectation, smallest: float, truth: str, *, near_zero: bo
     return Told(words, False)
 
 
-def _share() -> str:
-    return "four times in five"  # SHOWN
-
-
-def _decimals(value: float) -> int:
-    """Enough to show two digits of `value`."""
-    return min(max(2, 1 - math.floor(math.log10(value))), 12) if value > 0 else 2
-
-
 def _digits(value: float) -> str:
-    return figure(value, _decimals(value))
+    return figure(value, two_digits(value))

@@ -1,10 +1,11 @@
 """The gate after a rung of a ladder: is the variant worth the next size? Pure.
 
-The speed-up is how many times the compute of the variant its baseline would need for the same loss
-(`scaling.speedup`), by the floor and the exponent that the experiment declared, times how many
-times as fast it trained on the same devices. Its 90 % interval holds the spread between seeds of
-losses and of speeds, each by the t distribution. Above 1 the gate is passed, below 1 it has failed,
-and otherwise it is inconclusive. Losses are the lab's own figures; speeds are as the job reported.
+The speed-up is how many times the compute of the variant its baseline would need for the same loss,
+((L_base − c)/(L_variant − c))^(1/b) by the floor c and the exponent b that the experiment declared,
+times how many times as fast it trained on the same devices, as Marin's gate counts it. Its 90 %
+interval holds the spread between seeds of losses and of speeds, each by the t distribution. Above 1
+the gate is passed, below 1 it has failed, and otherwise it is inconclusive. Losses are the lab's
+own figures; speeds are as the job reported.
 """
 
 import math
@@ -14,12 +15,33 @@ from statistics import fmean, variance
 
 from scipy.special import stdtrit
 
-from runner.analysis import scaling
-from runner.analysis.estimates import finite
-from runner.analysis.scaling import Law, Refused, Rung, Speedup
 from runner.schema.record import Plan, PlannedRung, Run
 
 LEVEL = 0.9
+MAX_POWER = 100.0  # of e, in a speed-up: nobody has seen one of 10^43
+
+Sides = Sequence[Sequence[float]]  # the baseline's figures over its seeds, and the variant's
+
+
+class _Refused(Exception):
+    """Nothing can be computed; the message says why."""
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times the compute of the variant the baseline needs for the same loss."""
+
+    estimate: float
+    low: float
+    high: float
+    faster: float  # of which this is by speed alone
+
+    @property
+    def outcome(self) -> str:
+        """What the gate says of it."""
+        if self.high < 1:
+            return "failed"
+        return "passed" if self.low > 1 else "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -27,10 +49,13 @@ class Gate:
     """How a rung came out."""
 
     rung: PlannedRung
-    outcome: str  # passed, failed or inconclusive
-    speedup: Speedup | None = None
-    faster: float | None = None  # of which this is by speed alone
-    why: str = ""  # nothing could be computed
+    speedup: Speedup | None
+    why: str | None = None  # nothing could be computed
+
+    @property
+    def outcome(self) -> str:
+        """passed, failed or inconclusive."""
+        return self.speedup.outcome if self.speedup else "inconclusive"
 
     @property
     def head(self) -> str:
@@ -47,52 +72,67 @@ class Gate:
         elif rung.n == rung.of:
             after = "It was the last one."
         if found is None:
-            return f"{self.why[:1].upper()}{self.why[1:]}. {after}"
+            why = self.why or ""
+            return f"{why[:1].upper()}{why[1:]}. {after}"
         return (
             f"For the loss of `{rung.variant}`, `{rung.baseline}` would take {found.estimate:.3g} "
             f"times the compute (90 % interval {found.low:.3g} to {found.high:.3g}), by a floor of "
-            f"{rung.floor:g} and an exponent of {rung.exponent:g}; × {self.faster:.3g} of it is by "
-            f"the speeds that the job reported. {after}"
+            f"{rung.floor:g} and an exponent of {rung.exponent:g}; × {found.faster:.3g} of it is "
+            f"by the speeds that the job reported. {after}"
         )
 
 
 def gate(plan: Plan, runs: Iterable[Run]) -> Gate | None:
     """The gate of the plan's rung, given its runs; None of a plan that is no rung."""
-    if plan.rung is None:
+    rung = plan.rung
+    if rung is None:
         return None
-    found, rung = list(runs), plan.rung
-    by_arm = {arm: [run for run in found if run.arm == arm] for arm in plan.arms}
-    sides = [by_arm.get(arm, []) for arm in (rung.baseline, rung.variant)]
-    losses = [
-        [run.evaluated.bpb for run in side if run.evaluated and finite(run.evaluated.bpb)]
-        for side in sides
-    ]
+    found = list(runs)
+    sides = [[run for run in found if run.arm == arm] for arm in (rung.baseline, rung.variant)]
+    losses = [[run.evaluated.bpb for run in side if run.evaluated] for side in sides]
     speeds = [[run.tokens_per_second for run in side if run.tokens_per_second] for side in sides]
-    planned = len(plan.seeds)
-    if min(map(len, losses)) < planned:
-        return Gate(rung, "inconclusive", why="a run has no figure")
-    if min(map(len, speeds)) < planned:
-        return Gate(rung, "inconclusive", why="a run reported no tokens per second")
-    law = Law(1.0, rung.exponent, rung.floor, 1.0, 0.0, 0, pinned=True)
     try:
-        by_loss = scaling.speedup(
-            Rung(tuple(losses[0]), tuple(losses[1]), 1.0, 1.0), law, level=LEVEL
+        if min(map(len, losses)) < len(plan.seeds):
+            raise _Refused("a run has no figure")
+        if min(map(len, speeds)) < len(plan.seeds):
+            raise _Refused("a run reported no tokens per second")
+        return Gate(rung, _speedup(rung, losses, speeds))
+    except _Refused as error:
+        return Gate(rung, None, str(error))
+
+
+def _speedup(rung: PlannedRung, losses: Sides, speeds: Sides) -> Speedup:
+    """Raises _Refused for a loss at or below the floor, a single seed, and what lies too far
+    apart."""
+    if min(map(len, losses)) < 2:
+        raise _Refused("one seed has no spread; a gate needs two seeds of each side")
+    means = [fmean(side) for side in losses]
+    if min(means) <= rung.floor:
+        raise _Refused(
+            f"a loss of {min(means):.4f} is not above the law's floor of {rung.floor:.4f}"
         )
-    except Refused as error:
-        return Gate(rung, "inconclusive", why=str(error))
-    by_speed, reach = _ratio(*speeds)
-    reach = math.hypot(reach, math.log(by_loss.high / by_loss.estimate))
-    middle = math.log(by_loss.estimate) + by_speed
-    if abs(middle) + reach > scaling.MOST_POWER:
-        return Gate(rung, "inconclusive", why="the speeds that were reported lie too far apart")
-    speedup = Speedup(*(math.exp(middle + sign * reach) for sign in (0, -1, 1)))
-    return Gate(rung, scaling.promoted([speedup]), speedup, math.exp(by_speed))
+    above = [mean - rung.floor for mean in means]
+    middle = math.log(above[0] / above[1]) / rung.exponent
+    reach = _reach(losses, [1 / each / rung.exponent for each in above])
+    if abs(middle) + reach > MAX_POWER:
+        raise _Refused(
+            f"losses of {means[0]:.4f} and {means[1]:.4f} bound no speed-up by a floor of "
+            f"{rung.floor:g} and an exponent of {rung.exponent:g}"
+        )
+    logs = [[math.log(speed) for speed in side] for side in speeds]
+    faster = fmean(logs[1]) - fmean(logs[0])
+    middle, reach = middle + faster, math.hypot(reach, _reach(logs, (1.0, 1.0)))
+    if abs(middle) + reach > MAX_POWER:
+        raise _Refused("the speeds that were reported lie too far apart")
+    low, high = math.exp(middle - reach), math.exp(middle + reach)
+    return Speedup(math.exp(middle), low, high, math.exp(faster))
 
 
-def _ratio(baseline: Sequence[float], variant: Sequence[float]) -> tuple[float, float]:
-    """How many times as fast the variant is, and how far that may be off; both as logarithms."""
-    one, other = ([math.log(speed) for speed in side] for side in (baseline, variant))
-    freedom = len(one) + len(other) - 2
-    pooled = (variance(one) * (len(one) - 1) + variance(other) * (len(other) - 1)) / freedom
-    error = math.sqrt(pooled * (1 / len(one) + 1 / len(other)))
-    return fmean(other) - fmean(one), float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
+def _reach(sides: Sides, slopes: Sequence[float]) -> float:
+    """How far off a figure may be that moves `slopes` times as far as the sides' means do: by the
+    t distribution, with one variance for both sides."""
+    freedom = sum(map(len, sides)) - 2
+    pooled = sum(variance(side) * (len(side) - 1) for side in sides) / freedom
+    each = zip(sides, slopes, strict=True)
+    error = math.sqrt(sum(pooled / len(side) * slope**2 for side, slope in each))
+    return float(stdtrit(freedom, (1 + LEVEL) / 2)) * error

@@ -6,6 +6,7 @@ that one. The largest sizes are looked at by nothing that is fitted, the pooled 
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -67,44 +68,35 @@ def _file() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def groups(axis: Axis) -> dict[str, dict[int, tuple[float, float]]]:
-    """{folder: {parameters: (C, bits per byte)}} of the rows that have one; of a size that was run
-    twice, what was submitted first. The runs directly in the board's own folder belong to nobody
-    together and are no group."""
-    found: dict[str, dict[int, tuple[float, float]]] = {}
+def groups(axis: Axis) -> dict[str, list[tuple[float, float]]]:
+    """{folder: its (C, bits per byte), smallest size first}, of rows that have one, where they are
+    of FEWEST_SIZES or more; of a size that was run twice, what was submitted first. The runs
+    directly in the board's own folder belong to nobody together and are no group."""
+    found = defaultdict[str, dict[int, tuple[float, float]]](dict)
     for row in sorted(rows(), key=lambda row: str(row["run_completion_timestamp"])):
         group = str(row["results_filepath"]).rpartition("/")[0]
         if row[axis] and row[QUALITY] and group != "experiments/speedrun":
             point = (float(row[axis]), float(row[QUALITY]))
-            found.setdefault(group, {}).setdefault(int(row["model_size"]), point)
-    return dict(sorted(found.items()))
+            found[group].setdefault(int(row["model_size"]), point)
+    return {
+        group: [point for _, point in sorted(sizes.items())]
+        for group, sizes in sorted(found.items())
+        if len(sizes) >= FEWEST_SIZES
+    }
 
 
 @cache
 def tested(axis: Axis) -> Board:
     """Forecasts of each group's largest size from its smaller ones."""
-    boards = {
-        group: [point for _, point in sorted(sizes.items())]
-        for group, sizes in groups(axis).items()
-        if len(sizes) >= FEWEST_SIZES
-    }
+    boards = groups(axis)
     floor = scaling.pooled_floor(points[:-1] for points in boards.values())
 
     def error(points: list[tuple[float, float]], c: float) -> float:
         at, measured = points[-1]
         return scaling.fit(points[:-1], floor=c).loss(at) / measured - 1
 
-    return Board(
-        axis,
-        floor,
-        tuple(
-            Tested(
-                group,
-                len(points),
-                points[-1][1],
-                error(points, scaling.FLOOR),
-                error(points, floor),
-            )
-            for group, points in boards.items()
-        ),
+    outcomes = (
+        Tested(group, len(of), of[-1][1], error(of, scaling.FLOOR), error(of, floor))
+        for group, of in boards.items()
     )
+    return Board(axis, floor, tuple(outcomes))

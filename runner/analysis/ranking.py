@@ -24,7 +24,8 @@ from typing import Literal, NamedTuple
 from scipy.special import ndtr, stdtr
 
 from runner.analysis import scaling
-from runner.analysis.speedrun_file import Author
+from runner.analysis.comparability import Scored
+from runner.schema.record import Author
 from runner.schema.tracks import SIZES, Track
 
 SURE = 0.05  # p below which one row is better than another
@@ -34,14 +35,6 @@ Tier = Literal["self-reported", "replayed", "reproduced"]
 
 
 # ── Rows ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class On(NamedTuple):
-    """What a row's figures are figures of."""
-
-    validation_sha256: str  # of the text's bytes
-    eval_tokens: int
-    tokenizer: str = "byte"
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,7 @@ class Row:
     tier: Tier
     at: datetime  # when it ended
     figures: tuple[float, ...]  # bits per byte
-    scored: On | None = None  # None: unknown
+    scored: Scored | None = None  # None: unknown
     family: str = ""  # rows of one family are sizes of one recipe, for scaling
     hardware: str = ""  # as `Hardware` writes it
     seconds: tuple[float, ...] = ()  # of training
@@ -70,7 +63,7 @@ class Row:
     flops_by: str = ""  # how model FLOPs were counted, in words
     price: float | None = None  # US dollars
     custom: bool = False  # its model is its author's code
-    void: str = ""  # why the lab does not believe it
+    void: str | None = None  # why the lab does not believe it
     notes: tuple[str, ...] = ()  # what a reader should know
     page: str = ""  # where it is told, relative to the site or a URL
 
@@ -145,8 +138,8 @@ def _united(track: Track, rows: Iterable[Row]) -> list[tuple[Row, ...]]:
     ]
 
 
-def refusal(track: Track, row: Row) -> str:
-    """Why a row cannot be compared with others at all; empty if it can."""
+def refusal(track: Track, row: Row) -> str | None:
+    """Why a row cannot be compared with others at all; None if it can."""
     if row.void:
         return row.void
     if not row.figures:
@@ -158,11 +151,11 @@ def refusal(track: Track, row: Row) -> str:
     if not row.cost(track) and track.kind != "time":
         measured = "hardware" if row.custom else track.cost
         return f"its {measured} FLOPs are not known"
-    return ""
+    return None
 
 
-def other_data(track: Track, scored: On) -> str:
-    """Why figures on these data are none of the track's; empty if they are."""
+def other_data(track: Track, scored: Scored) -> str | None:
+    """Why figures on these data are none of the track's; None if they are."""
     wanted = track.data
     if scored.validation_sha256 != wanted.validation_sha256:
         return (
@@ -174,7 +167,7 @@ def other_data(track: Track, scored: On) -> str:
             f"it is scored on {scored.eval_tokens:,} tokens ({scored.tokenizer}), and this track "
             f"is on {wanted.eval_tokens:,} ({wanted.tokenizer})"
         )
-    return ""
+    return None
 
 
 def _case(track: Track, row: Row, *others: Row) -> _Case | str:

@@ -14,7 +14,6 @@ of it may have seen it. A prediction of which every run is one of these scores n
 all are such the execution does not count.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,21 +21,19 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from runner.analysis.comparability import scored_on
-from runner.analysis.forecast import SAVING
+from runner.analysis.designs import design_diff, same_design, same_run
+from runner.analysis.estimates import Figures
 from runner.analysis.text_diff import bounded, text_diff
-from runner.analysis.verdicts import Figures
-from runner.lib.canonical_json import to_json
-from runner.lib.format import percent
-from runner.lib.lab_code import LAB_CODE
-from runner.schema import record, step_graph
+from runner.lib.format import first_of, percent
+from runner.schema import record
 
 RUN_AGAIN = "run again"
 EXPLORATORY = "exploratory: another design than the sealed one"
 LOWER_RUNG = "a lower rung of the ladder; the highest one counts"
 OTHERWISE_JUDGED = "judged by other predictions than the sealed ones"
 KNOWN = "its runs had been begun before the seal"
-MOST_NAMED = 6  # runs without a figure
+UNFIT = {"voided": "not started", "done": "incomplete"}  # of states that say it otherwise
+MAX_NAMED = 6  # runs without a figure
 
 
 @dataclass(frozen=True)
@@ -95,9 +92,7 @@ class Weighed:
     outcome: Outcome
     why_not: str  # empty: it is what counts for the predictions
     exploratory: bool  # of another design than the sealed one
-    known: frozenset[int] = (
-        frozenset()
-    )  # predictions, from 0, whose runs were begun before the seal
+    known: frozenset[int]  # predictions, from 0, whose runs were begun before the seal
 
     @property
     def counts(self) -> bool:
@@ -121,16 +116,13 @@ class Review:
     @cached_property
     def told(self) -> str:
         """All that pages show of it: another text whenever they would be others."""
-        edits = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
-        lines = []
+        lines = [f"{edit.at} {edit.text_sha256}" for edit in self.registration.edits]
         for one in self.weighed:
-            result = one.outcome.result
+            of, result = one.outcome, one.outcome.result
             outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
-            known = sorted(one.known)
-            lines.append(
-                f"{one.outcome.execution.id} {one.outcome.state} {one.why_not} {outcomes} {known}"
-            )
-        return "\n".join([*edits, *lines])
+            told = (of.execution.id, of.state, one.why_not, outcomes, sorted(one.known))
+            lines.append(repr(told))
+        return "\n".join(lines)
 
     def of(self, execution: str) -> Weighed:
         """What was said of the execution with this id. Raises KeyError."""
@@ -163,7 +155,7 @@ def review(registration: Registration) -> Review:
         for one in ordered
         if sealed is not None and not same_design(sealed.plan, one.execution.plan)
     }
-    highest = max((rung for id, rung in first if id not in others), default=0)
+    highest = max((rung for id, rung in first.items() if id not in others), default=0)
     weighed = []
     for one in ordered:
         other = one.execution.id in others
@@ -174,10 +166,10 @@ def review(registration: Registration) -> Review:
         elif predicted and len(seen) == len(predicted):
             why.append(KNOWN)
         elif not one.complete:
-            why.append(_incomplete(one))
-        elif (one.execution.id, rung := _rung(one.execution)) not in first:
+            why.append(UNFIT.get(one.state, one.state))
+        elif one.execution.id not in first:
             why.append(RUN_AGAIN)
-        elif rung < highest and not other:
+        elif first[one.execution.id] < highest and not other:
             why.append(LOWER_RUNG)
         weighed.append(Weighed(one, ", ".join(why), other, seen))
     return Review(registration, sealed, tuple(weighed))
@@ -197,7 +189,7 @@ def _rung(execution: record.Execution) -> int:
     return execution.plan.rung.n if execution.plan.rung else 0
 
 
-def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
+def _first_complete(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """Of each design, on a ladder of each of its rungs, the execution that was complete before the
     others, with its rung."""
     done = [(one.result.at, one.execution) for one in outcomes if one.result and one.complete]
@@ -206,46 +198,13 @@ def _first_complete(outcomes: Iterable[Outcome]) -> set[tuple[str, int]]:
         alike = (before for before in first if _rung(before) == _rung(execution))
         if not any(same_design(execution.plan, before.plan) for before in alike):
             first.append(execution)
-    return {(execution.id, _rung(execution)) for execution in first}
-
-
-def _incomplete(outcome: Outcome) -> str:
-    match outcome.state:
-        case "voided":
-            return "not started"
-        case "done":
-            return "incomplete"
-        case state:
-            return state
+    return {execution.id: _rung(execution) for execution in first}
 
 
 def _when(execution: record.Execution) -> tuple[Any, ...]:
     """The order of approvals: those of one moment as their commands stand in the thread."""
     command = execution.origin.approval.rpartition("/")[2] if execution.origin else ""
     return execution.at, [int(number) for number in re.findall(r"\d+", command)], execution.id
-
-
-def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
-    """{(arm, seed): a digest that is the same for runs that come to the same}: equal models,
-    recipes and seeds on the same text, scored alike, whatever plan they are in."""
-    found, trained = {}, plan.trained()
-    of = scored_on(plan)
-    scored = f"{of.validation_sha256} {of.eval_tokens}" if of else ""
-    own = _own(plan)
-    alike = {
-        name: f"{arm.model.model_dump_json()}\n{arm.train.model_dump_json(exclude=SAVING)}"
-        + (f"\n{to_json(own[name])!r}" if arm.own else "")
-        for name, arm in plan.arms.items()
-    }
-    for arm, seed in plan.runs():
-        step = plan.steps.get(trained.get((arm, seed), ""))
-        texts = [plan.data.train_sha256] if plan.data else []
-        texts += (
-            sorted(text for made in step.inputs.values() for text in made.values()) if step else []
-        )
-        whole = f"{alike.get(arm, arm)}\n{seed}\n{texts}\n{scored}"
-        found[arm, seed] = hashlib.sha256(whole.encode()).hexdigest()
-    return found
 
 
 def begun_before(
@@ -271,94 +230,6 @@ def known(registration: Registration, plan: record.Plan) -> frozenset[int]:
         for n, prediction in enumerate(plan.predictions)
         if not late & set(prediction.arms) and {arm for arm, _ in runs} >= set(prediction.arms)
     )
-
-
-# ── Designs ──────────────────────────────────────────────────────────────────────────────────
-
-
-def same_design(one: record.Plan, other: record.Plan) -> bool:
-    """Whether two plans are one design, whatever lab has computed their fingerprints. All rungs of
-    a ladder that predictions speak of are one."""
-    if one.rung and other.rung and one.rung.n != other.rung.n:
-        return one.rung.ladder == other.rung.ladder is not None and _rest(one) == _rest(other)
-    return one.fingerprint == other.fingerprint or not design_diff(one, other)
-
-
-def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
-    """What of two designs is not the same, as lines of a diff: whole arms, keys of those that both
-    have, seeds, steps of a graph, text, evaluation and devices."""
-    lines = []
-    arms = _arms(before), _arms(after)
-    for name in sorted(before.arms.keys() | after.arms.keys()):
-        one, other = (these.get(name) for these in arms)
-        if one and other:
-            lines += _changed(f"arms.{name}.", one, other)
-        else:
-            lines.append(f"{'-' if one else '+'} arms.{name}")
-    lines += _changed("", _rest(before), _rest(after))
-    if not (before.data and after.data):  # or else the arms have said it
-        found = step_graph.differences(before.steps, after.steps)
-        lines += [f"! {name}: {why}" for name, why in found]
-    return lines
-
-
-def _arms(plan: record.Plan) -> dict[str, dict[str, Any]]:
-    """What decides how each arm comes out, and not with which lab or how it is computed."""
-    own = _own(plan)
-    return {
-        name: step_graph.leaves(
-            {
-                "model": arm.model.model_dump(mode="json"),
-                "train": arm.train.model_dump(mode="json"),
-                **own[name],
-            }
-        )
-        for name, arm in plan.arms.items()
-    }
-
-
-def _own(plan: record.Plan) -> dict[str, dict[str, Any]]:
-    """By arm the functions of the experiment's own that its training calls, what these are told,
-    their code, and in what it is computed where that is said."""
-    steps = {arm: plan.steps[name] for (arm, _), name in plan.trained().items()}
-    found = {}
-    for arm, planned in plan.arms.items():
-        config, code = (steps[arm].config, steps[arm].code) if arm in steps else ({}, {})
-        found[arm] = {
-            "own": planned.own,
-            "options": config.get("options", {}),
-            "dtype": config.get("compute", {}).get("dtype"),
-            "code": {name: sha256 for name, sha256 in code.items() if name != LAB_CODE},
-        }
-    return found
-
-
-def _rest(plan: record.Plan) -> dict[str, Any]:
-    data = plan.data.model_dump(mode="json") if plan.data else {}
-    return step_graph.leaves(
-        {
-            "seeds": ", ".join(map(str, plan.seeds)),
-            "data": {name: value for name, value in data.items() if not name.endswith("_tokens")},
-            "eval": plan.eval.model_dump(mode="json"),
-            "resources": plan.resources.model_dump(mode="json"),
-        }
-    )
-
-
-def _changed(under: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [
-        f"{sign} {under}{key}: {step_graph.shown(value)}"
-        for key, one, other in step_graph.differing(before, after)
-        for sign, value in (("-", one), ("+", other))
-    ]
-
-
-def pooled(plan: record.Plan) -> str:
-    """What of a design is averaged, as a clause."""
-    seeds = ", ".join(map(str, plan.seeds))
-    if len(plan.seeds) == 1:
-        return f"each figure is that of the one seed {seeds}"
-    return f"each figure is the mean over the seeds {seeds}; a difference is taken seed by seed"
 
 
 # ── Deviations ───────────────────────────────────────────────────────────────────────────────
@@ -409,7 +280,7 @@ def _begun(registration: Registration, weighed: Weighed) -> Deviation | None:
     }
     if not by:
         return None
-    names = ", ".join(f"`{id}`" for id in list(dict.fromkeys(by.values()))[:MOST_NAMED])
+    names = ", ".join(f"`{id}`" for id in list(dict.fromkeys(by.values()))[:MAX_NAMED])
     words = f"of {len(runs)} runs {len(by)} had been begun before the seal, in {names}"
     told = [str(n + 1) for n in sorted(weighed.known)]
     if not told:
@@ -431,7 +302,6 @@ def _missing(outcome: Outcome) -> Deviation | None:
     missing = outcome.missing
     if outcome.state not in ("done", "failed") or not missing:
         return None
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    names = ", ".join(f"`{name}`" for name in missing[:MOST_NAMED])
+    names = first_of([f"`{name}`" for name in missing], MAX_NAMED)
     runs = len(outcome.execution.plan.runs())
-    return Deviation(f"of {runs} runs {len(missing)} have no figure: {names}{more}.")
+    return Deviation(f"of {runs} runs {len(missing)} have no figure: {names}.")

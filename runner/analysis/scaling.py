@@ -12,8 +12,9 @@ the floor is not known a bound would feign that it is. On synthetic boards it co
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,6 @@ FEWEST = 4  # different C for a curve with a floor of its own
 PINNED_FEWEST = 3  # with a floor that is stated
 FLOOR = 0.6  # bits per byte: the stated floor, where three points are all there is
 HUBER = 1.345  # standard deviations from which an error counts linearly (Huber 1981)
-MOST_POWER = 100.0  # of e, in a speed-up: nobody has seen one of 10^43
 WIDEST = 1e30  # times the least C; beyond that floats would overflow
 GRID = 201  # exponents looked at; three times, each time in finer steps around the best
 Points = Mapping[float, float] | Iterable[tuple[float, float]]  # (C, loss)
@@ -61,16 +61,19 @@ class Law:
             " (c stated)" if self.pinned else ""
         )
 
-    def bound(self) -> str:
-        """In words, which parameter sits on its bound; nothing if none does."""
+    def must_show(self) -> None:
+        """Raises Refused where a parameter sits on its bound, since then the points do not show a
+        power law above a floor."""
+        edge = next((edge for edge in B if math.isclose(self.b, edge, rel_tol=1e-3)), None)
         if self.a <= 0:
-            return "the losses do not fall (a = 0)"
-        for edge in B:
-            if math.isclose(self.b, edge, rel_tol=1e-3):
-                return f"the exponent sits on its bound (b = {edge:g})"
-        if self.c <= 0 and not self.pinned:
-            return "the floor sits on its bound (c = 0)"
-        return ""
+            why = "the losses do not fall (a = 0)"
+        elif edge is not None:
+            why = f"the exponent sits on its bound (b = {edge:g})"
+        elif self.c <= 0 and not self.pinned:
+            why = "the floor sits on its bound (c = 0)"
+        else:
+            return
+        raise Refused(f"{why}: these points show no power law above a floor; measure more sizes")
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,6 @@ class Exponent:
     b: float
     low: float
     high: float
-    level: float  # of confidence
-    law: Law
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,8 @@ class Forecast:
     loss: float
     low: float
     high: float
-    level: float  # of confidence
     law: Law
-    words: str = ""  # of what the interval does not cover
+    words: str | None = None  # of what the interval does not cover
 
 
 # ── The curve ────────────────────────────────────────────────────────────────────────────────
@@ -133,25 +133,18 @@ def fit_huber(points: Points, *, floor: float | None = None) -> Law:
         return np.asarray((a * np.exp(-b * logs) + (c[0] if c else floor)) / losses - 1)
 
     low, high = [0.0, B[0], 0.0], [np.inf, B[1], np.inf]
-    keep = 3 if floor is None else 2
-    best = None
-    for b in (start.b, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0):
+    keep, closely = 3 if floor is None else 2, dict.fromkeys(("ftol", "xtol", "gtol"), 1e-12)
+
+    def search(b: float) -> Any:
         a, c, _ = (float(x[0]) for x in _linear(np.array([b]), logs, losses, floor))
         inside = np.clip([a, b, c], np.array(low) + 1e-9, high)[:keep]
-        found = least_squares(
-            wrong,
-            inside,
-            bounds=(low[:keep], high[:keep]),
-            loss="huber",
-            f_scale=HUBER * spread,
-            x_scale="jac",
-            ftol=1e-12,
-            xtol=1e-12,
-            gtol=1e-12,
+        bounds, scale = (low[:keep], high[:keep]), HUBER * spread
+        return least_squares(
+            wrong, inside, bounds=bounds, loss="huber", f_scale=scale, x_scale="jac", **closely
         )
-        if best is None or found.cost < best.cost:
-            best = found
-    assert best is not None
+
+    starts = (start.b, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+    best = min(map(search, starts), key=lambda found: float(found.cost))
     a, b, c = map(float, best.x if floor is None else (*best.x, floor))
     left = float((wrong(best.x) ** 2).sum())
     return Law(a, b, c, start.at, left, len(losses), floor is not None)
@@ -232,11 +225,10 @@ def forecast(
     law = fit(pairs, floor=floor)
     if floor is not None and law.a <= 0 and losses.min() <= floor:
         raise Refused(f"a loss of {losses.min():.4f} is not above the stated floor of {floor:g}")
-    if why := law.bound():
-        raise Refused(f"{why}: these points show no power law above a floor; measure more sizes")
+    law.must_show()
     low, high = _profile(compute, losses, at, level, floor)
     words = f"the floor is taken as {law.c:g} and its own error is not in the interval"
-    return Forecast(law.loss(at), low, high, level, law, words if law.pinned else "")
+    return Forecast(law.loss(at), low, high, law, words if law.pinned else None)
 
 
 def _profile(
@@ -293,12 +285,11 @@ def exponent(points: Points, *, level: float = 0.95) -> Exponent:
     """
     pairs = _pairs(points)
     law = fit(pairs)
-    if why := law.bound():
-        raise Refused(f"{why}: these points show no power law above a floor; measure more sizes")
+    law.must_show()
     of = {x: [loss for at, loss in pairs if at == x] for x, _ in pairs}
     means = [(x, sum(losses) / len(losses)) for x, losses in of.items()]
     ends = [_exponents(these, level) for these in (pairs, means)]
-    return Exponent(law.b, min(low for low, _ in ends), max(high for _, high in ends), level, law)
+    return Exponent(law.b, min(low for low, _ in ends), max(high for _, high in ends))
 
 
 def _exponents(pairs: list[tuple[float, float]], level: float) -> tuple[float, float]:
@@ -340,35 +331,6 @@ def leave_one_out(points: Points, at: float, *, floor: float | None = None) -> t
     return min(found), max(found)
 
 
-def bootstrap(
-    points: Points,
-    at: float,
-    *,
-    level: float = 0.9,
-    floor: float | None = None,
-    times: int = 400,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentiles of the loss forecast at C = `at` over boards whose errors were drawn anew from
-    the fitted curve's, made greater by √(n/(n−k)) for what the fit took. Raises Refused."""
-    pairs = _pairs(points)
-    law, random = fit(pairs, floor=floor), np.random.default_rng(seed)
-    compute, losses = np.array(pairs).T
-    smooth = np.array([law.loss(x) for x in compute])
-    n, parameters = len(pairs), 3 if floor is None else 2
-    if n <= parameters:
-        raise Refused(f"{n} points leave nothing to draw errors from; measure one more")
-    errors = losses / smooth - 1
-    errors = (errors - errors.mean()) * math.sqrt(n / (n - parameters))
-    found = [
-        fit(list(zip(compute, smooth * (1 + random.choice(errors, n)), strict=True)), floor=floor)
-        for _ in range(times)
-    ]
-    tail = (1 - level) / 2
-    low, high = np.quantile([law.loss(at) for law in found], [tail, 1 - tail])
-    return float(low), float(high)
-
-
 # ── Several boards ───────────────────────────────────────────────────────────────────────────
 
 
@@ -388,120 +350,3 @@ def pooled_floor(boards: Iterable[Points]) -> float:
         raise Refused("no floor above 0 fits these boards together")
     near = (grid[best - 1], grid[min(best + 1, len(grid) - 1)])
     return float(minimize_scalar(squares, bounds=near, method="bounded").x)
-
-
-# ── IsoFLOP ──────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """Of one budget of compute, the model that does best with it."""
-
-    compute: float  # model FLOPs
-    tokens: float
-    parameters: float
-    loss: float
-
-
-@dataclass(frozen=True)
-class PowerLaw:
-    """y = factor · C^exponent."""
-
-    factor: float
-    exponent: float
-
-    def __call__(self, compute: float) -> float:
-        return float(self.factor * compute**self.exponent)
-
-
-def isoflop(budget: float, runs: Sequence[tuple[float, float, float]]) -> Optimum:
-    """Of the (parameters, tokens, loss) that were trained with one budget, the best between them:
-    the least of a quadratic in log10(tokens), and the parameters there by a line through theirs.
-    Raises Refused for fewer than three sizes, and where the least lies outside of what was run."""
-    if len({tokens for _, tokens, _ in runs}) < 3:
-        raise Refused(f"a profile at {budget:.3g} FLOPs needs three sizes, and has {len(runs)}")
-    parameters, tokens, losses = (np.array(x, float) for x in zip(*runs, strict=True))
-    logs = np.log10(tokens)
-    curve = np.polyfit(logs, losses, 2)
-    least = -curve[1] / (2 * curve[0]) if curve[0] > 0 else math.inf
-    if not logs.min() <= least <= logs.max():
-        raise Refused(
-            f"at {budget:.3g} FLOPs the best size lies outside of those that were trained; train "
-            "smaller and larger ones"
-        )
-    line = np.polyfit(logs, np.log10(parameters), 1)
-    return Optimum(
-        budget, 10**least, float(10 ** np.polyval(line, least)), float(np.polyval(curve, least))
-    )
-
-
-def compute_optimal(optima: Sequence[Optimum]) -> tuple[PowerLaw, PowerLaw]:
-    """N*(C) and D*(C): lines through the optima's logarithms. Raises Refused for fewer than two."""
-    if len({optimum.compute for optimum in optima}) < 2:
-        raise Refused("a line needs the optima of two budgets")
-    logs = np.log10([optimum.compute for optimum in optima])
-    lines = [
-        np.polyfit(logs, np.log10(values), 1)
-        for values in ([x.parameters for x in optima], [x.tokens for x in optima])
-    ]
-    n, d = (PowerLaw(float(10**factor), float(exponent)) for exponent, factor in lines)
-    return n, d
-
-
-# ── Promotion ────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Rung:
-    """A baseline and a variant at one size: losses over seeds and tokens a second, each counted on
-    the same devices."""
-
-    baseline: tuple[float, ...]
-    variant: tuple[float, ...]
-    baseline_speed: float
-    variant_speed: float
-
-
-@dataclass(frozen=True)
-class Speedup:
-    """How many times the compute of the variant the baseline needs for the same loss."""
-
-    estimate: float
-    low: float
-    high: float
-
-
-def speedup(rung: Rung, law: Law, *, level: float = 0.9) -> Speedup:
-    """((L_base − c)/(L_variant − c))^(1/b) · (tokens/s variant / tokens/s base), as Marin's gate
-    counts it, with the interval that the spread over seeds leaves (by the t distribution, pooled).
-    Raises Refused for a loss at or below the floor, and for a single seed."""
-    losses = (np.array(rung.baseline), np.array(rung.variant))
-    if min(map(len, losses)) < 2:
-        raise Refused("one seed has no spread; a gate needs two seeds of each side")
-    means = [float(x.mean()) for x in losses]
-    if min(means) <= law.c:
-        raise Refused(f"a loss of {min(means):.4f} is not above the law's floor of {law.c:.4f}")
-    faster = rung.variant_speed / rung.baseline_speed
-    middle = math.log((means[0] - law.c) / (means[1] - law.c)) / law.b
-    freedom = sum(map(len, losses)) - 2
-    variance = sum(float(((x - x.mean()) ** 2).sum()) for x in losses) / freedom
-    error = math.sqrt(
-        sum(variance / len(x) / (mean - law.c) ** 2 for x, mean in zip(losses, means, strict=True))
-    )
-    reach = math.sqrt(fdtri(1, freedom, level)) * error / law.b
-    if abs(middle) + reach > MOST_POWER:
-        raise Refused(
-            f"losses of {means[0]:.4f} and {means[1]:.4f} bound no speed-up by a floor of "
-            f"{law.c:g} and an exponent of {law.b:g}"
-        )
-    return Speedup(*(faster * math.exp(middle + sign * reach) for sign in (0, -1, 1)))
-
-
-def promoted(speedups: Sequence[Speedup]) -> str:
-    """ "passed" where each rung's interval lies above 1, "failed" where one lies below, otherwise
-    "inconclusive"."""
-    if not speedups:
-        return "inconclusive"
-    if any(found.high < 1 for found in speedups):
-        return "failed"
-    return "passed" if all(found.low > 1 for found in speedups) else "inconclusive"

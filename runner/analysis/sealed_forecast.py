@@ -114,9 +114,5 @@ def outcome(sealed: Seal, seal_sha256: str, point: Point, execution: str, end: S
         error=said.loss / point.loss - 1,
         inside=said.low <= point.loss <= said.high,
         execution=execution,
-        host=end.host,
-        made_at=end.made_at,
-        seconds=end.seconds,
-        output_sha256=end.output_sha256,
-        receipt=end.receipt,
+        **end.model_dump(include={"host", "made_at", "seconds", "output_sha256", "receipt"}),
     )

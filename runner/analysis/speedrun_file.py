@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -26,11 +26,12 @@ from runner.lib import bounds
 from runner.schema.devices import KINDS
 
 CLOSE = 0.01  # relative; counted figures that differ by less are the same
-MOST = 10**30  # of anything that is counted; larger ones are no counts, and overflow
+MAX_COUNT = 10**30  # of anything that is counted; larger ones are no counts, and overflow
 VOCABULARY = 128_256  # of the tokenizer that the public speedrun prescribes
+PUBLIC_TOKENS = 10_000_000_000
 DATA_TOKENS = {  # what prescribed data hold
-    "fineweb-edu-10b": 10_000_000_000,
-    "fineweb_edu_subcache_10b": 10_000_000_000,
+    "fineweb-edu-10b": PUBLIC_TOKENS,
+    "fineweb_edu_subcache_10b": PUBLIC_TOKENS,
 }
 PEAKS = {  # dense bfloat16 FLOP/s of one chip, as vendors state them
     "TPU v4": 2.75e14,
@@ -40,22 +41,12 @@ PEAKS = {  # dense bfloat16 FLOP/s of one chip, as vendors state them
     "A100": 3.12e14,
     "H100": 9.895e14,
 }
-OUR_PEAKS = tuple(kind.peak_flops for kind in KINDS.values())
 TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
-SHAPE = {  # of the public configurations: our name
-    "hidden_dim": "hidden_dim",
-    "intermediate_dim": "intermediate_dim",
-    "num_layers": "num_layers",
-    "num_heads": "num_heads",
-    "num_kv_heads": "num_kv_heads",
-    "head_dim": "head_dim",
-    "seq_len": "seq_len",
-    "max_seq_len": "seq_len",
-    "vocab_size": "vocab_size",
-    "tie_word_embeddings": "tie_word_embeddings",
-}
-
-
+# What says a model's shape: by our names, but for the last of the sizes.
+SIZES = (
+    *("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim"),
+    *("vocab_size", "seq_len", "max_seq_len"),
+)
 TIED = "tie_word_embeddings"
 BATCHES = ("train_batch_size", "num_train_steps")
 
@@ -87,19 +78,20 @@ class RunInfo(BaseModel):
     train: dict[str, Any] = Field(alias="train_config")
     model_flops: FiniteFloat
     model_flops_per_token: FiniteFloat
-    model_size: int = Field(ge=-MOST, le=MOST)  # parameters
-    num_chips: int = Field(gt=0, le=MOST)
-    num_devices: int = Field(gt=0, le=MOST)
+    model_size: int = Field(ge=-MAX_COUNT, le=MAX_COUNT)  # parameters
+    num_chips: int = Field(gt=0, le=MAX_COUNT)
+    num_devices: int = Field(gt=0, le=MAX_COUNT)
     resources: dict[str, Any]
     run_completion_timestamp: str
     tokenized_dataset: str
-    total_tokens: int = Field(ge=-MOST, le=MOST)
+    total_tokens: int = Field(ge=-MAX_COUNT, le=MAX_COUNT)
     training_hardware_flops: FiniteFloat
     training_time: FiniteFloat  # seconds
     wandb_run_link: str | None
 
 
-# The ten fields of a public row: name in the results file, or where the file lies.
+# The fields of a public row that a results file has: their names there. The other two,
+# `results_filepath` and `run_name`, are where it lies.
 PUBLIC = {
     "author": "author",
     "eval_paloma_c4_en_bpb": "eval/paloma/c4_en/bpb",
@@ -109,20 +101,7 @@ PUBLIC = {
     "training_hardware_flops": "training_hardware_flops",
     "training_time": "training_time",
     "wandb_link": "wandb_run_link",
-    "results_filepath": "(its folder)",
-    "run_name": "(its folder, from the board's)",
 }
-FOLDER, SHORT = "(its folder)", "(its folder, from the board's)"
-
-
-def from_public(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A public row by the names of the results file."""
-    return {PUBLIC[name]: value for name, value in row.items()}
-
-
-def to_public(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The other way; of a whole file's run, only what a row has."""
-    return {name: entry[of] for name, of in PUBLIC.items() if of in entry}
 
 
 # ── The file ─────────────────────────────────────────────────────────────────────────────────
@@ -169,30 +148,31 @@ class Finding:
     words: str
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What is checked."""
+
+    words: str
+    field: str  # of a results file, that it is about
+
+
 RULES = {
-    "figure": "Figures are finite and above 0, and the time is one",
-    "utilisation": "Model FLOPs are at most hardware FLOPs",
-    "peak": "Time × chips × peak FLOP/s is at least the model FLOPs, and is the hardware FLOPs",
-    "chips": "Hardware FLOPs a second are those of a whole number of known chips, whose peak is "
-    "known",
-    "twice": "A W&B run is entered once",
-    "data": "A run sees each token of the data at most once",
-    "parameters": "Parameters follow from the model's shape",
-    "per token": "FLOPs a token follow from the model's shape",
-    "model flops": "Model FLOPs are 3 × forward FLOPs a token × tokens",
-    "length": "Tokens are batches × steps × the length that was trained",
-}
-FIELDS = {  # of a results file, that a rule is about
-    "figure": "figures",
-    "utilisation": "model_flops",
-    "peak": "training_hardware_flops",
-    "chips": "training_hardware_flops",
-    "twice": "wandb_run_link",
-    "data": "total_tokens",
-    "parameters": "model_size",
-    "per token": "model_flops_per_token",
-    "model flops": "model_flops",
-    "length": "total_tokens",
+    "figure": Rule("Figures are finite and above 0, and the time is one", "figures"),
+    "utilisation": Rule("Model FLOPs are at most hardware FLOPs", "model_flops"),
+    "peak": Rule(
+        "Time × chips × peak FLOP/s is at least the model FLOPs, and is the hardware FLOPs",
+        "training_hardware_flops",
+    ),
+    "chips": Rule(
+        "Hardware FLOPs a second are those of a whole number of known chips, whose peak is known",
+        "training_hardware_flops",
+    ),
+    "twice": Rule("A W&B run is entered once", "wandb_run_link"),
+    "data": Rule("A run sees each token of the data at most once", "total_tokens"),
+    "parameters": Rule("Parameters follow from the model's shape", "model_size"),
+    "per token": Rule("FLOPs a token follow from the model's shape", "model_flops_per_token"),
+    "model flops": Rule("Model FLOPs are 3 × forward FLOPs a token × tokens", "model_flops"),
+    "length": Rule("Tokens are batches × steps × the length that was trained", "total_tokens"),
 }
 
 
@@ -201,88 +181,100 @@ def audit(
 ) -> list[Finding]:
     """What is found about whole entries, by their names. `standing`: of W&B runs (`wandb_run`) that
     are on the board already, whose they are."""
-    rows = {
-        name: {
-            **to_public(run.model_dump(by_alias=True)),
-            "results_filepath": name,
-            "run_name": name,
-        }
-        for name, run in entries.items()
-    }
-    found = audit_rows(list(rows.values()), chips=False)
+    found = audit_rows([_as_row(name, run) for name, run in entries.items()], chips=False)
     for name, run in entries.items():
-        if other := (standing or {}).get(wandb_run(run.wandb_run_link)):
+        link = wandb_run(run.wandb_run_link)
+        if link and (other := (standing or {}).get(link)):
             words = f"its W&B run is on the board already, as {other}"
             found.append(Finding(name, "impossible", "twice", words))
         try:
-            found += _of_whole(name, run)
+            found += list(_of_whole(name, run))
         except OverflowError:
             words = "its configuration has numbers that are too large to be counted with"
             found.append(Finding(name, "impossible", "figure", words))
     return found
 
 
+def _as_row(name: str, run: RunInfo) -> dict[str, Any]:
+    given = run.model_dump(by_alias=True)
+    return {key: given[of] for key, of in PUBLIC.items()} | {"results_filepath": name}
+
+
 def audit_rows(rows: Sequence[Mapping[str, Any]], *, chips: bool = True) -> list[Finding]:
     """What is found about rows of the public board, as far as their ten fields allow."""
     found: list[Finding] = []
+    links = defaultdict[str, list[str]](list)
     for row in rows:
-        found += _of_figures(row)
-    finite = [row for row in rows if not _of_figures(row)]
-    for row in finite:
         name = str(row["results_filepath"])
-        model, hardware = float(row["model_flops"]), float(row["training_hardware_flops"])
-        if model > hardware:
-            words = f"model FLOPs {model:.4g} are {model / hardware:.2f} times the hardware FLOPs"
-            found.append(Finding(name, "impossible", "utilisation", words))
-        if chips and not _known_chips(hardware / float(row["training_time"])):
-            words = (
-                f"{hardware / float(row['training_time']):.4g} hardware FLOP/s are those of no "
-                "whole number of chips that are known here"
-            )
-            found.append(Finding(name, "odd", "chips", words))
-        if chips and (passes := _passes(row)) and passes > 1 + CLOSE:
-            words = (
-                f"its size is that of a public shape, whose model FLOPs at 4,096 tokens a window "
-                f"make {passes:.1f} passes over 10 billion tokens"
-            )
-            found.append(Finding(name, "odd", "data", words))
-    links = defaultdict(list)
-    for row in rows:
+        wrong = list(_of_figures(name, row))
+        found += wrong or _of_costs(name, row, chips)
         if link := wandb_run(row.get("wandb_link")):
-            links[link].append(str(row["results_filepath"]))
+            links[link].append(name)
     for names in links.values():
         for name in names if len(names) > 1 else ():
             others = ", ".join(other for other in names if other != name) or "this file again"
-            found.append(
-                Finding(name, "impossible", "twice", f"its W&B run is also that of {others}")
-            )
+            words = f"its W&B run is also that of {others}"
+            found.append(Finding(name, "impossible", "twice", words))
     return found
 
 
-def _of_figures(row: Mapping[str, Any]) -> list[Finding]:
-    name = str(row["results_filepath"])
-    wanted = [of for of in PUBLIC if of.endswith(("flops", "time", "bpb", "size"))]
-    found = [
-        Finding(name, "impossible", "figure", f"{PUBLIC[of]} is {row.get(of)!r}")
-        for of in wanted
-        if not _is_positive(row.get(of))
-    ]
+def _of_figures(name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
+    for key, of in PUBLIC.items():
+        if key.endswith(("flops", "time", "bpb", "size")) and not _is_positive(row.get(key)):
+            yield Finding(name, "impossible", "figure", f"{of} is {row.get(key)!r}")
+    completed = row.get("run_completion_timestamp")
     try:
-        datetime.strptime(str(row.get("run_completion_timestamp")), TIMESTAMP)
+        datetime.strptime(str(completed), TIMESTAMP)
     except ValueError:
-        words = f"run_completion_timestamp is {row.get('run_completion_timestamp')!r}"
-        found.append(Finding(name, "impossible", "figure", words))
-    return found
+        words = f"run_completion_timestamp is {completed!r}"
+        yield Finding(name, "impossible", "figure", words)
+
+
+def _of_costs(name: str, row: Mapping[str, Any], chips: bool) -> Iterator[Finding]:
+    model, hardware = float(row["model_flops"]), float(row["training_hardware_flops"])
+    if model > hardware:
+        words = f"model FLOPs {model:.4g} are {model / hardware:.2f} times the hardware FLOPs"
+        yield Finding(name, "impossible", "utilisation", words)
+    if not chips:
+        return
+    rate = hardware / float(row["training_time"])
+    if not any(rate > peak / 2 and _near(rate / peak) for peak in PEAKS.values()):
+        words = (
+            f"{rate:.4g} hardware FLOP/s are those of no whole number of chips that are known here"
+        )
+        yield Finding(name, "odd", "chips", words)
+    if (passes := _passes(row)) and passes > 1 + CLOSE:
+        words = (
+            f"its size is that of a public shape, whose model FLOPs at 4,096 tokens a window "
+            f"make {passes:.1f} passes over 10 billion tokens"
+        )
+        yield Finding(name, "odd", "data", words)
+
+
+def _near(number: float) -> bool:
+    return abs(number - round(number)) < CLOSE
+
+
+def _passes(row: Mapping[str, Any]) -> float | None:
+    """How often a run of one of the public shapes saw 10 billion tokens; None for another shape."""
+    for size in ("130m", "300m", "520m", "1.2b"):
+        shape = ModelConfig.model_validate(
+            {"size": size, "seq_len": 4096, "vocab_size": VOCABULARY}
+        )
+        if flops.parameters(shape) == row["model_size"]:
+            tokens = float(row["model_flops"]) / 3 / flops.forward_flops_per_token(shape)
+            return tokens / PUBLIC_TOKENS
+    return None
 
 
 def _is_positive(value: object) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return 0 < value <= MOST if isinstance(value, int) else math.isfinite(value) and value > 0
+    return 0 < value <= MAX_COUNT if isinstance(value, int) else 0 < value < math.inf
 
 
 def _short(value: object) -> str:
-    if isinstance(value, int | float) and value >= MOST:
+    if isinstance(value, int | float) and value >= MAX_COUNT:
         return "more than can be"
     return repr(value)[:60]
 
@@ -294,103 +286,73 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def wandb_run(link: object) -> str:
-    """A W&B run's own name, however its page was linked."""
+def wandb_run(link: object) -> str | None:
+    """A W&B run's own name, however its page was linked; None of what is no such link."""
     found = re.search(r"wandb\.ai/([^/?#\s]+)/([^/?#\s]+)/runs/([^/?#\s]+)", str(link or ""))
-    return "/".join(found.groups()) if found else ""
+    return "/".join(found.groups()) if found else None
 
 
-def _known_chips(rate: float) -> bool:
-    return any(
-        round(rate / peak) >= 1 and abs(rate / peak - round(rate / peak)) < CLOSE
-        for peak in PEAKS.values()
-    )
-
-
-def _passes(row: Mapping[str, Any]) -> float:
-    """How often a run of one of the public shapes saw 10 billion tokens; 0 for another shape."""
-    for size in ("130m", "300m", "520m", "1.2b"):
-        shape = ModelConfig.model_validate(
-            {"size": size, "seq_len": 4096, "vocab_size": VOCABULARY}
-        )
-        if flops.parameters(shape) == row["model_size"]:
-            tokens = float(row["model_flops"]) / 3 / flops.forward_flops_per_token(shape)
-            return tokens / DATA_TOKENS["fineweb-edu-10b"]
-    return 0.0
-
-
-def _of_whole(name: str, run: RunInfo) -> list[Finding]:
-    found = []
-
-    def say(rule: str, words: str, kind: Literal["impossible", "odd"] = "impossible") -> None:
-        found.append(Finding(name, kind, rule, words))
-
-    rest = {
-        "device_flops": run.device_flops,
-        "model_flops_per_token": run.model_flops_per_token,
-        "total_tokens": run.total_tokens,
-    }
-    shaped = {key: run.model.get(key) for key in SHAPE if key != TIED}
-    numbers = {key: run.train.get(key) for key in BATCHES if _whole(run.train.get(key)) is not None}
-    rest |= {key: value for key, value in shaped.items() if value is not None} | numbers
-    if wrong := {key: value for key, value in rest.items() if not _is_positive(value)}:
-        say("figure", "; ".join(f"{key} is {_short(value)}" for key, value in wrong.items()))
-        return found
-    if not any(not _differ(run.device_flops, peak) for peak in (*PEAKS.values(), *OUR_PEAKS)):
+def _of_whole(name: str, run: RunInfo) -> Iterator[Finding]:
+    """Raises OverflowError for numbers that are too large."""
+    if wrong := {key: value for key, value in _given(run) if not _is_positive(value)}:
+        words = "; ".join(f"{key} is {_short(value)}" for key, value in wrong.items())
+        yield Finding(name, "impossible", "figure", words)
+        return
+    peaks = (*PEAKS.values(), *(kind.peak_flops for kind in KINDS.values()))
+    if all(_differ(run.device_flops, peak) for peak in peaks):
         words = f"{run.device_flops:.4g} FLOP/s are the peak of no chip that is known here"
-        say("chips", words, "odd")
-    could = run.training_time * run.num_chips * run.device_flops
-    if could < run.model_flops:
-        say("peak", f"its chips could do {could:.4g} FLOPs in its time; it claims {_of(run)}")
-    elif _differ(could, run.training_hardware_flops):
-        say(
-            "peak",
-            f"time × chips × peak is {could:.4g}, and training_hardware_flops "
-            f"{run.training_hardware_flops:.4g}",
-        )
+        yield Finding(name, "odd", "chips", words)
     holds = DATA_TOKENS.get(run.tokenized_dataset.strip("/ ").rpartition("/")[2].casefold())
     if holds and run.total_tokens > holds:
-        say("data", f"{run.total_tokens:,} tokens are more than the {holds:,} of the data")
-    shape = _shape(run.model)
+        words = f"{run.total_tokens:,} tokens are more than the {holds:,} of the data"
+        yield Finding(name, "impossible", "data", words)
     if _has_experts(run.model):
         words = "it has experts, which are not counted here: its size and FLOPs are its own word"
-        say("parameters", words, "odd")
+        yield Finding(name, "odd", "parameters", words)
+    for rule, words, counted, claimed in _counted(run):
+        both = (f"{x:,}" if isinstance(claimed, int) else f"{x:.6g}" for x in (counted, claimed))
+        yield Finding(name, "impossible", rule, f"{words} {', not '.join(both)}")
+
+
+def _given(run: RunInfo) -> Iterator[tuple[str, object]]:
+    """What has to be a figure of it besides what a row has, where it is there at all."""
+    for key in ("device_flops", "model_flops_per_token", "total_tokens"):
+        yield key, getattr(run, key)
+    for key in SIZES:
+        if run.model.get(key) is not None:
+            yield key, run.model[key]
+    for key in BATCHES:
+        if _whole(run.train.get(key)) is not None:
+            yield key, run.train[key]
+
+
+def _counted(run: RunInfo) -> Iterator[tuple[str, str, float, float]]:
+    """What does not follow from its other figures: the rule, the figure that does in words and as
+    a number, and the one that it claims."""
+    could = run.training_time * run.num_chips * run.device_flops
+    if could < run.model_flops:
+        words = "the FLOPs that its chips could do in its time are"
+        yield "peak", words, could, run.model_flops
+    elif _differ(could, run.training_hardware_flops):
+        yield "peak", "time × chips × peak is", could, run.training_hardware_flops
+    shape, tokens, per_token = _shape(run.model), run.total_tokens, run.model_flops_per_token
+    taken, words = 3 * per_token * tokens, f"3 × {per_token:.6g} × {tokens:,} is"
     if shape is not None:
-        parameters, per_token = flops.parameters(shape), flops.forward_flops_per_token(shape)
+        parameters, forward = flops.parameters(shape), flops.forward_flops_per_token(shape)
         if parameters != run.model_size:
-            say("parameters", f"the shape has {parameters:,} parameters, not {run.model_size:,}")
-        if _differ(per_token, run.model_flops_per_token):
-            say(
-                "per token",
-                f"the shape takes {per_token:.6g} forward FLOPs a token, not "
-                f"{run.model_flops_per_token:.6g}",
-            )
-        if _differ(flops.model_flops(shape, run.total_tokens), run.model_flops):
-            say(
-                "model flops",
-                f"{run.total_tokens:,} tokens of this shape take "
-                f"{flops.model_flops(shape, run.total_tokens):.6g} model FLOPs, not {_of(run)}",
-            )
-    elif _differ(3 * run.model_flops_per_token * run.total_tokens, run.model_flops):
-        say(
-            "model flops",
-            f"3 × {run.model_flops_per_token:.6g} × {run.total_tokens:,} is not {_of(run)}",
-        )
+            yield "parameters", "the parameters of the shape are", parameters, run.model_size
+        if _differ(forward, per_token):
+            yield "per token", "the shape's forward FLOPs a token are", forward, per_token
+        taken = flops.model_flops(shape, tokens)
+        words = f"the model FLOPs of {tokens:,} tokens of this shape are"
+    if _differ(taken, run.model_flops):
+        yield "model flops", words, taken, run.model_flops
     batch, steps = (_whole(run.train.get(key)) for key in BATCHES)
     trained = _whole(run.train.get("train_seq_len")) or (shape.seq_len if shape else None)
     if batch is not None and steps is not None and trained is not None:
-        counted = batch * steps * trained
-        if _differ(counted, run.total_tokens):
-            say(
-                "length",
-                f"{steps:,} batches of {batch:,} windows of {trained:,} tokens are {counted:,} "
-                f"tokens, not {run.total_tokens:,}",
-            )
-    return found
-
-
-def _of(run: RunInfo) -> str:
-    return f"{run.model_flops:.6g}"
+        words = f"{steps:,} batches of {batch:,} windows of {trained:,} tokens are"
+        if _differ(batch * steps * trained, tokens):
+            yield "length", words, batch * steps * trained, tokens
 
 
 def _differ(one: float, other: float) -> bool:
@@ -401,11 +363,13 @@ def _shape(config: Mapping[str, Any]) -> ModelConfig | None:
     """The model as the lab counts it; None for one that is not of the lab's kind."""
     if _has_experts(config):
         return None
-    known = {
-        SHAPE[key]: value if key == TIED else _whole(value)
-        for key, value in config.items()
-        if key in SHAPE and value is not None
+    known: dict[str, Any] = {
+        key.removeprefix("max_"): _whole(config[key])
+        for key in SIZES
+        if config.get(key) is not None
     }
+    if config.get(TIED) is not None:
+        known[TIED] = config[TIED]
     if config.keys() == ModelConfig.model_fields.keys():  # it was written here
         known = dict(config)
     try:

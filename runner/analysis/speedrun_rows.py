@@ -8,8 +8,9 @@ the tokens; so such rows are ranked by the hardware FLOPs that were measured fro
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from runner.analysis import ranking, run_comparison, speedrun_file
-from runner.analysis.ranking import On, Row, Tier
+from runner.analysis import ranking, run_comparison
+from runner.analysis.comparability import Scored, scored_on
+from runner.analysis.ranking import Row, Tier
 from runner.schema import tracks
 from runner.schema.record import EnteredRun, Execution, Plan, PlannedStep, Replayed, Result
 from runner.schema.tracks import Track
@@ -18,10 +19,11 @@ BY_FORMULA = "by formula"
 BY_TRACE = "3 × the traced forward pass that was scored × tokens, as the model's own process says"
 
 
-def on(plan: Plan) -> On | None:
-    """What a plan's figures will be figures of; None where that is not known or not one thing."""
+def on(plan: Plan) -> Scored | None:
+    """What a plan's figures will be figures of; None where that is not known or not one thing. Here
+    a step's text is known by its own digest, since a track names that."""
     if plan.data:
-        return On(plan.data.validation_sha256, plan.eval.tokens, plan.data.tokenizer)
+        return scored_on(plan)
     found = {
         _of_tokens(plan.steps[name], int(step.config["tokens"]))
         for step in plan.steps.values()
@@ -31,12 +33,13 @@ def on(plan: Plan) -> On | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _of_tokens(step: PlannedStep, tokens: int) -> On | None:
-    sha256 = step.config.get("sha256")
+def _of_tokens(step: PlannedStep, tokens: int) -> Scored | None:
+    config, sha256 = step.config, step.config.get("sha256")
     # With a source it is the plan that filled in the digests; else they are anybody's word.
-    if step.do != "tokenize" or not step.config["source"] or not isinstance(sha256, Mapping):
+    if step.do != "tokenize" or not config["source"] or not isinstance(sha256, Mapping):
         return None
-    return On(str(sha256["validation"]), tokens, str(step.config["tokenizer"]))
+    source, tokenizer = str(config["source"]), str(config["tokenizer"])
+    return Scored(source, tokenizer, str(sha256["validation"]), tokens)
 
 
 def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str, ...]:
@@ -78,35 +81,24 @@ def tier(execution: Execution, replays: Iterable[Replayed], arm: str) -> Tier:
 
 def rows(execution: Execution, result: Result, replays: Sequence[Replayed] = ()) -> list[Row]:
     """The rows of an execution that has ended, one for each arm."""
-    entered = execution.plan.speedrun
-    if entered is None:
+    if execution.plan.speedrun is None:
         return []
     arms: dict[str, list[EnteredRun]] = {}
-    for run in result.entered:
+    for run in sorted(result.entered, key=lambda run: run.seed):
         arms.setdefault(run.arm, []).append(run)
-    return [
-        _row(
-            execution,
-            result.at,
-            tier(execution, replays, arm),
-            sorted(runs, key=lambda run: run.seed),
-        )
-        for arm, runs in arms.items()
-    ]
+    tiers = {arm: tier(execution, replays, arm) for arm in arms}
+    return [_row(execution, result.at, tiers[arm], runs) for arm, runs in arms.items()]
 
 
 def _row(execution: Execution, at: datetime, tier: Tier, runs: Sequence[EnteredRun]) -> Row:
     plan, first = execution.plan, runs[0]
     assert plan.speedrun
-    author = plan.speedrun.author
     figures = [run.evaluated.bpb for run in runs if run.evaluated]
     own_model = any(run.own_model for run in runs)
     return Row(
         id=f"{execution.id}/{first.arm}",
         title=f"{plan.title}: {first.arm}",
-        author=speedrun_file.Author(
-            name=author.name, affiliation=author.affiliation, url=author.url
-        ),
+        author=plan.speedrun.author,
         track=plan.speedrun.track,
         tier=tier,
         at=at,
@@ -134,10 +126,10 @@ def _all(runs: Sequence[EnteredRun], key: str) -> tuple[float, ...]:
     return () if None in found else tuple(float(value) for value in found)
 
 
-def void(run: EnteredRun) -> str:
-    """Why the figure of a run is not believed; empty if it is, or if there is none."""
+def void(run: EnteredRun) -> str | None:
+    """Why the figure of a run is not believed; None if it is, or if there is none."""
     if run.evaluated is None:
-        return ""
+        return None
     if run.own and not run.isolated:
         return (
             "code of the experiment's own ran without isolation, so that its figures are its own "
@@ -147,17 +139,17 @@ def void(run: EnteredRun) -> str:
         return run.void
     if run.own_model and run.evaluated.examined is None:
         return "its model was not asked again with no more than what comes before"
-    return run.evaluated.examined.void if run.evaluated.examined else ""
+    return (run.evaluated.examined.void or None) if run.evaluated.examined else None
 
 
-def _void(runs: Sequence[EnteredRun]) -> str:
+def _void(runs: Sequence[EnteredRun]) -> str | None:
     for run in runs:
         where = f"seed {run.seed}: "
         if run.evaluated is None:
             return f"{where}it has no figure ({run.why or 'it did not end'})"
         if words := void(run):
             return where + words
-    return ""
+    return None
 
 
 def _notes(runs: Sequence[EnteredRun]) -> list[str]:
@@ -165,6 +157,7 @@ def _notes(runs: Sequence[EnteredRun]) -> list[str]:
     for run in runs:
         if run.measured:
             found.append(run.measured)
-        if run.evaluated and run.evaluated.examined and run.evaluated.examined.uncounted:
-            found.append(f"its FLOPs were not counted: {run.evaluated.examined.uncounted}")
+        examined = run.evaluated.examined if run.evaluated else None
+        if examined and examined.uncounted:
+            found.append(f"its FLOPs were not counted: {examined.uncounted}")
     return found

@@ -10,8 +10,8 @@ from functools import lru_cache
 from itertools import islice
 
 WIDTH = 100  # characters of a line that is shown
-MOST_LINES = 60  # of a difference
-MOST_COMPARED = 1000  # lines of a text; comparing takes the square of it at worst
+MAX_LINES = 60  # of a difference
+MAX_COMPARED = 1000  # lines of a text; comparing takes the square of it at worst
 
 
 @lru_cache(maxsize=256)
@@ -19,13 +19,13 @@ def text_diff(before: str, after: str) -> tuple[str, ...]:
     """Lines that begin with `-`, `+`, a blank or `@@`, as in a unified diff; empty where nothing
     that can be seen differs."""
     one, other = _lines(before), _lines(after)
-    if max(len(one), len(other)) > MOST_COMPARED:
+    if max(len(one), len(other)) > MAX_COMPARED:
         return (f"! {len(before):,} characters became {len(after):,}: too long to be compared",)
     found = difflib.unified_diff(one, other, n=1, lineterm="")
     return bounded([*islice(found, 2, None)])  # without the names of the two files
 
 
-def bounded(lines: list[str], most: int = MOST_LINES) -> tuple[str, ...]:
+def bounded(lines: list[str], most: int = MAX_LINES) -> tuple[str, ...]:
     """The first lines, and how many more there are."""
     cut = [line if len(line) <= 2 * WIDTH else f"{line[: 2 * WIDTH]}…" for line in lines[:most]]
     more = len(lines) - most

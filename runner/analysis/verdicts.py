@@ -12,21 +12,19 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from statistics import mean
 from types import MappingProxyType
 from typing import Literal, cast
 
 from runner.analysis import estimates
-from runner.analysis.estimates import Figures as Figures
-from runner.analysis.estimates import Interval, NoEstimate, finite, mean_of
-from runner.analysis.estimates import figure as figure
-from runner.analysis.estimates import interval_95 as interval_95
-from runner.analysis.estimates import standard_error as standard_error
+from runner.analysis.estimates import Figures, Interval, NoEstimate, figure, two_digits
 from runner.schema import record
 
 Sign = Literal["<", "<=", ">", ">=", "±"]
 
 FORMS = "< 1.9, <= 1.9, > 1.9, >= 1.9 or 1.9 ± 0.1 (also 1.9 +- 0.1)"
-MOST_CHARACTERS = 100
+MAX_CHARACTERS = 100
+TOO_LARGE = ": the number is too large to compute with"
 _NUMBER = r"[+\-−]?\s*(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-−]?[0-9]+)?"
 _COMPARISON = re.compile(rf"\s*(<=|>=|<|>|≤|≥)\s*({_NUMBER})\s*")
 _TOLERANCE = re.compile(rf"\s*({_NUMBER})\s*(?:±|\+/?-|\+−)\s*({_NUMBER})\s*")
@@ -85,10 +83,8 @@ class Expectation:
 
 def parse_expect(text: str) -> Expectation:
     """The set that `text` names. Raises BadExpectation for what is no such set."""
-    if len(text) > MOST_CHARACTERS:
-        raise BadExpectation(
-            f"{_quoted(text)} is longer than {MOST_CHARACTERS} characters; write {FORMS}."
-        )
+    if len(text) > MAX_CHARACTERS:
+        raise _bad(text, f" is longer than {MAX_CHARACTERS} characters; write {FORMS}")
     if comparison := _COMPARISON.fullmatch(text):
         sign = _SIGNS.get(comparison[1], comparison[1])
         bound = _number(comparison[2], text)
@@ -97,29 +93,25 @@ def parse_expect(text: str) -> Expectation:
     if tolerance := _TOLERANCE.fullmatch(text):
         middle, around = (_number(number, text) for number in tolerance.groups())
         if around <= 0:
-            raise BadExpectation(f"{_quoted(text)}: the tolerance after ± must be above 0.")
+            raise _bad(text, ": the tolerance after ± must be above 0")
         # In decimals, so that 1.9 ± 0.1 begins at 1.8 and not at 1.7999999999999998.
         exact_middle, exact_around = Decimal(repr(middle)), Decimal(repr(around))
         lower, upper = float(exact_middle - exact_around), float(exact_middle + exact_around)
         if not (math.isfinite(lower) and math.isfinite(upper)):
-            raise _too_large(text)
+            raise _bad(text, TOO_LARGE)
         return Expectation("±", middle, lower, upper, tolerance=around)
-    raise BadExpectation(f"{_quoted(text)} is no set of numbers that can be read; write {FORMS}.")
+    raise _bad(text, f" is no set of numbers that can be read; write {FORMS}")
 
 
 def _number(text: str, whole: str) -> float:
     number = float("".join(text.replace("−", "-").split()))
     if not math.isfinite(number):
-        raise _too_large(whole)
+        raise _bad(whole, TOO_LARGE)
     return number + 0.0  # −0 is 0
 
 
-def _too_large(text: str) -> BadExpectation:
-    return BadExpectation(f"{_quoted(text)}: the number is too large to compute with.")
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:59] + "…")
+def _bad(text: str, why: str) -> BadExpectation:
+    return BadExpectation(f"{text if len(text) <= 60 else text[:59] + '…'!r}{why}.")
 
 
 def _shortest(number: float) -> str:
@@ -202,17 +194,20 @@ class ArmSummary:
             return "–"
         if self.spread is None:
             return figure(self.mean, 4)
-        decimals = max(3, min(_decimals(self.spread), 4))
+        decimals = max(3, min(two_digits(self.spread), 4))
         return f"{figure(self.mean, decimals)} ± {figure(self.spread, decimals)}"
 
 
 def arm_summary(plan: record.Plan, figures: Figures, arm: str) -> ArmSummary:
     """Mean and spread of `arm` over the seeds that have a figure, and how many have none."""
-    values = [
-        value for seed in plan.seeds if (value := finite(figures.get((arm, seed)))) is not None
-    ]
-    spread = estimates.spread_over_seeds(values)
-    return ArmSummary(mean_of(values), spread, len(values), len(plan.seeds))
+    values = [value for seed in plan.seeds if (value := figures.get((arm, seed))) is not None]
+    return summary(values, len(plan.seeds))
+
+
+def summary(values: list[float], planned: int) -> ArmSummary:
+    """Of an arm's figures, of so many that were planned."""
+    middle = mean(values) if values else None
+    return ArmSummary(middle, estimates.spread_over_seeds(values), len(values), planned)
 
 
 def figures_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]:
@@ -233,15 +228,10 @@ def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]
 # ── Figures in sentences ─────────────────────────────────────────────────────────────────────
 
 
-def _decimals(around: float) -> int:
-    """Enough to show two digits of `around`."""
-    return min(max(2, 1 - math.floor(math.log10(around))), 15) if around > 0 else 4
-
-
 def _telling_decimals(interval: Interval, expected: Expectation) -> int:
     """Enough that an end near a bound is not rounded onto it: the sentence must bear itself out."""
     bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
-    decimals = _decimals(interval[1] / 2 - interval[0] / 2)
+    decimals = two_digits(interval[1] / 2 - interval[0] / 2)
     while decimals < 15 and any(
         end != bound and figure(end, decimals) == figure(bound, decimals)
         for end in interval

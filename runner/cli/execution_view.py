@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from runner.cli.tables import table
 from runner.execution.aliases import Alias
 from runner.history import step_runs
 from runner.history.provenance import Account, Differences
 from runner.lib.format import between, duration
-from runner.lib.untrusted_files import printable
 from runner.publish.step_summary import ended, ordered
 from runner.schema import step_graph
 from runner.schema.record import Evaluated, Execution, Lab, PlannedStep, Result, Source, StepEnd
@@ -25,9 +24,9 @@ from runner.store.store import Store
 
 DIGITS = 16  # of a digest for people; `--json` has all
 SHORT = 7  # of a commit in a list, as Git has it
-MOST_EXCERPT = 4096  # bytes of a file that is shown as it is
+MAX_EXCERPT = 4096  # bytes of a file that is shown as it is
 NAMED = 14  # characters of the column that names what is said of a step, at least
-MOST_FILES = 6  # named of one output
+MAX_FILES = 6  # named of one output
 READABLE = (".md", ".txt", ".csv", ".json")
 
 
@@ -49,7 +48,7 @@ def view(store: Store, account: Account, meanings: Mapping[str, Alias]) -> Group
         like = (first, plan.steps[first]) if first != name else None
         end = account.ends.get(name)
         rows = (*_made_of(step, like), *_became(account, name, end))
-        place = store.url(end.folder) if end and end.output_sha256 else ""
+        place = store.url(end.folder) if end and end.output_sha256 else None
         parts += [title, _pairs(rows, place)]
     return Group(*parts)
 
@@ -83,14 +82,20 @@ def line(execution: Execution) -> Line:
 
 def listing(lines: Iterable[Line]) -> Table:
     """A line each, with the folder's name instead of its whole path."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("execution", "begun (UTC)", "state", "commit", "experiment"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for one in lines:
-        commit = one.commit[:SHORT] + "+" * one.changed
-        begun, folder = one.begun[:16].replace("T", " "), Path(one.experiment).name
-        table.add_row(one.execution, begun, one.state, commit, escape(printable(folder)))
-    return table
+    rows = (
+        (
+            one.execution,
+            one.begun[:16].replace("T", " "),
+            one.state,
+            one.commit[:SHORT] + "+" * one.changed,
+            Path(one.experiment).name,
+        )
+        for one in lines
+    )
+    made = table(("execution", "begun (UTC)", "state", "commit", "experiment"), rows, gap=2)
+    for column in made.columns:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    return made
 
 
 # ── Head ─────────────────────────────────────────────────────────────────────────────────────
@@ -175,10 +180,8 @@ def scores_view(found: Mapping[str, Mapping[str, Evaluated]]) -> Iterator[Render
     for name, scores in found.items():
         targets = next((f"{score.targets:,}" for score in scores.values()), "no")
         words = f"{name}: bits per byte on {targets} validation tokens, less is better"
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-        for model, score in sorted(scores.items(), key=lambda item: item[1].bpb):
-            table.add_row(escape(model), f"{score.bpb:.4f}")
-        yield Group(Text(words), table)
+        ordered = sorted(scores.items(), key=lambda item: item[1].bpb)
+        yield Group(Text(words), _bare((model, f"{score.bpb:.4f}") for model, score in ordered))
 
 
 def _results(store: Store, account: Account) -> Iterator[RenderableType]:
@@ -186,12 +189,15 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
     plan = account.execution.plan
     yield from scores_view(account.scores)
     if not plan.steps:
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-        for run in account.runs:
-            figure = f"{run.evaluated.bpb:.4f}" if run.evaluated else "no figure"
-            why = f"{run.state}, {run.why}" if run.why else run.state
-            table.add_row(escape(f"{run.arm}, seed {run.seed}"), figure, escape(why))
-        yield Group(Text("bits per byte, less is better"), table)
+        rows = (
+            (
+                f"{run.arm}, seed {run.seed}",
+                f"{run.evaluated.bpb:.4f}" if run.evaluated else "no figure",
+                f"{run.state}, {run.why}" if run.why else run.state,
+            )
+            for run in account.runs
+        )
+        yield Group(Text("bits per byte, less is better"), _bare(rows))
     for name, words in account.unread.items():
         yield Text(f"{name}: {words}", style="red")
     needed = {other for step in plan.steps.values() for other in step.needs}
@@ -201,9 +207,9 @@ def _results(store: Store, account: Account) -> Iterator[RenderableType]:
 
 
 def _excerpts(store: Store, account: Account, name: str) -> Iterator[RenderableType]:
-    for file, size in list(account.files[name].items())[:MOST_FILES]:
+    for file, size in list(account.files[name].items())[:MAX_FILES]:
         yield _whole(Text(f"{name}: {store.url(f'{account.ends[name].folder}/{file}')}"))
-        if size <= MOST_EXCERPT and file.endswith(READABLE):
+        if size <= MAX_EXCERPT and file.endswith(READABLE):
             try:
                 data = step_runs.file_of(store, account.execution.plan.steps[name], file) or b""
                 text = data.decode()
@@ -221,17 +227,10 @@ def difference_view(found: Differences, before: str, after: str) -> Group:
     """What of two executions or folders is not the same, the causes before what follows."""
     parts: list[RenderableType] = []
     if found.figures:
-        table = Table("bits per byte of", before, after, "", box=None, pad_edge=False)
-        for name, (one, other) in found.figures.items():
-            both = one is not None and other is not None and (one, other)
-            moved = f"{both[1] - both[0]:+.4f}" if both else ""
-            table.add_row(escape(name), _figure(one), _figure(other), moved)
-        parts += [table, Text()]
+        rows = ((name, *_moved(*both)) for name, both in found.figures.items())
+        parts += [table(("bits per byte of", before, after, ""), rows, gap=1), Text()]
     if found.steps:
-        table = Table("step", "what differs", box=None, pad_edge=False, padding=(0, 3, 0, 0))
-        for name, why in found.steps.items():
-            table.add_row(escape(name), escape(why))
-        parts.append(table)
+        parts.append(table(("step", "what differs"), found.steps.items()))
     else:
         parts.append(Text("The same steps, with the same fingerprints."))
     if found.besides:
@@ -239,8 +238,10 @@ def difference_view(found: Differences, before: str, after: str) -> Group:
     return Group(*parts)
 
 
-def _figure(bpb: float | None) -> str:
-    return "–" if bpb is None else f"{bpb:.4f}"
+def _moved(before: float | None, after: float | None) -> tuple[str, str, str]:
+    """Two figures, and by how much the second is another one."""
+    one, other = ("–" if bpb is None else f"{bpb:.4f}" for bpb in (before, after))
+    return one, other, "" if before is None or after is None else f"{after - before:+.4f}"
 
 
 # ── Steps ────────────────────────────────────────────────────────────────────────────────────
@@ -278,21 +279,23 @@ def _files(account: Account, name: str) -> str:
     files = account.files.get(name)
     if files is None:
         return "not as they were made" if name in account.unread else "gone"
-    more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
-    return ", ".join(list(files)[:MOST_FILES]) + more or "none, as it wrote nothing"
+    more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
+    return ", ".join(list(files)[:MAX_FILES]) + more or "none, as it wrote nothing"
 
 
-def _pairs(rows: Iterable[tuple[str, str]], place: str = "") -> Group:
+def _bare(rows: Iterable[tuple[str, ...]]) -> Table:
+    return table((), rows, header=False, gap=2, indent=2)
+
+
+def _pairs(rows: Iterable[tuple[str, str]], place: str | None = None) -> Group:
     """A table of them; and below it, on a line of any length, the place that they lie in."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 2))
-    table.add_column(style="dim", no_wrap=True, min_width=NAMED)
-    table.add_column(overflow="fold")
-    width = NAMED
-    for what, words in rows:
-        table.add_row(escape(what), escape(words))
-        width = max(width, len(what))
+    known = list(rows)
+    made = table(("", ""), known, header=False, gap=2, indent=2)
+    width = max(NAMED, *(len(what) for what, _ in known))
+    named = made.columns[0]
+    named.style, named.no_wrap, named.min_width = "dim", True, NAMED
     lines = [_whole(Text.assemble(("in".ljust(width + 4), "dim"), place))] if place else []
-    return Group(table, *lines)
+    return Group(made, *lines)
 
 
 def _whole(line: Text) -> Text:

@@ -6,25 +6,25 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn, get_args
+from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
 
 from runner.analysis import forecast as forecasting
 from runner.analysis import sealed_forecast
-from runner.analysis.forecast import AXES, LEVEL, Axis, Design, Forecast, Point, Refusal
+from runner.analysis.forecast import LEVEL, Design, Forecast, Point, Refusal
 from runner.cli import options
-from runner.cli.options import TheJobs, TheStore
+from runner.cli.ending import DONE, FAILED, print_json, stop
+from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.history import execution_index, provenance
 from runner.lib import base_record
-from runner.lib.problems import BadExperiment, near
+from runner.lib.problems import near
 from runner.planning import planner
 from runner.schema import record
-from runner.store.store import Store, StoreError
+from runner.schema.prediction_forms import AXES, Axis
+from runner.store.store import Store
 
-REFUSED, BAD_INPUT = 1, 2
 POINTS = TypeAdapter(tuple[Point, ...])
 Said = Forecast | Refusal
 
@@ -34,7 +34,7 @@ def command(
         Path | None,
         typer.Argument(metavar="[PATH]", help="An experiment: its arms are what is forecast."),
     ] = None,
-    arm: Annotated[str, typer.Option(help="Only this arm of the experiment.")] = "",
+    arm: Annotated[str | None, typer.Option(help="Only this arm of the experiment.")] = None,
     at: Annotated[
         float | None, typer.Option("--at", "--flops", help="Without an experiment: at which C.")
     ] = None,
@@ -53,26 +53,28 @@ def command(
     ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Forecast a run's bits per byte by the scaling law through smaller runs of its ladder: on the
     same text, by the same recipe, one dial turned. Runs nothing."""
-    if axis not in get_args(Axis):
-        _stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
+    if (chosen := next((one for one in AXES if one == axis), None)) is None:
+        stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
     if (path is None) == (at is None):
-        _stop("Name an experiment, or say at which C with --at: one of the two.")
+        stop("Name an experiment, or say at which C with --at: one of the two.")
     if (seal or outcome) and path is None:
-        _stop("A seal is of an experiment's run; name the experiment.")
+        stop("A seal is of an experiment's run; name the experiment.")
     if outcome:
         _score(outcome, seal, store, jobs)
         return
-    known = read_points(points) if points else list(points_in(_opened(store, jobs)))
-    chosen: Axis = next(one for one in get_args(Axis) if one == axis)
+    if points:
+        known = read_points(points)
+    else:
+        instead = "name one with --store, or runs with --points"
+        known = list(points_in(options.opened(store, jobs, instead)))
     if path is None:
         assert at is not None
-        said: dict[str, Said] = {
-            "": forecasting.forecast(known, at, axis=chosen, level=level, floor=floor)
-        }
+        one = forecasting.forecast(known, at, axis=chosen, level=level, floor=floor)
+        said: dict[str, Said] = {"": one}
     else:
         designs = _designs(path, arm)
         laid = {name: forecasting.ladder_of(known, one, chosen) for name, one in designs.items()}
@@ -80,21 +82,15 @@ def command(
         if seal:
             _seal(seal, path, designs, laid, said)
     if as_json:
-        told = {name: one.model_dump(mode="json") for name, one in said.items()}
-        print(json.dumps(told, indent=2, ensure_ascii=False))
+        print_json(said)
     else:
         _tell(said)
-    sys.exit(REFUSED if all(isinstance(one, Refusal) for one in said.values()) else 0)
+    sys.exit(FAILED if all(isinstance(one, Refusal) for one in said.values()) else DONE)
 
 
 def points_in(store: Store) -> Iterator[Point]:
     """Every run of a store's executions that the lab has scored, oldest execution first."""
-    found = []
-    for name in record.names(store, "executions"):
-        execution = record.read(store, f"executions/{name}/execution", record.Execution)
-        if execution:
-            found.append(execution)
-    for execution in sorted(found, key=lambda one: (one.at, one.id)):
+    for execution in sorted(provenance.executions(store), key=lambda one: (one.at, one.id)):
         yield from forecasting.points_of(execution, execution_index.runs_of(store, execution))
 
 
@@ -107,17 +103,14 @@ def _said(
     return forecasting.forecast(points, there, axis=axis, level=level, floor=floor)
 
 
-def _designs(path: Path, arm: str) -> dict[str, Design]:
-    try:
-        plan = planner.plan_folder(path)
-    except BadExperiment as error:
-        _stop(str(error))
+def _designs(path: Path, arm: str | None) -> dict[str, Design]:
+    plan = planner.plan_folder(path)
     if arm and arm not in plan.arms:
-        _stop(f"{path}: there is no arm `{arm}`{near(arm, plan.arms)}.")
+        stop(f"{path}: there is no arm `{arm}`{near(arm, plan.arms)}.")
     found = {name: forecasting.design_of(plan, name) for name in ([arm] if arm else plan.arms)}
     designs = {name: design for name, design in found.items() if design}
     if not designs:
-        _stop(f"{path}: it trains no model of the lab's that is scored on one text.")
+        stop(f"{path}: it trains no model of the lab's that is scored on one text.")
     return designs
 
 
@@ -128,23 +121,18 @@ def read_points(path: Path) -> list[Point]:
         return list(POINTS.validate_python(value["points"] if isinstance(value, dict) else value))
     except (OSError, ValueError, KeyError) as error:
         words = str(error) if not isinstance(error, KeyError) else "it has no `points`"
-        _stop(f"{path} is no file of runs: {words}.")
+        stop(f"{path} is no file of runs: {words}.")
 
 
 def _tell(said: dict[str, Said]) -> None:
-    out = Console(highlight=False)
     for name, one in said.items():
         called = f"{name}: " if name else ""
         if isinstance(one, Refusal):
-            out.print(f"{called}no forecast: {one.words}", markup=False, soft_wrap=True)
+            print(f"{called}no forecast: {one.words}")
             continue
-        out.print(f"{called}{one.sentence}", markup=False, soft_wrap=True)
-        out.print(f"  {one.law.words}, fitted to {one.runs} runs", markup=False, soft_wrap=True)
-        out.print(
-            f"  one run differs by {one.noise:.2%} between seeds; {'; '.join(one.words)}",
-            markup=False,
-            soft_wrap=True,
-        )
+        print(f"{called}{one.sentence}")
+        print(f"  {one.law.words}, fitted to {one.runs} runs")
+        print(f"  one run differs by {one.noise:.2%} between seeds; {'; '.join(one.words)}")
 
 
 # ── Seals ────────────────────────────────────────────────────────────────────────────────────
@@ -158,7 +146,7 @@ def _seal(
     said: dict[str, Said],
 ) -> None:
     if len(designs) != 1:
-        _stop(f"A seal is of one run; say --arm, one of {', '.join(designs)}.")
+        stop(f"A seal is of one run; say --arm, one of {', '.join(designs)}.")
     (name,) = designs
     forecast = said[name]
     if isinstance(forecast, Refusal):
@@ -182,48 +170,30 @@ def declaration(folder: Path) -> dict[str, str]:
 
 def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
     if seal is None:
-        _stop("--outcome needs the --seal that was made before.")
+        stop("--outcome needs the --seal that was made before.")
     try:
         content = seal.read_bytes()
         said = sealed_forecast.Seal.model_validate_json(content)
         sealed_forecast.check(said)
     except (OSError, ValidationError, sealed_forecast.NoSeal) as error:
-        _stop(f"{seal} is no seal: {error}.")
-    opened = _opened(store, jobs)
-    design = said.design
+        stop(f"{seal} is no seal: {error}.")
+    opened, design = options.opened(store, jobs), said.design
     for point in points_in(opened):
-        execution = record.require(
-            opened, f"executions/{point.run.partition('.')[0]}/execution", record.Execution
-        )
-        step = execution.plan.trained().get((point.arm, point.seed))
         if (point.arm, point.config, point.ladder) != (design.arm, design.config, design.ladder):
             continue
-        end = _ended(opened, execution, step)
+        name = point.run.partition(".")[0]
+        execution = record.require(opened, f"executions/{name}/execution", record.Execution)
+        step = execution.plan.trained().get((point.arm, point.seed))
+        # As the execution's record has it, also where the step's output is no longer there.
+        end = step and provenance.account(opened, execution).ends.get(step)
+        end = end or record.StepEnd(state="made")
         digest = hashlib.sha256(content).hexdigest()
-        found = sealed_forecast.outcome(said, digest, point, execution.id, end)
+        found = sealed_forecast.outcome(said, digest, point, name, end)
         _write(file, found)
         word = "inside" if found.inside else "outside"
         print(f"{point.loss:.4f} bits per byte: {found.error:+.2%}, {word} of the interval")
         return
-    _stop(f"{store} has no finished run of {design.arm}, of which {seal} tells.")
-
-
-def _ended(store: Store, execution: record.Execution, step: str | None) -> record.StepEnd:
-    """When, where and how long a run was made, as its step or else its execution says: of what is
-    no longer there, and of an older lab's runs."""
-    if step and (end := provenance.step_ends(store, execution, [step]).get(step)):
-        return end
-    folder = f"executions/{execution.id}"
-    result = record.read(store, f"{folder}/result", record.Result)
-    events = [name for name in record.names(store, folder) if name.endswith(".ended")]
-    trained = [name for name in events if name.startswith("t")]
-    last = record.read(store, f"{folder}/{max(trained)}", record.Ended) if trained else None
-    return record.StepEnd(
-        state="made",
-        made_at=result.at if result else None,
-        seconds=result.seconds if result else None,
-        receipt=last.receipt if last else {},
-    )
+    stop(f"{store} has no finished run of {design.arm}, of which {seal} tells.")
 
 
 def _write(file: Path, what: base_record.Record) -> None:
@@ -233,21 +203,6 @@ def _write(file: Path, what: base_record.Record) -> None:
         with file.open("x", encoding="utf-8") as out:
             out.write(text + "\n")
     except FileExistsError:
-        _stop(f"{file} is there already, and is written once.")
+        stop(f"{file} is there already, and is written once.")
     except OSError as error:
-        _stop(f"{file} cannot be written: {error.strerror}.")
-
-
-def _opened(store: str, jobs: str | None) -> Store:
-    try:
-        found = options.found(store, jobs)
-    except StoreError as error:
-        _stop(str(error))
-    if found is None:
-        _stop(f"there is no store at {store}; name one with --store, or runs with --points.")
-    return found
-
-
-def _stop(words: str) -> NoReturn:
-    Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)
-    sys.exit(BAD_INPUT)
+        stop(f"{file} cannot be written: {error.strerror}.")

@@ -4,13 +4,14 @@ or somebody else's. Unsigned and without approval; all else is what the bot does
 import itertools
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from rich.console import Console
 
 from runner.cli import steps_view, terminal
+from runner.cli.ending import stop
 from runner.execution import effects, lifecycle, local_ray
 from runner.execution.lifecycle import Facts
 from runner.execution.local_ray import LocalRay
@@ -57,10 +58,9 @@ def begin(
             console.print(f"going on with {execution.id}, which was left unfinished")
             return execution.id
     name = record.execution_id(f"{store.id}/{planned.fingerprint}/{known + 1}")
-    now = datetime.now(UTC)
     begun = record.Execution(
         id=name,
-        at=now,
+        at=datetime.now(UTC),
         plan=planned,
         origin=None,
         source=source,
@@ -90,14 +90,26 @@ def missing_devices(plan: record.Plan) -> str | None:
     return None
 
 
-@contextmanager
-def started(store: Store, console: Console) -> Iterator[LocalRay]:
-    """A local Ray for the `with` body."""
-    with console.status("starting a local Ray"):
-        stack = ExitStack()
-        ray = stack.enter_context(local_ray.local_ray(store.local("ray"), _reach(store)))
-    with stack:
-        yield ray
+def execute(
+    store: Store,
+    planned: record.Plan,
+    console: Console,
+    ray: RayAddress | None,
+    source: record.Source | None,
+    isolation: record.Isolated = "",
+) -> Facts:
+    """Execute a plan to its end, on `ray` or on a local one that is started for it; see `begin`.
+    Raises RayError and StoreError."""
+    if ray is None and (words := missing_devices(planned)):
+        stop(words)
+    name = begin(store, planned, console, source, isolation)
+    with ExitStack() as stack:
+        if ray is None:
+            with console.status("starting a local Ray"):
+                local = local_ray.local_ray(store.local("ray"), _reach(store))
+                ray = stack.enter_context(local)
+        watching = stack.enter_context(terminal.Watching(console))
+        return turn(store, ray, name, watching)
 
 
 def _reach(store: Store) -> dict[str, str]:
@@ -133,14 +145,14 @@ def turn(store: Store, ray: RayAddress, execution: str, watching: terminal.Watch
                 )
             if action := lifecycle.decide(facts):
                 effects.act(store, jobs, facts, action, datetime.now(UTC))
-                _say(watching, action, told)
+                ended = action if isinstance(action, lifecycle.End) else None
+                if ended and ended.how != "finished" and not steps_view.says(ended.why, told):
+                    watching.say(f"{ended.attempt} {ended.how}: {ended.why}")
                 show_at = 0.0
                 continue
             if (began := time.monotonic()) >= show_at:
-                plan = facts.execution.plan
-                if plan.steps:
-                    for name, end in _ended(store, facts.execution, told):
-                        watching.say(f"{name} {end.state} {step_summary.ended(end)}")
+                for name, end in _ended(store, facts.execution, told):
+                    watching.say(f"{name} {end.state} {step_summary.ended(end)}")
                 advance = progress(store, facts, told, provenance.failed(told))
                 if advance.runs:
                     watching.show(facts, advance)
@@ -163,15 +175,6 @@ def _ended(
         yield from ends.items()
         if not ends:
             return
-
-
-def _say(
-    watching: terminal.Watching, action: lifecycle.Action, told: Mapping[str, record.StepEnd]
-) -> None:
-    if not isinstance(action, lifecycle.End) or action.how == "finished":
-        return
-    if not steps_view.says(action.why, told):
-        watching.say(f"{action.attempt} {action.how}: {action.why}")
 
 
 @contextmanager

@@ -1,16 +1,15 @@
 """`new`: writes an experiment to begin with, from one of the starters that come with the lab."""
 
 import re
-import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from runner.cli.ending import remark, stop
 from runner.lib.problems import near
 from runner.spec.declaration import FILE_NAME
 
-BAD_INPUT = 2
 STARTERS = Path(__file__).parents[1] / "spec" / "starters"
 NAME = r"[a-z0-9][a-z0-9_-]{0,79}"
 STANDS_FOR = "experiments/NAME"  # what a starter calls the folder that it will lie in
@@ -34,26 +33,21 @@ def command(
     known = starters()
     if starter not in known:
         listed = " and ".join(f"`{one}`" for one in known)
-        _stop(f"there is no starter `{starter}`; there are {listed}{near(starter, known)}")
+        stop(f"there is no starter `{starter}`; there are {listed}{near(starter, known)}")
     if not re.fullmatch(NAME, name):
         better = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:80]
         words = f"; how about `{better}`?" if better else ""
-        _stop(f"`{name}` is no name of a folder here; use a–z, 0–9, `_` and `-`{words}")
+        stop(f"`{name}` is no name of a folder here; use a–z, 0–9, `_` and `-`{words}")
     folder = under / name
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        _stop(f"{folder} is there already; choose another name, or remove it")
+        stop(f"{folder} is there already; choose another name, or remove it")
     except OSError as error:
-        _stop(f"{folder} cannot be made: {error}")
+        stop(f"{folder} cannot be made: {error}")
     for path in sorted((STARTERS / starter).iterdir()):
         if path.is_file():
             text = path.read_text(encoding="utf-8").replace(STANDS_FOR, folder.as_posix())
             (folder / path.name).write_text(text, encoding="utf-8")
             print(folder / path.name)
-    print(f"next: regatta plan {folder}, then regatta run {folder}", file=sys.stderr)
-
-
-def _stop(words: str) -> NoReturn:
-    print(words, file=sys.stderr)
-    sys.exit(BAD_INPUT)
+    remark(f"next: regatta plan {folder}, then regatta run {folder}")

@@ -1,16 +1,18 @@
-"""The options by which a command names the store, how they open it, and the execution in it that
-somebody names."""
+"""What several commands take: the store, which they open, the execution in it that somebody names,
+an experiment's folder, and a Ray."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from runner.cli.ending import stop, stopping
+from runner.execution.ray_jobs import RayAddress
 from runner.schema import record
 from runner.store.backends import ELSEWHERE
 from runner.store.store import NoStore, Store, StoreError
 
-MOST_NAMED = 5  # executions whose ids begin as the one that was given
+MAX_NAMED = 5  # executions whose ids begin as the one that was given
 
 TheStore = Annotated[
     str,
@@ -20,7 +22,6 @@ TheStore = Annotated[
         help="Where records and work lie: a folder, or gs://bucket/prefix.",
     ),
 ]
-TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning.")]
 TheJobs = Annotated[
     str | None,
     typer.Option(
@@ -30,37 +31,64 @@ TheJobs = Annotated[
         "store.",
     ),
 ]
+TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning.")]
+ThePath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="An experiment's folder or its experiment.yaml.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+RayUrl = Annotated[
+    str | None, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
+]
+RayToken = Annotated[Path | None, typer.Option(help="The file with its token.")]
 
 
-class NoExecution(StoreError):
-    """No execution is meant by an id, or more than one."""
+def made(place: str, jobs: str | None) -> Store:
+    """The store, which is made if there is none."""
+    with stopping(StoreError):
+        return Store(place, jobs=jobs)
 
 
 def found(place: str, jobs: str | None) -> Store | None:
-    """The store, if there is one. A folder that is there is one. Raises StoreError, also for what
-    is there and is no folder."""
-    try:
-        return Store(place, jobs=jobs, make=Path(place).is_dir())
-    except NoStore:
-        return None
+    """The store, if there is one. A folder that is there is one, and what is there and is no folder
+    ends the command."""
+    with stopping(StoreError):
+        try:
+            return Store(place, jobs=jobs, make=Path(place).is_dir())
+        except NoStore:
+            return None
 
 
-def opened(place: str, jobs: str | None) -> Store:
-    """The store, which has to be there. Raises StoreError."""
-    if store := found(place, jobs):
-        return store
-    raise NoStore(f"there is no store at {place}; {ELSEWHERE}.")
+def opened(place: str, jobs: str | None, instead: str = ELSEWHERE) -> Store:
+    """The store, which has to be there; `instead` says what to do where it is not."""
+    return found(place, jobs) or stop(f"there is no store at {place}; {instead}.")
 
 
 def execution(store: Store, id: str) -> record.Execution:
-    """The execution with this id, or the only one whose id begins so. Raises StoreError."""
-    known = record.names(store, "executions")
-    meant = [one for one in known if id and one.startswith(id)]
-    if len(meant) > 1 and id not in meant:
-        more = f" and {len(meant) - MOST_NAMED} more" if len(meant) > MOST_NAMED else ""
-        listed = ", ".join(meant[:MOST_NAMED])
-        raise NoExecution(f"{id} begins the ids of {listed}{more}; write more of the one you mean.")
-    if not meant:
-        raise NoExecution(f"{store.root} knows no execution {id}; `regatta show` lists them.")
-    name = id if id in meant else meant[0]
-    return record.require(store, f"executions/{name}/execution", record.Execution)
+    """The execution with this id, or the only one whose id begins so."""
+    with stopping(StoreError):
+        known = record.names(store, "executions")
+        meant = [one for one in known if id and one.startswith(id)]
+        if len(meant) > 1 and id not in meant:
+            more = f" and {len(meant) - MAX_NAMED} more" if len(meant) > MAX_NAMED else ""
+            listed = ", ".join(meant[:MAX_NAMED])
+            stop(f"{id} begins the ids of {listed}{more}; write more of the one you mean.")
+        if not meant:
+            stop(f"{store.root} knows no execution {id}; `regatta show` lists them.")
+        name = id if id in meant else meant[0]
+        return record.require(store, f"executions/{name}/execution", record.Execution)
+
+
+def in_steps(store: Store, id: str) -> record.Execution:
+    """The execution that is meant, if it can be looked into step by step, and run again."""
+    found = execution(store, id)
+    if not found.plan.steps:
+        words = "`regatta show` shows it, and it is not run again"
+        stop(f"{found.id} is of an older lab, whose plans have no steps: {words}.")
+    return found
+
+
+def ray(url: str | None, token: Path | None) -> RayAddress | None:
+    """The Ray that is named; None where one is to be started."""
+    if bool(url) != bool(token):
+        stop("--ray-address and --ray-token-file go together: give both or neither.")
+    return RayAddress(url, token) if url and token else None

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from runner.analysis import run_comparison
 from runner.cli import options
-from runner.cli.options import TheExecution, TheJobs, TheStore
+from runner.cli.ending import DONE, FAILED, print_json, stopping
+from runner.cli.options import AsJson, TheExecution, TheJobs, TheStore
 from runner.history import provenance, step_runs
 from runner.isolation import bubblewrap
 from runner.lib.canonical_json import to_json
@@ -26,12 +27,10 @@ from runner.lib.problems import near
 from runner.planning import planner
 from runner.planning.own_code_folder import laid
 from runner.schema import record
-from runner.schema.record import Execution, Replayed
+from runner.schema.record import Execution, Replayed, StepEnd
 from runner.store import artifacts
 from runner.store.scratch_paths import SCRATCH
-from runner.store.store import Store, StoreError
-
-DONE, FAILED, BAD_INPUT = 0, 1, 2
+from runner.store.store import Store
 
 
 class CannotReplay(Exception):
@@ -42,32 +41,26 @@ def command(
     execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
-    run: Annotated[str, typer.Option(help="Which `train` step; else one by chance.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    run: Annotated[str | None, typer.Option(help="Which `train` step; else one by chance.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train a random stretch of one of an execution's runs again, between two of its checkpoints,
     and record whether it came out bit for bit the same or, on other devices or versions, with
     losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
     and where that does not work, not at all."""
-    try:
-        opened = options.opened(store, jobs)
-        known = options.execution(opened, execution)
+    opened = options.opened(store, jobs)
+    known = options.in_steps(opened, execution)
+    with stopping(CannotReplay):
         told = replay(opened, known, run, random.Random(secrets.randbits(64)))
-    except (StoreError, CannotReplay) as error:
-        _stop(BAD_INPUT, str(error))
     if as_json:
-        print(json.dumps(told.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        print_json(told)
     else:
         print(f"{told.run}, steps {told.first + 1} to {told.last}: {told.how} ({told.words})")
     sys.exit(DONE if told.how in run_comparison.GOOD else FAILED)
 
 
-def replay(store: Store, execution: Execution, run: str, chance: random.Random) -> Replayed:
+def replay(store: Store, execution: Execution, run: str | None, chance: random.Random) -> Replayed:
     """Train a stretch again and record how it came out. Raises CannotReplay and StoreError."""
-    if not execution.plan.steps:
-        raise CannotReplay(
-            f"{execution.id} is of an older lab, whose plans are shown and not run again"
-        )
     ends = provenance.account(store, execution).ends
     trains = [name for name, step in execution.plan.steps.items() if step.do == "train"]
     if run and run not in trains:
@@ -75,16 +68,15 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
             f"no `train` step of {execution.id} is called {run}; there are: "
             f"{', '.join(trains) or 'none'}{near(run, trains)}"
         )
-    trained = [name for name in trains if name in ends and ends[name].state != "failed"]
-    if not trained or (run and run not in trained):
-        untrained = [
-            f"{name} failed: {ends[name].why}" if name in ends else f"{name} was not made"
-            for name in ([run] if run else trains)
-        ]
-        why = "; ".join(untrained) or "it has no `train` step"
+    wanted = [run] if run else trains
+    why_not = {name: _why_not(name, ends.get(name)) for name in wanted}
+    trained = [name for name, why in why_not.items() if why is None]
+    if not trained:
+        why = "; ".join(filter(None, why_not.values())) or "it has no `train` step"
         raise CannotReplay(f"{execution.id} has nothing that could be trained again: {why}")
-    left = {name: _stretches(store, execution, name) for name in ([run] if run else trained)}
-    choices = [(name, *stretch) for name, these in left.items() for stretch in these]
+    choices = [
+        (name, *stretch) for name in trained for stretch in _stretches(store, execution, name)
+    ]
     if not choices:
         raise CannotReplay(
             f"no checkpoint of {execution.id} is left (`regatta store gc` removes those of what is "
@@ -98,6 +90,13 @@ def replay(store: Store, execution: Execution, run: str, chance: random.Random) 
     number = len(record.names(store, f"replays/{execution.id}")) + 1
     record.write(store, f"replays/{execution.id}/{number}", told)
     return told
+
+
+def _why_not(name: str, end: StepEnd | None) -> str | None:
+    """Why a step cannot be trained again; None where it was trained."""
+    if end is None:
+        return f"{name} was not made"
+    return f"{name} failed: {end.why}" if end.state == "failed" else None
 
 
 def judged(
@@ -193,8 +192,3 @@ def _trained(
         raise CannotReplay(f"{name} cannot be trained here: {words}")
     found: Mapping[str, object] = json.loads(said.stdout)
     return found
-
-
-def _stop(code: int, words: str) -> NoReturn:
-    print(words, file=sys.stderr)
-    sys.exit(code)

@@ -1,74 +1,63 @@
 """`reproduce`: run what an execution ran once more, and say whether it came out the same."""
 
-import json
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from runner.analysis import run_comparison
-from runner.cli import local_run, options, reproduce, terminal
-from runner.cli.options import TheExecution, TheJobs, TheStore
-from runner.execution.ray_jobs import RayAddress, RayError
+from runner.cli import local_run, options
+from runner.cli.ending import DONE, FAILED, print_json, remark, stop, stopping
+from runner.cli.options import AsJson, RayToken, RayUrl, TheExecution, TheJobs, TheStore
+from runner.cli.tables import table
 from runner.history import provenance, step_runs
 from runner.history.provenance import Account
 from runner.isolation import bubblewrap
-from runner.planning import code_digest, planner
+from runner.planning import code_digest, planned_steps, planner
 from runner.publish import step_summary
 from runner.schema import record, step_graph
 from runner.schema.record import Execution, Isolated, Plan
 from runner.schema.step_graph import a_few
 from runner.store.store import Store, StoreError
 
-DONE, FAILED, BAD_INPUT = 0, 1, 2
 STYLES = {"follows its inputs": "yellow", "differs": "red", "not comparable": "red"}
-MOST_CHANGED = 5  # steps whose code is not here, named in a complaint
+MAX_CHANGED = 5  # steps whose code is not here, named in a complaint
 
 
 def command(
     execution: TheExecution,
     store: TheStore = "store",
     jobs: TheJobs = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
-    ray_address: Annotated[
-        str, typer.Option(help="A Ray dashboard's URL. Without it, a local Ray is started.")
-    ] = "",
-    ray_token_file: Annotated[Path | None, typer.Option(help="The file with its token.")] = None,
+    as_json: AsJson = False,
+    ray_address: RayUrl = None,
+    ray_token_file: RayToken = None,
     into: Annotated[
-        str, typer.Option(help="A new store for what steps make again; it is kept. Else none is.")
-    ] = "",
+        str | None,
+        typer.Option(help="A new store for what steps make again; it is kept. Else none is."),
+    ] = None,
 ) -> None:
     """Run an execution's plan again, and say of each step whether it came out bit for bit the same,
     within 1 % of its bits per byte or loss, or otherwise. Exits with 1 if one did not.
 
     Steps are all made again, into a store of their own, and nothing that lies there is reused."""
-    opened, before = _known(store, jobs, execution)
-    if bool(ray_address) != bool(ray_token_file):
-        _stop(BAD_INPUT, "--ray-address and --ray-token-file go together: give both or neither.")
-    console = Console(stderr=True)
+    opened = options.opened(store, jobs)
+    before = options.in_steps(opened, execution)
+    if not record.read(opened, f"executions/{before.id}/result", record.Result):
+        stop(f"{before.id} is not over, and there is nothing to compare with yet.")
+    ray = options.ray(ray_address, ray_token_file)
     with ExitStack() as stack:
         makes_in = _fresh(opened, before, into, stack)
-        try:
-            ray = RayAddress(ray_address, ray_token_file) if ray_token_file else None
-            if ray is None and (words := local_run.missing_devices(before.plan)):
-                _stop(BAD_INPUT, words)
-            kept = _isolation(before, console)
-            name = local_run.begin(makes_in, before.plan, console, before.source, kept)
-            ray = ray or stack.enter_context(local_run.started(makes_in, console))
-            watching = stack.enter_context(terminal.Watching(console))
-            facts = local_run.turn(makes_in, ray, name, watching)
-        except (RayError, StoreError) as error:
-            _stop(FAILED, str(error))
+        facts = local_run.execute(
+            makes_in, before.plan, Console(stderr=True), ray, before.source, _isolation(before)
+        )
         then = provenance.account(opened, before)
         now = provenance.account(makes_in, facts.execution)
         steps = step_summary.ordered(before.plan.steps)
@@ -76,29 +65,30 @@ def command(
         differing = list(provenance.receipts(then, now))
     whole = run_comparison.whole(found)
     if as_json:
-        answer = {
-            "execution": before.id,
-            "again": name,
-            "whole": whole,
-            "steps": {name: asdict(one) for name, one in found.items()},
-            "receipts_differ": differing,
-        }
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        print_json(
+            {
+                "execution": before.id,
+                "again": facts.execution.id,
+                "whole": whole,
+                "steps": found,
+                "receipts_differ": differing,
+            }
+        )
     else:
         _tell(before, into, found, differing)
     sys.exit(DONE if whole in run_comparison.GOOD else FAILED)
 
 
-def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Store:
+def _fresh(opened: Store, before: Execution, into: str | None, stack: ExitStack) -> Store:
     """An empty store, with the code and the texts of the execution's own that it ran; it goes with
     the stack, unless it lies where somebody wants it."""
     if not into and isinstance(opened.root, str):
-        _stop(BAD_INPUT, f"{opened.root} is in a bucket; --into names a new place for its steps.")
-    try:
+        stop(f"{opened.root} is in a bucket; --into names a new place for its steps.")
+    with stopping(StoreError):
         if into:
             fresh = Store(into)
             if fresh.list("steps") or fresh.list("records"):
-                _stop(BAD_INPUT, f"--into: {into} is in use, and nothing there may be reused.")
+                stop(f"--into: {into} is in use, and nothing there may be reused.")
         else:
             beside = Path(opened.root)
             place = tempfile.mkdtemp(prefix=f".{beside.name}.again-", dir=beside.parent)
@@ -110,24 +100,21 @@ def _fresh(opened: Store, before: Execution, into: str, stack: ExitStack) -> Sto
             for entry in opened.walk(place):
                 fresh.create(entry.name, opened.require(entry.name))
         own = fresh.fetch(code) if fresh.list(code) else fresh.local(code)
-        changed = [*reproduce.changed_code(before.plan, own)]
-    except StoreError as error:
-        _stop(BAD_INPUT, str(error))
+        changed = [*changed_code(before.plan, own)]
     if changed:
         at = f" of commit {before.lab.commit}" if before.lab and before.lab.commit else ""
-        words = "; ".join(changed[:MOST_CHANGED])
-        _stop(BAD_INPUT, f"The code here is not that{at}, which {before.id} ran: {words}.")
+        words = "; ".join(changed[:MAX_CHANGED])
+        stop(f"The code here is not that{at}, which {before.id} ran: {words}.")
     return fresh
 
 
-def _isolation(before: Execution, console: Console) -> Isolated:
+def _isolation(before: Execution) -> Isolated:
     """How code of the execution's own is kept apart: somebody else may have written it."""
     if not (before.plan.own_code() or before.plan.compiled):
         return ""
     if not (words := bubblewrap.probe()):
         return "bubblewrap"
-    warning = f"code of the experiment's own runs as you do, and is not isolated: {words}"
-    console.print(warning, style="yellow", highlight=False, markup=False)
+    remark(f"code of the experiment's own runs as you do, and is not isolated: {words}", "yellow")
     return ""
 
 
@@ -143,55 +130,35 @@ def _made(store: Store, account: Account) -> dict[str, run_comparison.Made]:
     return found
 
 
-def _known(store: str, jobs: str | None, execution: str) -> tuple[Store, Execution]:
-    try:
-        opened = options.opened(store, jobs)
-        found = options.execution(opened, execution)
-        if not record.read(opened, f"executions/{found.id}/result", record.Result):
-            _stop(BAD_INPUT, f"{found.id} is not over, and there is nothing to compare with yet.")
-        if not found.plan.steps:
-            words = "is of an older lab, whose plans are shown and not run again"
-            _stop(BAD_INPUT, f"{found.id} {words}.")
-    except StoreError as error:
-        _stop(BAD_INPUT, str(error))
-    return opened, found
-
-
 def _tell(
     before: Execution,
-    into: str,
+    into: str | None,
     found: dict[str, run_comparison.Comparison],
     differing: list[str],
 ) -> None:
     out = Console()
     there = f" in {into}" if into else ""
     out.print(f"{before.id} once more, every step of it{there}", highlight=False, markup=False)
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
-    for run, one in found.items():
-        style = STYLES.get(one.how, "green")
-        table.add_row(escape(run), f"[{style}]{one.how}[/{style}]", escape(one.words))
-    out.print(table)
+    rows = (
+        (run, Text(one.how, STYLES.get(one.how, "green")), one.words) for run, one in found.items()
+    )
+    out.print(table((), rows, header=False))
     style = STYLES.get(run_comparison.whole(found), "green")
     out.print(f"on the whole: {run_comparison.whole(found)}", style=style, highlight=False)
     for line in differing:
         out.print(f"the receipts differ in {line}", style="yellow", highlight=False, markup=False)
 
 
-def _stop(code: int, words: str) -> NoReturn:
-    print(words, file=sys.stderr)
-    sys.exit(code)
-
-
 def changed_code(plan: Plan, code: Path) -> Iterator[str]:
     """Of each step whose code here, the lab's or the experiment's own in `code`, is not the planned
     one, what differs."""
-    found = cache(lambda function, own: planner.code_of(function, own, code))
+    reach = cache(code_digest.reach)
+    found = cache(lambda made, own: planned_steps.code_of(made, own, code, reach=reach))
     for name, step in plan.steps.items():
         try:
             here = found(step.function, step.own)
         except code_digest.BadCode as error:
             yield f"{name}: {error}"
         else:
-            if here != step.code:
-                now = step.model_copy(update={"code": here, "fingerprint": ""})
-                yield f"{name}: {a_few(step_graph.changes(step, now))}"
+            if words := step_graph.code_changes(step, here):
+                yield f"{name}: {a_few(words)}"

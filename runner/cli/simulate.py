@@ -1,21 +1,21 @@
 """`regatta simulate`: experiments and a described cluster → waiting, cost and utilisation.
 
-Nothing runs. Exit codes are those of `runner.cli.main`: 0 done, 2 bad input.
+Nothing runs.
 """
 
-import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from runner.cli.ending import print_json, stop
+from runner.cli.options import AsJson
+from runner.cli.tables import Cell, add, table
 from runner.lib.format import duration, many
 from runner.lib.problems import BadExperiment, Problem
 from runner.lib.untrusted_files import printable
@@ -25,9 +25,8 @@ from runner.scheduler.simulate import Fate, Submission, Summary
 from runner.schema.devices import listed
 from runner.spec import declaration
 
-BAD_INPUT = 2
-MOST_ROWS = 10  # people of a table
-MOST_TROUBLES = 4
+MAX_ROWS = 10  # people of a table
+MAX_TROUBLES = 4
 PICTURES = (".svg", ".png")
 UNCOUNTED = "models of its own, whose FLOPs are not known beforehand"
 
@@ -44,19 +43,16 @@ def command(
     chart: Annotated[
         Path | None, typer.Option(help="Draw utilisation and waiting: an .svg or .png file.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Play the lab's scheduler on a described cluster: who would wait how long, at what cost."""
     if chart is not None and chart.suffix not in PICTURES:
-        _stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
-    try:
-        described = cluster.load(cluster_file)
-        arriving, left_out = _planned(experiments or [], described, person)
-    except BadExperiment as error:
-        _stop(str(error))
+        stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
+    described = cluster.load(cluster_file)
+    arriving, left_out = _planned(experiments or [], described, person)
     arriving += cluster.synthetic(described.synthetic, described.cluster, described.faults.seed)
     if not arriving:
-        _stop(f"{cluster_file} has no `synthetic:` load, so name an experiment to be played.")
+        stop(f"{cluster_file} has no `synthetic:` load, so name an experiment to be played.")
     with Console(stderr=True).status("playing"):
         fates = simulate.simulate(arriving, described.cluster, described.policy, described.faults)
     found = simulate.summarise(fates, described.cluster, described.prices)
@@ -64,8 +60,7 @@ def command(
         _draw(chart, fates, described, title(found))
     if as_json:
         each = {name: _fate(fate) for name, fate in fates.items()}
-        answer = asdict(found) | {"each": each, "left_out": left_out}
-        print(json.dumps(answer, indent=2, ensure_ascii=False))
+        print_json(asdict(found) | {"each": each, "left_out": left_out})
         return
     named = [submission.name for submission in arriving[: len(experiments or [])]]
     Console().print(view(found, named, left_out, described))
@@ -82,20 +77,17 @@ def _planned(
     for path in experiments:
         plan = planner.plan_folder(path)
         folder = path if path.is_dir() else path.parent
-        taken = [submission.name for submission in found]
-        name = folder.resolve().name
-        unique = next(
-            each
-            for each in (name, *(f"{name}-{n}" for n in range(2, len(experiments) + 1)))
-            if each not in taken
-        )
+        name = unique = folder.resolve().name
+        taken, n = {submission.name for submission in found}, 1
+        while unique in taken:
+            unique, n = f"{name}-{n + 1}", n + 1
         submission = cluster.planned(plan, unique, person, 0, described.faults.seed)
         if plan.cost.uncounted:
             left_out[unique] = plan.cost.uncounted
         if not submission.jobs and left_out.get(unique):
-            _stop(f"{path}: all that it trains are {UNCOUNTED}; there is nothing to play.")
+            stop(f"{path}: all that it trains are {UNCOUNTED}; there is nothing to play.")
         if not submission.jobs:
-            _stop(f"{path}: none of its steps trains, and for others no time is expected.")
+            stop(f"{path}: none of its steps trains, and for others no time is expected.")
         for kind in sorted({job.request.kind for job in submission.jobs} - kinds):
             known = listed(sorted(kinds))
             words = f"{described.file} describes no devices of kind `{kind}`, only {known}"
@@ -106,12 +98,12 @@ def _planned(
 
 def _asking(path: Path, kind: str, words: str) -> Problem:
     """A complaint about devices of this kind, at the place that asks for them."""
-    experiment = declaration.load(path)
-    for name, node in experiment.nodes.items():
-        at = (*experiment.place(name), "resources", "kind")
-        if (node.do, node.resources.kind) == ("train", kind) and at in experiment.document.lines:
-            return experiment.problem(at, words)
-    return experiment.problem(("resources", "kind"), words)
+    graph = declaration.load(path)
+    for name, node in graph.nodes.items():
+        at = graph.place(name, ("resources", "kind"))
+        if (node.do, node.resources.kind) == ("train", kind) and at in graph.document.lines:
+            return graph.document.problem(at, words)
+    return graph.document.problem(("resources", "kind"), words)
 
 
 def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, words: str) -> None:
@@ -119,13 +111,11 @@ def _draw(file: Path, fates: dict[str, Fate], described: cluster.Described, word
     from runner.publish import charts
 
     spec = simulate_chart.chart(fates, described.cluster, words)
+    drawn = charts.svg(spec).encode() if file.suffix == ".svg" else charts.png(spec)
     try:
-        if file.suffix == ".svg":
-            file.write_text(charts.svg(spec), encoding="utf-8")
-        else:
-            file.write_bytes(charts.png(spec))
+        file.write_bytes(drawn)
     except OSError as error:
-        _stop(f"--chart: {file} cannot be written: {error.strerror}.")
+        stop(f"--chart: {file} cannot be written: {error.strerror}.")
 
 
 def _fate(fate: Fate) -> dict[str, Any]:
@@ -145,11 +135,6 @@ def _fate(fate: Fate) -> dict[str, Any]:
         "device_hours": fate.device_seconds() / 3600,
         "lost_device_hours": fate.lost_device_seconds() / 3600,
     }
-
-
-def _stop(words: str) -> NoReturn:
-    print(words, file=sys.stderr)
-    sys.exit(BAD_INPUT)
 
 
 # ── Tables ───────────────────────────────────────────────────────────────────────────────────
@@ -208,18 +193,14 @@ def _notes(found: Summary, described: cluster.Described) -> Iterator[str]:
 
 def _troubles(found: Summary) -> Iterator[str]:
     by_count = sorted(found.troubles.items(), key=lambda each: -each[1])
-    for why, count in by_count[:MOST_TROUBLES]:
+    for why, count in by_count[:MAX_TROUBLES]:
         yield f"{many(count, 'run')} did not finish: {why}"
-    if more := sum(count for _, count in by_count[MOST_TROUBLES:]):
+    if more := sum(count for _, count in by_count[MAX_TROUBLES:]):
         yield f"{more:,} more did not finish; --json says why"
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table()
-    table.add_column(first, overflow="fold")
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
+def _table(*columns: str, rows: Iterable[Sequence[Cell]]) -> Table:
+    return table(columns, rows, lines=True, right=columns[1:])
 
 
 def _time(seconds: float | None) -> str:
@@ -242,10 +223,9 @@ def _amount(value: float | None) -> str:
 
 
 def _pools(found: Summary) -> Table:
-    table = _table("pool", "kind", "devices", "in use", "lost", "device-hours", "US$")
-    for pool in found.pools:
-        table.add_row(
-            escape(pool.name),
+    rows = (
+        (
+            pool.name,
             pool.kind,
             f"{pool.devices:,}",
             f"{100 * pool.utilisation:.1f} %",
@@ -253,36 +233,36 @@ def _pools(found: Summary) -> Table:
             _amount(pool.device_hours),
             _amount(pool.cost),
         )
-    return table
+        for pool in found.pools
+    )
+    columns = ("pool", "kind", "devices", "in use", "lost", "device-hours", "US$")
+    return _table(*columns, rows=rows)
 
 
 def _waiting(found: Summary) -> Table:
-    table = _table("waiting", "runs", "mean", "median", "95 %", "longest", "preemptions")
-    people, more = found.people[:MOST_ROWS], len(found.people) - MOST_ROWS
+    columns = ("waiting", "runs", "mean", "median", "95 %", "longest", "preemptions")
+    made = _table(*columns, rows=())
+    people, more = found.people[:MAX_ROWS], len(found.people) - MAX_ROWS
     for groups in (found.priorities, people, (found.all,)):
         for group in groups:
             waits = (group.mean_wait, group.median_wait, group.p95_wait, group.longest_wait)
-            table.add_row(
-                escape(group.name),
-                f"{group.runs:,}",
-                *map(_time, waits),
-                f"{group.preemptions:,}",
-            )
+            add(made, group.name, f"{group.runs:,}", *map(_time, waits), f"{group.preemptions:,}")
         if groups is people and more > 0:
-            table.add_row(f"and {more} more", style="dim")
-        table.add_section()
-    return table
+            made.add_row(f"and {more} more", style="dim")
+        made.add_section()
+    return made
 
 
 def _experiments(groups: list[simulate.Group]) -> Table:
-    table = _table("experiment", "runs", "finished", "longest wait", "done after", "US$")
-    for group in groups:
-        table.add_row(
-            escape(group.name),
+    rows = (
+        (
+            group.name,
             f"{group.runs:,}",
             f"{group.finished:,}",
             _time(group.longest_wait),
             _time(group.done_after),
             _amount(group.cost),
         )
-    return table
+        for group in groups
+    )
+    return _table("experiment", "runs", "finished", "longest wait", "done after", "US$", rows=rows)

@@ -13,6 +13,8 @@ from runner.scheduler.schedule import RANKS, Cluster
 from runner.scheduler.simulate import Fate, span
 
 WIDTH, HEIGHT, LOWER = 640, 200, 120
+AXIS = "#afb8c1"
+SHADES = ["#56b4e9", "#0072b2", "#b8c4ce"]  # of RANKS
 POINTS = 240  # stretches of time, each drawn with its mean
 
 Interval = tuple[int, int, int]  # from, to, how many
@@ -42,7 +44,7 @@ def chart(fates: Mapping[str, Fate], cluster: Cluster, title: str) -> dict[str, 
     ]
     x = alt.X("from:Q").scale(nice=False, domain=[0, times[-1]])
     both = alt.vconcat(_upper(x, list(used)), _lower(x, unit), spacing=18)
-    subtitle = f"simulated; each point is the mean over {_stretch(edges)}"
+    subtitle = f"simulated; each point is the mean over {duration(float(edges[1] - edges[0]))}"
     whole = card(both.resolve_scale(color="independent"), title, subtitle)
     spec = whole.configure_legend(labelColor=INK, labelFontSize=11.5, title=None).to_dict()
     return spec | {"datasets": {"utilisation": rows, "waiting": lower}}
@@ -83,40 +85,32 @@ def _waiting(fates: Iterable[Fate], priority: str, ended: int) -> list[Interval]
     return found
 
 
-def _stretch(edges: np.ndarray) -> str:
-    return duration(float(edges[1] - edges[0]))
-
-
 def _upper(x: alt.X, pools: list[str]) -> alt.Chart:
     y = alt.Y("share:Q").title("devices in use").scale(domain=[0, 1])
-    y = y.axis(format="%", tickCount=5, gridColor=HAIRLINE, domain=False, ticks=False)
+    colours = [COLOURS[i % len(COLOURS)] for i in range(len(pools))]
+    color = alt.Color("pool:N").legend(symbolType="stroke").scale(domain=pools, range=colours)
     return (
-        alt.Chart(alt.NamedData("utilisation"))
+        alt.Chart(alt.NamedData("utilisation"), width=WIDTH, height=HEIGHT)
         .mark_line(interpolate="step-after", strokeWidth=1.75)
         .encode(
-            x=x.axis(labels=False, ticks=False, grid=False, domainColor="#afb8c1", title=None),
-            y=y,
-            color=alt.Color("pool:N")
-            .legend(symbolType="stroke")
-            .scale(domain=pools, range=[COLOURS[i % len(COLOURS)] for i in range(len(pools))]),
+            x=x.axis(labels=False, ticks=False, grid=False, domainColor=AXIS, title=None),
+            y=y.axis(format="%", tickCount=5, gridColor=HAIRLINE, domain=False, ticks=False),
+            color=color,
         )
-        .properties(width=WIDTH, height=HEIGHT)
     )
 
 
 def _lower(x: alt.X, unit: str) -> alt.Chart:
     y = alt.Y("waiting:Q").title("runs waiting").stack("zero")
-    y = y.axis(tickCount=4, gridColor=HAIRLINE, domain=False, ticks=False)
     return (
-        alt.Chart(alt.NamedData("waiting"))
+        alt.Chart(alt.NamedData("waiting"), width=WIDTH, height=LOWER)
         .mark_area(interpolate="step-after")
         .encode(
-            x=x.axis(title=unit, grid=False, tickColor=HAIRLINE, domainColor="#afb8c1"),
-            y=y,
+            x=x.axis(title=unit, grid=False, tickColor=HAIRLINE, domainColor=AXIS),
+            y=y.axis(tickCount=4, gridColor=HAIRLINE, domain=False, ticks=False),
             color=alt.Color("priority:N")
             .legend(symbolType="square")
-            .scale(domain=list(RANKS), range=["#56b4e9", "#0072b2", "#b8c4ce"]),
+            .scale(domain=list(RANKS), range=SHADES),
             order="rank:Q",
         )
-        .properties(width=WIDTH, height=LOWER)
     )

@@ -2,40 +2,36 @@
 programs; `compile`, which writes down what an `experiment.py` declares; and `alias`, by which an
 author has a name mean something else."""
 
-import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from runner.cli import execution_view, options, steps_view
-from runner.cli.options import TheJobs, TheStore
+from runner.cli.ending import print_json, stop, stopping
+from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.execution import aliases, git_source
 from runner.history import provenance
-from runner.history.provenance import Account, Side
-from runner.lib import base_record
+from runner.history.provenance import Side
 from runner.lib.problems import BadExperiment, near
 from runner.planning import lockfile, planner
 from runner.publish import step_summary
 from runner.schema import record
-from runner.schema.record import Execution, Plan, Result
+from runner.schema.record import Plan, Result
 from runner.spec import declaration
 from runner.store.store import Store, StoreError
 
-BAD_INPUT = 2
-MOST_LISTED = 20  # executions, for people
+MAX_LISTED = 20  # executions, for people
 
 Where = tuple[str, str | None]  # the store, and where jobs write if that is apart
 
 app = typer.Typer()
 
-AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 What = Annotated[
     str,
     typer.Argument(
@@ -50,12 +46,10 @@ def compile_experiment(
 ) -> None:
     """Run an experiment's `experiment.py` and write what it declares to `experiment.lock.yaml`."""
     locked = path / declaration.LOCK_NAME
-    try:
+    with stopping(StoreError):
         text = lockfile.compiled(path)
         _check_compiled(text, path)
         written = lockfile.write(text, path)
-    except (BadExperiment, StoreError) as error:
-        _stop(str(error))
     print(f"{locked} {'is written' if written else 'is as it was'}", file=sys.stderr)
 
 
@@ -76,51 +70,48 @@ def _check_compiled(text: str, path: Path) -> None:
 @app.command()
 def show(
     execution: Annotated[
-        str, typer.Argument(metavar="EXECUTION", help="Its id, or its beginning.")
-    ] = "",
+        str | None, typer.Argument(metavar="EXECUTION", help="Its id, or its beginning.")
+    ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
     """Say who ran what, when, where and from which code, step by step. Without an execution, list
     them, the newest first."""
+    opened = options.opened(store, jobs)
     if not execution:
-        _list((store, jobs), as_json)
+        _list(opened, as_json)
         return
-    opened, found = _account((store, jobs), execution)
-    if not as_json:
-        meanings = aliases.known(opened, found.execution.plan)
-        out = Console()
-        out.print(execution_view.view(opened, found, meanings), highlight=False, crop=False)
-        for name, log in provenance.logs(opened, found.execution).items():
-            out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
-        return
-    _print(
-        {
-            "execution": found.execution.model_dump(mode="json"),
-            "steps": _dumped(found.ends),
-            "result": found.result.model_dump(mode="json") if found.result else None,
-            "runs": [run.model_dump(mode="json") for run in found.runs],
-            "scores": {name: _dumped(scores) for name, scores in found.scores.items()},
-            "files": found.files,
-        }
-    )
-
-
-def _list(where: Where, as_json: bool) -> None:
-    """All executions for programs; for people, as many of the newest as one reads."""
-    opened = _open(where)
-    try:
-        known = [execution_view.line(one) for one in provenance.executions(opened)]
-        known.sort(key=lambda line: line.begun, reverse=True)
-        lines = [_with_state(opened, one) for one in (known if as_json else known[:MOST_LISTED])]
-    except StoreError as error:
-        _stop(str(error))
+    found = provenance.account(opened, options.execution(opened, execution))
     if as_json:
-        _print([line._asdict() for line in lines])
+        print_json(
+            {
+                "execution": found.execution,
+                "steps": found.ends,
+                "result": found.result,
+                "runs": found.runs,
+                "scores": found.scores,
+                "files": found.files,
+            }
+        )
+        return
+    meanings = aliases.known(opened, found.execution.plan)
+    out = Console()
+    out.print(execution_view.view(opened, found, meanings), highlight=False, crop=False)
+    for name, log in provenance.logs(opened, found.execution).items():
+        out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
+
+
+def _list(store: Store, as_json: bool) -> None:
+    """All executions for programs; for people, as many of the newest as one reads."""
+    known = [execution_view.line(one) for one in provenance.executions(store)]
+    known.sort(key=lambda line: line.begun, reverse=True)
+    lines = [_with_state(store, one) for one in (known if as_json else known[:MAX_LISTED])]
+    if as_json:
+        print_json([line._asdict() for line in lines])
         return
     out = Console()
-    out.print(execution_view.listing(lines) if lines else f"{opened.root} knows no execution yet")
+    out.print(execution_view.listing(lines) if lines else f"{store.root} knows no execution yet")
     if any(line.changed for line in lines):
         out.print("+ with changes that were not committed", style="dim")
     if more := len(known) - len(lines):
@@ -132,10 +123,6 @@ def _with_state(store: Store, line: execution_view.Line) -> execution_view.Line:
     return line._replace(state=result.state) if result else line
 
 
-def _dumped(records: Mapping[str, base_record.Record]) -> dict[str, Any]:
-    return {name: one.model_dump(mode="json") for name, one in records.items()}
-
-
 @app.command("alias")
 def decide(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment's folder.")],
@@ -144,11 +131,11 @@ def decide(
     jobs: TheJobs = None,
 ) -> None:
     """Have an alias mean what the experiment makes of it now: its author's word, on record."""
-    opened, plan = _open((store, jobs)), _plan(str(folder), (store, jobs))
+    opened, plan = options.opened(store, jobs), _plan(str(folder), (store, jobs))
     names = {step.alias: name for name, step in plan.steps.items() if step.alias}
     if alias not in names:
         known = ", ".join(f"`{one}`" for one in names) or "none"
-        _stop(f"no step of {folder} has the alias `{alias}`{near(alias, names)}; it has {known}.")
+        stop(f"no step of {folder} has the alias `{alias}`{near(alias, names)}; it has {known}.")
     meant = aliases.decide(opened, plan, names[alias], datetime.now(UTC))
     words = f"{alias} means {meant.fingerprint[:16]}, what {names[alias]} makes"
     print(f"{words}, since {meant.at:%Y-%m-%d %H:%M:%S} UTC (its meaning no. {meant.n})")
@@ -165,7 +152,9 @@ def draw(
     plan = _plan(what, (store, None))
     steps = step_summary.ordered(plan.steps)
     if as_json:
-        _print({name: {"do": step.do, "inputs": list(step.needs)} for name, step in steps.items()})
+        print_json(
+            {name: {"do": step.do, "inputs": list(step.needs)} for name, step in steps.items()}
+        )
     elif mermaid:
         print("\n".join(step_summary.mermaid(steps)))
     else:
@@ -185,7 +174,7 @@ def diff(
     where = store, jobs
     found = provenance.compare(_side(before, where), _side(after, where))
     if as_json:
-        _print(asdict(found))
+        print_json(found)
         return
     Console().print(execution_view.difference_view(found, before, after), highlight=False)
 
@@ -195,49 +184,12 @@ def _side(what: str, where: Where) -> Side:
     if (path := Path(what)).exists():
         folder = path if path.is_dir() else path.parent
         return Side(plan, git_source.source(folder), git_source.lab())
-    _, found = _account(where, what)
+    opened = options.opened(*where)
+    found = provenance.account(opened, options.execution(opened, what))
     return Side(plan, found.execution.source, found.execution.lab, found)
 
 
 def _plan(what: str, where: Where) -> Plan:
     if Path(what).exists():
-        try:
-            plan = planner.plan_folder(Path(what))
-        except BadExperiment as error:
-            _stop(str(error))
-    else:
-        plan = _execution(_open(where), what).plan
-    if not plan.steps:
-        _stop(f"{what} is of an older lab, whose plans have no steps; `regatta show` shows it.")
-    return plan
-
-
-def _account(where: Where, name: str) -> tuple[Store, Account]:
-    opened = _open(where)
-    try:
-        return opened, provenance.account(opened, _execution(opened, name))
-    except StoreError as error:
-        _stop(str(error))
-
-
-def _execution(store: Store, name: str) -> Execution:
-    try:
-        return options.execution(store, name)
-    except StoreError as error:
-        _stop(str(error))
-
-
-def _open(where: Where) -> Store:
-    try:
-        return options.opened(*where)
-    except StoreError as error:
-        _stop(str(error))
-
-
-def _print(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _stop(words: str) -> NoReturn:
-    print(words, file=sys.stderr)
-    sys.exit(BAD_INPUT)
+        return planner.plan_folder(Path(what))
+    return options.in_steps(options.opened(*where), what).plan

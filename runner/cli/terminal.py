@@ -2,13 +2,12 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 from rich.text import Text
 
 from engine.config import memory
@@ -16,6 +15,7 @@ from engine.config.flops import parameters
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
 from runner.analysis import promotion, speedrun_rows
 from runner.analysis.verdicts import arm_summary, figures_of
+from runner.cli.tables import add, table
 from runner.execution.lifecycle import Facts
 from runner.execution.progress import Progress as Advance
 from runner.execution.progress import RunProgress
@@ -26,9 +26,10 @@ from runner.planning.compile_check import Check
 from runner.schema import record
 from runner.schema.devices import DESCRIBED, Slice
 
-MOST_LOSSES = 12  # runs whose loss is shown at once
-MOST_ALIKE = 12  # arms of the same figures that are shown one by one
-MOST_FOOTPRINTS = 4  # columns that a terminal of 80 characters has room for
+MAX_LOSSES = 12  # runs whose loss is shown at once
+MAX_ALIKE = 12  # arms of the same figures that are shown one by one
+MAX_FOOTPRINTS = 4  # columns that a terminal of 80 characters has room for
+FIGURES = ("parameters", "tokens a run", "forward FLOPs/token", "model FLOPs a run")
 FITS = {True: "green", False: "red"}
 LINE_EVERY = 10.0  # seconds between two lines of progress where nobody watches
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
@@ -43,31 +44,23 @@ def plan_view(
 ) -> Group:
     """Arms, what a device holds (`memory_view`), fingerprint of a plan, and the cost of what is to
     be made: of steps, as they stand."""
-    table = Table(title=escape(plan.title), title_justify="left", title_style="bold")
-    for name, justify in (
-        ("arm", "left"),
-        ("parameters", "right"),
-        ("tokens a run", "right"),
-        ("forward FLOPs/token", "right"),
-        ("model FLOPs a run", "right"),
-    ):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, arm in plan.arms.items():
         alike.setdefault(_figures(arm), []).append(name)
-    for name, arm in plan.arms.items():
-        names = alike[_figures(arm)]
-        if len(names) <= MOST_ALIKE or name == names[0]:
-            called = name if len(names) <= MOST_ALIKE else _called(names)
-            table.add_row(escape(called), *_figures(arm))
+    rows = (
+        (name if len(names) <= MAX_ALIKE else _called(names), *_figures(arm))
+        for name, arm in plan.arms.items()
+        if len(names := alike[_figures(arm)]) <= MAX_ALIKE or name == names[0]
+    )
+    arms = [table(("arm", *FIGURES), rows, lines=True, right=FIGURES)] if plan.arms else []
     phases = [
         f"{name}, from step {phase.at + 1}: {flow(phase.model_dump(exclude={'at'}))}"
         for name, arm in plan.arms.items()
         for phase in arm.train.phases
     ]
     lines = (*_cost(plan, stands), f"fingerprint {plan.fingerprint}")
-    head = table if plan.arms else Text(plan.title, style="bold")
-    return Group(head, *map(Text, phases), held, *map(Text, lines))
+    title = Text(plan.title, style="bold")
+    return Group(title, *arms, *map(Text, phases), held, *map(Text, lines))
 
 
 def memory_view(
@@ -80,18 +73,20 @@ def memory_view(
     for name, arm in arms.items():
         held = memory.footprint(_labs(arm), arm.train, compute, kind.platform)
         alike.setdefault(held, []).append(name)
-    shown = sorted(alike, key=lambda held: -held.total)[:MOST_FOOTPRINTS]
-    table = Table("")
-    for held in shown:
-        table.add_column(escape(_called(alike[held])), justify="right", overflow="fold")
-    for part in memory.Footprint._fields:
-        table.add_row(part, *(memory.size(getattr(held, part)) for held in shown))
-    table.add_section()
-    table.add_row("all", *(memory.size(held.total) for held in shown))
+    shown = sorted(alike, key=lambda held: -held.total)[:MAX_FOOTPRINTS]
+    names = [_called(alike[held]) for held in shown]
+    rows = (
+        (part, *(memory.size(getattr(held, part)) for held in shown))
+        for part in memory.Footprint._fields
+    )
+    made = table(("", *names), rows, lines=True, right=names)
+    made.add_section()
+    add(made, "all", *(memory.size(held.total) for held in shown))
     lines = [Text(f"{len(alike) - len(shown)} more need less")] if len(alike) > len(shown) else []
     if kind.memory:
         room = memory.USABLE * kind.memory
-        table.add_row(
+        add(
+            made,
             f"of {memory.size(kind.memory)}",
             *(Text(percent(x.total / kind.memory), FITS[x.total <= room]) for x in shown),
         )
@@ -102,7 +97,7 @@ def memory_view(
                 remedy = memory.listed(fitting) or "nor would any batch; make fsdp larger"
                 words = Text(f"{_called(alike[held])} does not fit", style=FITS[False])
                 lines.append(words.append(f": {remedy}", style="none"))
-    return Group(_memory_of(on, compute), table, *lines)
+    return Group(_memory_of(on, compute), made, *lines)
 
 
 def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
@@ -121,7 +116,7 @@ def _labs(arm: record.PlannedArm) -> ModelConfig:
 
 def _called(names: Sequence[str]) -> str:
     """Arms that are alike, in the place of one: `fast, slow`, of very many `a and 99 more`."""
-    if len(names) <= MOST_ALIKE:
+    if len(names) <= MAX_ALIKE:
         return ", ".join(names)
     return f"{names[0]} and {len(names) - 1:,} more"
 
@@ -138,16 +133,14 @@ def check_view(
     """What compiling ahead of time has shown, beside the formula."""
     kind = DESCRIBED[on.kind]
     held = memory.footprint(model, train, compute, "cpu" if check.simulated else kind.platform)
-    table = Table("")
-    table.add_column("by XLA", justify="right")
-    table.add_column("by formula", justify="right")
-    state = held.parameters + held.moments
-    for name, by_xla, by_formula in (
+    state, total = held.parameters + held.moments, check.arguments + check.temporaries
+    found = (
         ("parameters and moments", check.arguments, state),
         ("all else in a step", check.temporaries, held.total - state),
-        ("all", check.arguments + check.temporaries, held.total),
-    ):
-        table.add_row(name, memory.size(by_xla), memory.size(by_formula))
+        ("all", total, held.total),
+    )
+    rows = ((name, memory.size(by_xla), memory.size(formula)) for name, by_xla, formula in found)
+    by = ("by XLA", "by formula")
     collectives = ", ".join(f"{n} {name}" for name, n in check.collectives.items()) or "none"
     lines = [
         f"{parameters(model):,} parameters, sequence {model.seq_len:,}, batch "
@@ -161,11 +154,11 @@ def check_view(
             f"what a step needs besides, attention's probabilities for one, is a CPU's"
         )
     elif kind.memory:
-        total = check.arguments + check.temporaries
         lines.append(
             f"XLA's figure is {percent(total / kind.memory)} of {memory.size(kind.memory)}"
         )
-    return Group(_memory_of(on, compute), table, *map(Text, lines))
+    made = table(("", *by), rows, lines=True, right=by)
+    return Group(_memory_of(on, compute), made, *map(Text, lines))
 
 
 def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]:
@@ -181,42 +174,36 @@ def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]
         cost = planning_cost.left(plan, stands)
         runs += f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
         runs += f", of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
+    lines = [*_training(plan, cost, runs)]
+    if (seconds := limits.ceiling_seconds(plan)) is not None:
+        most = f"{plan.ceiling_hours:g} device-hours"
+        lines.append(f"stopped after {most}, as declared: {duration(seconds)} by the clock")
+    return [*lines, *speedrun_rows.foreseen(plan)]
+
+
+def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
+    own = "models of the experiment's own, whose FLOPs are counted after approval"
     if not cost.runs:
-        words = f"{runs}; how long they take is not known beforehand"
-        return [words, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
+        yield f"{runs}; how long they take is not known beforehand"
+        return
     if cost.uncounted == cost.runs:
-        words = "with models of the experiment's own, whose FLOPs are counted after approval"
-        first = f"{runs} {words}; {cost.tokens:,} tokens, on {cost.device}"
-        return [first, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
+        yield f"{runs} with {own}; {cost.tokens:,} tokens, on {cost.device}"
+        return
+    yield f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs"
     hardware = " to ".join(flops(value) for value in cost.hardware_flops)
     times = between(*cost.seconds)
     if len(cost.device_seconds) > 1:
         of_kinds = sorted(cost.device_seconds.items())
-        each = [f"{kind} {between(low, high)}" for kind, (low, high) in of_kinds]
-        times += f" ({'; '.join(each)})"
+        times += f" ({'; '.join(f'{kind} {between(*seconds)}' for kind, seconds in of_kinds)})"
     price = f", {cost.price[0]:.2f} to {cost.price[1]:.2f} US$" if cost.price else ""
-    lines = [
-        f"{runs}, {cost.tokens:,} tokens, {flops(cost.model_flops)} model FLOPs",
+    yield (
         f"training alone, at 50 % to 20 % of peak FLOP/s: {hardware} hardware FLOPs, {times} on "
-        f"{cost.device}{price}",
-    ]
+        f"{cost.device}{price}"
+    )
     if rung := plan.rung:
-        what = f"{rung.variant} against {rung.baseline}"
-        lines.append(f"rung {rung.n} of {rung.of} of a ladder: {what}")
+        yield f"rung {rung.n} of {rung.of} of a ladder: {rung.variant} against {rung.baseline}"
     if cost.uncounted:
-        words = "train models of the experiment's own, whose FLOPs are counted after approval"
-        lines.append(f"{cost.uncounted} of {cost.runs} runs {words}, and are not among these")
-    return [*lines, *_ceiling(plan), *speedrun_rows.foreseen(plan)]
-
-
-def _ceiling(plan: record.Plan) -> list[str]:
-    seconds = limits.ceiling_seconds(plan)
-    if seconds is None:
-        return []
-    return [
-        f"stopped after {plan.ceiling_hours:g} device-hours, as declared: {duration(seconds)} by "
-        "the clock"
-    ]
+        yield f"{cost.uncounted} of {cost.runs} runs train {own}, and are not among these"
 
 
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
@@ -229,14 +216,14 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     for verdict in result.verdicts if result else ():
         words = Text(f"{verdict.outcome}: ", style=OUTCOMES[verdict.outcome])
         parts.append(words.append(f"{verdict.prediction.sentence} ({verdict.why})", style="none"))
-    table = Table("arm", "eval/bpb", "seeds", "tokens/s")
+    rows = []
     for arm in plan.arms:
         mine = [run for run in runs if run.arm == arm]
         summary = arm_summary(plan, figures_of(mine), arm)
         speeds = [run.tokens_per_second for run in mine if run.tokens_per_second]
         speed = f"{sum(speeds) / len(speeds):,.0f}" if speeds else "–"
-        table.add_row(arm, str(summary), f"{summary.n} of {summary.of}", speed)
-    parts.append(table)
+        rows.append((arm, str(summary), f"{summary.n} of {summary.of}", speed))
+    parts.append(table(("arm", "eval/bpb", "seeds", "tokens/s"), rows, lines=True))
     parts += [
         Text(f"{record.run_name(run.arm, run.seed)}: {run.state}, {run.why}", style="red")
         for run in runs
@@ -275,7 +262,8 @@ class Watching:
         )
         self._task: TaskID = self._bar.add_task("", total=1.0, words="")
         self._live = Live(console=console, refresh_per_second=4, transient=True)
-        self._said, self._line_at = "", -math.inf
+        self._shown: str | None = None
+        self._line_at = -math.inf
 
     def __enter__(self) -> "Watching":
         if self._console.is_terminal:
@@ -301,9 +289,9 @@ class Watching:
             self._bar.update(self._task, completed=advance.fraction, description=state, words=words)
             self._live.update(Group(self._bar, _losses(advance.runs)))
             return
-        if state != self._said:
+        if state != self._shown:
             self.say(state)
-            self._said, self._line_at = state, time.monotonic()
+            self._shown, self._line_at = state, time.monotonic()
         elif words and time.monotonic() - self._line_at >= LINE_EVERY:
             self.say(f"{advance.fraction:4.0%}  {words}")
             self._line_at = time.monotonic()
@@ -327,4 +315,4 @@ def _words(advance: Advance) -> str:
 def _losses(runs: Sequence[RunProgress]) -> Text:
     """The newest loss of the runs that began last."""
     words = [f"{run.name} {run.loss:.3f}" for run in runs if run.loss is not None]
-    return Text("   ".join(words[-MOST_LOSSES:]), style="dim")
+    return Text("   ".join(words[-MAX_LOSSES:]), style="dim")

@@ -1,19 +1,18 @@
 """`verify` and `key`: whether a file is the lab's word, and the key that makes it so."""
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from runner.cli.ending import FAILED, stop, stopping
 from runner.cli.options import TheStore
 from runner.publish import signing
 from runner.store.store import Store, StoreError
 
 app = typer.Typer(help="The lab's signing key.", no_args_is_help=True)
-BAD_INPUT, FORGED = 2, 1
 OTHER_KEYS = "save api/keys.json of the lab's site, and name that file with --keys"
 
 
@@ -29,13 +28,13 @@ def command(
     try:
         known = signing.read_published(_content(keys, OTHER_KEYS))
     except signing.BadKey as error:
-        _stop(BAD_INPUT, f"{keys}: {error}; {OTHER_KEYS}.")
+        stop(f"{keys}: {error}; {OTHER_KEYS}.")
     try:
         found = signing.verify(
             _content(file, "name a file that a lab has signed, as under signed/ of its site"), known
         )
     except signing.Forged as error:
-        _stop(FORGED, f"✗ {file}: {error}.")
+        stop(f"✗ {file}: {error}.", FAILED)
     out = Console(highlight=False)
     out.print(f"✓ {file} is the lab's {found.kind} {found.path}", markup=False, soft_wrap=True)
     out.print(f"  signed with the key {found.key}, sha256 {found.record.digest()}", soft_wrap=True)
@@ -47,19 +46,19 @@ def new(path: Annotated[Path, typer.Argument(help="The file to write it to.")]) 
     try:
         key = signing.make_key(path)
     except signing.BadKey as error:
-        _stop(BAD_INPUT, f"{error}.")
+        stop(f"{error}.")
     print(f"{path}: a new key, {key.id}")
 
 
 @app.command()
 def revoke(key: Annotated[str, typer.Argument(help="Its id.")], store: TheStore = "store") -> None:
     """Take a key that was stolen out of those that the lab publishes."""
+    with stopping(StoreError):
+        opened = Store(store, make=False)
     try:
-        signing.revoke(Store(store, make=False), key, datetime.now(UTC))
+        signing.revoke(opened, key, datetime.now(UTC))
     except signing.BadKey as error:
-        _stop(BAD_INPUT, f"{error}.")
-    except StoreError as error:
-        _stop(BAD_INPUT, str(error))
+        stop(f"{error}.")
     print(f"{key} is revoked: nothing it signed is the lab's word any more.")
 
 
@@ -67,9 +66,4 @@ def _content(path: Path, instead: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        _stop(BAD_INPUT, f"{path} cannot be read: {error.strerror}; {instead}.")
-
-
-def _stop(code: int, words: str) -> NoReturn:
-    Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)
-    sys.exit(code)
+        stop(f"{path} cannot be read: {error.strerror}; {instead}.")

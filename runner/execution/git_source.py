@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from runner.lib.lab_code import ROOMS
-from runner.lib.paths import LAB
+from runner.lib.paths import LAB, ROOMS
 from runner.schema.record import Lab, Source
 
 LOCK = "requirements.lock"

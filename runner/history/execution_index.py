@@ -7,17 +7,18 @@ they have ended.
 """
 
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
 from engine.config.schema import TrainConfig
-from runner.analysis import power, registration_review, verdicts
+from runner.analysis import designs, power, registration_review, verdicts
 from runner.analysis.comparability import scored_on
 from runner.analysis.forecast import Point, design_of, points_of
 from runner.analysis.power import Seen
-from runner.analysis.registration_review import Outcome, Registration, same_design
+from runner.analysis.registration_review import Outcome, Registration
 from runner.lib.untrusted_files import printable
 from runner.schema import record
 from runner.schema.record import (
@@ -34,7 +35,7 @@ from runner.schema.record import (
 from runner.store.store import Store
 
 log = logging.getLogger("regatta.past")
-MOST_SEEN = 100  # executions whose spread is looked at, the newest
+MAX_SEEN = 100  # executions whose spread is looked at, the newest
 Ladder = tuple[str, int, str]  # `forecast.Design.ladder`
 Scored = tuple[Point, TrainConfig]  # a run that has a figure, and how it was trained
 
@@ -46,7 +47,7 @@ class _Known:
     at: datetime
     asked: tuple[int, int] | None  # repository and issue of its preregistration
     scored: tuple[str, int] | None  # digest of the text and tokens that its figures are of
-    runs: frozenset[str]  # by `registration_review.same_run`
+    runs: frozenset[str]  # by `designs.same_run`
 
 
 class Past:
@@ -59,10 +60,10 @@ class Past:
         self._ladders: dict[str, frozenset[Ladder]] = {}  # of those on a text that was asked for
         self._scored: dict[str, tuple[Scored, ...]] = {}  # of those that have ended
 
-    def registration(self, repository: int, issue: int) -> Registration | None:
+    def registration(self, repository: int, issue: int | None) -> Registration | None:
         """All that is on record under a preregistration; None where there is none."""
         folder = f"preregistrations/{repository}/{issue}"
-        seal = record.read(self._store, f"{folder}/1", Preregistration)
+        seal = record.read(self._store, f"{folder}/1", Preregistration) if issue else None
         if seal is None:
             return None
         numbers = sorted(int(name) for name in record.names(self._store, folder))
@@ -84,8 +85,7 @@ class Past:
     def begun(self, repository: int, plan: Plan) -> str:
         """The execution that had begun what all of the plan's predictions are about before these
         were sealed; empty where none had."""
-        issue = plan.preregistration
-        found = self.registration(repository, issue) if issue is not None else None
+        found = self.registration(repository, plan.preregistration)
         if found is None or not plan.predictions:
             return ""
         earlier = self._earlier(found.seal, [plan])
@@ -94,24 +94,21 @@ class Past:
 
     def _earlier(self, seal: Preregistration, plans: Sequence[Plan]) -> dict[str, str]:
         """The runs of these that had been begun before the seal, and which execution did."""
-        mine = {run for plan in plans for run in registration_review.same_run(plan).values()}
-        begun: dict[str, tuple[datetime, str]] = {}
+        mine = {run for plan in plans for run in designs.same_run(plan).values()}
+        found: dict[str, str] = {}
         for at, id in sorted((known.at, id) for id, known in self._known.items()):
-            runs = mine & self._known[id].runs - begun.keys()
-            if at < seal.at and runs and not self._voided(id):
-                begun |= dict.fromkeys(runs, (at, id))
-        return registration_review.begun_before(seal, plans, begun)
-
-    def _voided(self, id: str) -> bool:
-        result = self._result(id)
-        return result is not None and result.state == "voided"
+            runs = mine & self._known[id].runs - found.keys()
+            if at < seal.at and runs:
+                result = self._result(id)
+                if result is None or result.state != "voided":
+                    found |= dict.fromkeys(runs, id)
+        return found
 
     def other_design(self, repository: int, plan: Plan) -> str:
         """The execution that has sealed another design than the plan's; empty where none has."""
-        issue = plan.preregistration
-        found = self.registration(repository, issue) if issue is not None else None
+        found = self.registration(repository, plan.preregistration)
         sealed = registration_review.review(found).sealed if found else None
-        return "" if sealed is None or same_design(sealed.plan, plan) else sealed.id
+        return "" if sealed is None or designs.same_design(sealed.plan, plan) else sealed.id
 
     def predictions(self, plan: Plan) -> tuple[Prediction, ...]:
         """Those sealed in the issue that the plan names, where only one repository can be meant."""
@@ -124,11 +121,11 @@ class Past:
 
     def spread(self, plan: Plan) -> Spread | None:
         """How much seeds differed in such runs as the plan's; None where that is not known."""
-        if (wanted := _scored(plan)) is None:
+        if (wanted := scored_on(plan)) is None:
             return None
         self._look()
-        alike = [(known.at, id) for id, known in self._known.items() if known.scored == wanted]
-        newest = [id for _, id in sorted(alike, reverse=True)[:MOST_SEEN]]
+        alike = [(known.at, id) for id, known in self._known.items() if known.scored == wanted.text]
+        newest = [id for _, id in sorted(alike, reverse=True)[:MAX_SEEN]]
         return power.of_such_runs(plan, [arm for id in newest for arm in self._arms(id)])
 
     def of_ladders(self, ladders: AbstractSet[Ladder]) -> list[Scored]:
@@ -149,8 +146,9 @@ class Past:
             if id not in self._known and (found := self._execution(id)):
                 origin, issue = found.origin, found.plan.preregistration
                 asked = (origin.repository, issue) if origin and issue is not None else None
-                runs = frozenset(registration_review.same_run(found.plan).values())
-                self._known[id] = _Known(found.at, asked, _scored(found.plan), runs)
+                runs = frozenset(designs.same_run(found.plan).values())
+                scored = scored_on(found.plan)
+                self._known[id] = _Known(found.at, asked, scored.text if scored else None, runs)
 
     def _execution(self, id: str) -> Execution | None:
         return record.read(self._store, f"executions/{id}/execution", Execution)
@@ -173,35 +171,35 @@ class Past:
 
     def _scored_of(self, id: str) -> tuple[Scored, ...]:
         """The runs of an execution that have figures; none while it has not ended."""
-        if id not in self._scored:
-            result = self._result(id)
-            if result is None:
-                return ()
-            found: tuple[Scored, ...] = ()
-            execution = self._execution(id) if result.state in ("done", "failed") else None
-            if execution:
-                points = points_of(execution, runs_of(self._store, execution))
-                found = tuple((one, execution.plan.arms[one.arm].train) for one in points)
-            self._scored[id] = found
-        return self._scored[id]
+        if id not in self._scored and (ended := self._ended(id, ("done", "failed"))):
+            arms = ended[0].plan.arms
+            self._scored[id] = tuple((one, arms[one.arm].train) for one in points_of(*ended))
+        return self._scored.get(id, ())
 
     def _arms(self, id: str) -> tuple[Seen, ...]:
         """The arms of an execution that have figures; none while it has not ended."""
-        if id not in self._seen:
-            execution = self._execution(id)
-            if execution is None or self._result(id) is None:
-                return ()
-            runs, arms = runs_of(self._store, execution), execution.plan.arms
-            figures = {
-                arm: tuple(run.evaluated.bpb for run in runs if run.arm == arm and run.evaluated)
-                for arm in arms
-            }
+        if id not in self._seen and (ended := self._ended(id)):
+            execution, runs = ended
+            figures = defaultdict[str, list[float]](list)
+            for run in runs:
+                figures[run.arm] += [run.evaluated.bpb] if run.evaluated else []
             self._seen[id] = tuple(
-                Seen(flops, figures[arm])
-                for arm in arms
-                if (flops := arms[arm].model_flops) is not None
+                Seen(flops, tuple(figures[arm]))
+                for arm, planned in execution.plan.arms.items()
+                if (flops := planned.model_flops) is not None
             )
-        return self._seen[id]
+        return self._seen.get(id, ())
+
+    def _ended(
+        self, id: str, states: Container[str] = record.FINAL_STATES
+    ) -> tuple[Execution, list[Run]] | None:
+        """An execution and its runs, which are left out where it ended in none of these `states`;
+        None while it has not ended."""
+        result = self._result(id)
+        execution = self._execution(id) if result else None
+        if result is None or execution is None:
+            return None
+        return execution, runs_of(self._store, execution) if result.state in states else []
 
 
 def runs_of(store: Store, execution: Execution) -> list[Run]:
@@ -217,8 +215,3 @@ def runs_of(store: Store, execution: Execution) -> list[Run]:
             continue
         found += [run] if run else []
     return found
-
-
-def _scored(plan: Plan) -> tuple[str, int] | None:
-    found = scored_on(plan)
-    return (found.validation_sha256, found.eval_tokens) if found else None

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 
 from engine.config.schema import TrainConfig
 from runner.analysis import forecast
-from runner.analysis.estimates import Figures, finite
+from runner.analysis.estimates import Figures
 from runner.analysis.forecast import Design, Point, Refusal, design_of
 from runner.history.execution_index import Past
+from runner.schema.prediction_forms import Axis
 from runner.schema.record import Execution, Foretold, Plan
 
-AXIS: forecast.Axis = "model_flops"
+AXIS: Axis = "model_flops"
 Rates = tuple[float | None, ...]
+_TOLD = Foretold.model_fields.keys() - {"law"}
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,7 @@ def _one(
         if isinstance(other, Refusal):
             return found.words if alike else other.words
         found = other
-    return Foretold(
-        axis=found.axis,
-        at=found.at,
-        loss=found.loss,
-        low=found.low,
-        high=found.high,
-        level=found.level,
-        law=found.law.words,
-        rungs=found.rungs,
-        runs=found.runs,
-        reach=found.reach,
-        words=found.words,
-    )
+    return Foretold(law=found.law.words, **found.model_dump(include=_TOLD))
 
 
 def _rates(train: TrainConfig) -> Rates:
@@ -106,6 +96,6 @@ def outcomes(execution: Execution, figures: Figures) -> Iterable[Outcome]:
     for arm, seed in execution.plan.runs():
         first.setdefault(arm, seed)
     for arm, told in execution.forecasts.items():
-        measured = finite(figures.get((arm, first[arm]))) if arm in first else None
+        measured = figures.get((arm, first[arm])) if arm in first else None
         if measured is not None:
             yield Outcome(arm, told, first[arm], measured)

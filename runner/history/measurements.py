@@ -32,7 +32,7 @@ def runs(
     """One for each `train` step, given how the steps ended and how long all training attempts took
     together."""
     plan = execution.plan
-    scores, isolated = _scores(store, plan, ends)
+    scores, _ = step_runs.evaluated(store, plan, ends)
     found = []
     for name, step in plan.steps.items():
         run = step.run(name)
@@ -49,7 +49,7 @@ def runs(
                 seed=run[1],
                 own=bool(step.own),
                 own_model="model" in step.config["own"],
-                isolated=isolated.get(name, False) and _isolated(end),
+                isolated=_isolated(end) and _scored_apart(plan, name, ends),
                 evaluated=score,
                 why="" if score else (end.why if end and end.why else "it was not scored"),
                 void=_another_model(store, step) if step.own and score else "",
@@ -66,25 +66,13 @@ def runs(
     return tuple(found)
 
 
-def _scores(
-    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
-) -> tuple[dict[str, Evaluated], dict[str, bool]]:
-    """{train step: the figures of its model}, of those that one evaluation alone scores; and
-    whether no own code ran in the process that scored it."""
-    found: dict[str, Evaluated] = {}
-    isolated: dict[str, bool] = {}
-    twice = set()
-    for name, step in plan.steps.items():
-        if step.do != "evaluate":
-            continue
-        try:
-            scores = step_runs.scores_of(store, step_runs.scoring(plan, name, ends))
-        except step_runs.UNBELIEVED:
-            continue
-        twice |= found.keys() & scores.keys()
-        found |= scores
-        isolated |= dict.fromkeys(scores, not step.own or _isolated(ends.get(name)))
-    return {model: score for model, score in found.items() if model not in twice}, isolated
+def _scored_apart(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> bool:
+    """Whether no own code ran in the process that scored this step's model."""
+    return all(
+        not step.own or _isolated(ends.get(scorer))
+        for scorer, step in plan.steps.items()
+        if step.do == "evaluate" and name in step.inputs["models"]
+    )
 
 
 def _isolated(end: StepEnd | None) -> bool:

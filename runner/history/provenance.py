@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.analysis import run_comparison
 from runner.history import step_runs
+from runner.history.execution_index import runs_of
 from runner.schema import record, step_graph
 from runner.schema.record import (
     Evaluated,
@@ -36,6 +37,12 @@ def standing(
     return {name: _standing(store, step, before.get(name)) for name, step in steps.items()}
 
 
+def standing_now(store: Store | None, plan: Plan) -> dict[str, Standing]:
+    """How each step of a plan stands, against the newest execution of its experiment."""
+    earlier = latest(store, plan.experiment) if store and plan.steps else None
+    return standing(store, plan.steps, earlier.plan.steps if earlier else {})
+
+
 def _standing(store: Store | None, step: PlannedStep, before: PlannedStep | None) -> Standing:
     if store is None:
         return Standing(state="new")
@@ -61,8 +68,8 @@ def step_ends(
     """What became of each step of an execution, or of some, as far as the store knows."""
     found: dict[str, StepEnd] = {}
     steps = execution.plan.steps
-    first = [name for name in (steps if only is None else only) if steps[name].do != "evaluate"]
-    for name in (*first, *(x for x in (steps if only is None else only) if x not in first)):
+    asked = steps if only is None else only
+    for name in sorted(asked, key=lambda name: steps[name].do == "evaluate"):  # those come last
         step = steps[name]
         if step.do == "evaluate":  # which may have been made of the models that are there
             models = [one for one in step.inputs["models"] if one not in found]
@@ -94,18 +101,6 @@ def logs(store: Store, execution: Execution) -> dict[str, str]:
             start, end = artifacts.newest(store, step.store, step.fingerprint)
             if start and end and end.how == "failed" and start.by == execution.id:
                 found[name] = str(store.local(f"{start.folder}{SCRATCH}") / LOG)
-    return found
-
-
-def scores(
-    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
-) -> dict[str, Mapping[str, Evaluated]]:
-    """What `evaluate` steps that have ended so say of each model, as far as that can be read."""
-    found = dict[str, Mapping[str, Evaluated]]()
-    for name, step in plan.steps.items():
-        if step.do == "evaluate" and name in ends and ends[name].state != "failed":
-            with suppress(*step_runs.UNBELIEVED):
-                found[name] = step_runs.scores_of(store, step_runs.scoring(plan, name, ends))
     return found
 
 
@@ -181,14 +176,13 @@ def account(store: Store, execution: Execution) -> Account:
                 scores[name] = step_runs.scores_of(store, step)
         except step_runs.UNBELIEVED as error:
             unread[name] = " ".join(str(error).split())
-    names = [f"runs/{execution.id}.{record.run_name(arm, seed)}" for arm, seed in plan.runs()]
     return Account(
         execution=execution,
         result=result,
         ends=ends,
         receipts={name: end.receipt for name, end in ends.items() if end.receipt}
         or {event.removesuffix(".ended"): one.receipt for event, one in ended.items()},
-        runs=tuple(run for name in names if (run := record.read(store, name, Run))),
+        runs=tuple(runs_of(store, execution)),
         scores=scores,
         files=files,
         unread=unread,

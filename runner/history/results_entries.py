@@ -10,12 +10,12 @@ second record says so, and its runs are rows of the tier "self-reported".
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from runner.analysis import public_boards, speedrun_file
-from runner.analysis.speedrun_file import BadFile, Finding, RunInfo
+from runner.analysis.speedrun_file import BadFile, RunInfo
 from runner.lib import bounds
 from runner.lib.base_record import Instant, Record, Sha256
 from runner.lib.untrusted_files import printable
@@ -24,10 +24,10 @@ from runner.store.store import Store
 
 log = logging.getLogger("regatta.entries")
 NAME = "speedrun_results.json"
-MOST_BYTES = 1_000_000  # of one file
-MOST_FILES = 20  # of one head
-MOST_RUNS = 100  # of one file
-MOST_WORDS = 500  # characters of a finding
+MAX_BYTES = 1_000_000  # of one file
+MAX_FILES = 20  # of one head
+MAX_RUNS = 100  # of one file
+MAX_WORDS = 500  # characters of a finding
 
 
 class Found(Record):
@@ -98,44 +98,36 @@ def examined(path: str, content: bytes, standing: Mapping[str, str]) -> EnteredF
 
     try:
         runs = speedrun_file.read(content)
-        if len(runs) > MOST_RUNS:
-            return unread(f"it has {len(runs):,} runs; {MOST_RUNS} is the most")
-        if beyond := next(filter(None, map(_beyond, runs)), ""):
+        if len(runs) > MAX_RUNS:
+            return unread(f"it has {len(runs):,} runs; {MAX_RUNS} is the most")
+        if beyond := next(filter(None, map(_beyond, runs)), None):
             return unread(f"its {beyond}")
         by_name = {str(n): run for n, run in enumerate(runs)}
-        findings = speedrun_file.audit(by_name, standing)
+        found = tuple(
+            Found(run=int(one.entry), kind=one.kind, rule=one.rule, words=plain(one.words))
+            for one in speedrun_file.audit(by_name, standing)
+        )
+        written = speedrun_file.write(runs)
+        if speedrun_file.read(written) != runs:
+            return unread("it has keys or numbers that do not survive writing")
     except BadFile as error:
         return unread(str(error))
     except (ValueError, OverflowError, RecursionError, TypeError) as error:
         return unread(f"its values cannot be counted with ({type(error).__name__})")
-    try:
-        written = speedrun_file.write(runs).decode()
-        written = written if speedrun_file.read(written.encode()) == runs else ""
-    except (ValueError, RecursionError) as error:
-        written, why = "", f"it has a number that is none ({plain(str(error))})"
-    else:
-        why = "" if written else "it has keys or numbers that do not survive writing"
-    return EnteredFile(
-        path=path,
-        sha256=digest,
-        content=written,
-        problem=why,
-        found=tuple(_found(finding) for finding in findings),
-    )
+    return EnteredFile(path=path, sha256=digest, content=written.decode(), found=found)
 
 
-def _beyond(run: RunInfo) -> str:
-    """Which of its figures nobody can reckon with; empty where all can be. Records of an older lab
+def _beyond(run: RunInfo) -> str | None:
+    """Which of its figures nobody can reckon with; None where all can be. Records of an older lab
     hold such ones, and are read with them."""
     told = run.model_dump(by_alias=True)
-    for key, value in told.items():
+    author = told.pop("author")
+    for key, value in (*told.items(), *(("author", value) for value in author.values())):
         if isinstance(value, int | float) and abs(value) > bounds.MOST_FIGURE:
             return f"{key} is beyond {bounds.MOST_FIGURE:g}"
         if isinstance(value, str) and len(value) > bounds.MOST_WORDS:
             return f"{key} is longer than {bounds.MOST_WORDS} characters"
-    if any(len(value) > bounds.MOST_WORDS for value in told["author"].values()):
-        return f"author is longer than {bounds.MOST_WORDS} characters"
-    return ""
+    return None
 
 
 def once(files: Iterable[EnteredFile]) -> tuple[EnteredFile, ...]:
@@ -156,15 +148,9 @@ def once(files: Iterable[EnteredFile]) -> tuple[EnteredFile, ...]:
     return tuple(every)
 
 
-def _found(finding: Finding) -> Found:
-    return Found(
-        run=int(finding.entry), kind=finding.kind, rule=finding.rule, words=plain(finding.words)
-    )
-
-
 def plain(words: str) -> str:
     """Words that every record and page can hold."""
-    return words.encode("utf-8", "replace").decode()[:MOST_WORDS]
+    return words.encode("utf-8", "replace").decode()[:MAX_WORDS]
 
 
 # ── What is on the board ─────────────────────────────────────────────────────────────────────
@@ -192,12 +178,11 @@ class Entered:
 def merged(store: Store) -> list[Entered]:
     """The runs that have come to the default branch, oldest first. Of a path that several pull
     requests brought, the newest counts; of a file that can no longer be read, none."""
-    came: list[tuple[Merged, EntryRecord]] = []
-    for repository in record.names(store, "entries"):
-        for pull in record.names(store, f"entries/{repository}"):
-            folder = f"entries/{repository}/{pull}"
-            if done := record.read(store, f"{folder}/merged", Merged):
-                came.append((done, record.require(store, f"{folder}/{done.n}", EntryRecord)))
+    came = [
+        (done, record.require(store, f"{folder}/{done.n}", EntryRecord))
+        for folder in _folders(store)
+        if (done := record.read(store, f"{folder}/merged", Merged))
+    ]
     files = {
         (entry.repository, file.path): (done, entry, file)
         for done, entry in sorted(came, key=lambda one: (one[0].at, one[1].pull))
@@ -231,29 +216,28 @@ def checked(store: Store) -> list[Checked]:
     """What every pull request that brought results has now, the newest check first. One that took
     them back again has none."""
     found = []
+    for folder in _folders(store):
+        done = record.read(store, f"{folder}/merged", Merged)
+        heads = record.numbered(store, folder, EntryRecord)
+        entry = next((x for x in heads if done and x.n == done.n), heads[-1] if heads else None)
+        if entry and entry.files:
+            found.append(Checked(entry, done is not None))
+    return sorted(found, key=lambda one: (one.entry.at, one.entry.pull), reverse=True)
+
+
+def _folders(store: Store) -> Iterator[str]:
+    """Where the entries of each pull request lie."""
     for repository in record.names(store, "entries"):
         for pull in record.names(store, f"entries/{repository}"):
-            folder = f"entries/{repository}/{pull}"
-            done = record.read(store, f"{folder}/merged", Merged)
-            heads = record.numbered(store, folder, EntryRecord)
-            entry = next((x for x in heads if done and x.n == done.n), heads[-1] if heads else None)
-            if entry and entry.files:
-                found.append(Checked(entry, done is not None))
-    return sorted(found, key=lambda one: (one.entry.at, one.entry.pull), reverse=True)
+            yield f"entries/{repository}/{pull}"
 
 
 def standing(rows: Iterable[Entered], but: Iterable[str] = ()) -> dict[str, str]:
     """Whose W&B runs are on the board, the public one's included; those of files at the paths
     `but` are left out, as they are about to be replaced."""
-    found = {
-        speedrun_file.wandb_run(row["wandb_link"]): str(row["results_filepath"])
-        for row in public_boards.rows()
-    }
     leave = set(but)
-    found |= {
-        speedrun_file.wandb_run(row.run.wandb_run_link): row.name
-        for row in rows
-        if row.path not in leave
-    }
-    found.pop("", None)
-    return found
+    entered = [
+        *((row["wandb_link"], str(row["results_filepath"])) for row in public_boards.rows()),
+        *((row.run.wandb_run_link, row.name) for row in rows if row.path not in leave),
+    ]
+    return {run: whose for link, whose in entered if (run := speedrun_file.wandb_run(link))}

@@ -15,7 +15,7 @@ from runner.store.scratch_paths import CURVE, STOPPED
 from runner.store.store import Remote, Store
 
 RECENT = 8  # chunks that tell a run's newest step and speed
-MOST_MISFITS = 20  # lines that contradict the plan; then the rest of a folder's is not read
+MAX_MISFITS = 20  # lines that contradict the plan; then the rest of a folder's is not read
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def curve(
     for folder in folders:
         misfits = 0
         for line in read_metrics(folder, steps, refused, newest):
-            if misfits == MOST_MISFITS:
+            if misfits == MAX_MISFITS:
                 refused.append(f"{short(folder.as_posix())}: the rest was not read")
                 break
             if line.step > steps or line.tokens != line.step * tokens_per_step:

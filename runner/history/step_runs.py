@@ -19,10 +19,9 @@ from runner.schema.record import Evaluated, Execution, Plan, PlannedStep, Run, S
 from runner.store import artifacts
 from runner.store.store import Store, StoreFault
 
-MOST_BYTES = 64 << 20  # of a file that a step has left
-MOST_MODELS = 100_000  # that one step scores
-MOST_LINE = 500  # bytes of a line of its curve
-MOST_POINTS = 10_000_000
+MAX_BYTES = 64 << 20  # of a file that a step has left
+MAX_MODELS = 100_000  # that one step scores
+MAX_LINE = 500  # bytes of a line of its curve
 READ = "inputs"  # in a receipt: SHA-256 over the digests of what the step has read
 # But no other StoreError, which says that a bucket could not be asked, and nothing of an output.
 UNBELIEVED = (Refused, StoreFault, artifacts.BadOutput, ValueError, KeyError, TypeError)
@@ -43,16 +42,15 @@ class Point(Report):
 
 
 # A job's word, as `reports` has it: known keys, and figures that are finite.
-SCORES = TypeAdapter(Annotated[dict[Word, Evaluated], Field(max_length=MOST_MODELS)])
+SCORES = TypeAdapter(Annotated[dict[Word, Evaluated], Field(max_length=MAX_MODELS)])
 
 
 def runs(
     store: Store, execution: Execution, ends: Mapping[str, StepEnd]
 ) -> tuple[dict[tuple[str, int], Run], list[str]]:
     """Each (arm, seed) that the steps train, given how they ended; and what was not believed."""
-    plan, refused = execution.plan, list[str]()
-    scores = _scores(store, plan, ends, refused)
-    found = {}
+    plan, found = execution.plan, {}
+    scores, refused = evaluated(store, plan, ends)
     for (arm, seed), name in plan.trained().items():
         planned, end = plan.arms[arm], ends.get(name)
         made = end is not None and end.state != "failed"
@@ -96,13 +94,12 @@ def scoring(plan: Plan, name: str, ends: Mapping[str, StepEnd]) -> PlannedStep:
     return step_graph.without(step, failed) or step
 
 
-def _scores(
-    store: Store, plan: Plan, ends: Mapping[str, StepEnd], refused: list[str]
-) -> dict[str, Evaluated]:
-    """{train step: the lab's figures of its model}, as `evaluate` steps have left them. A model
-    that two of them score has no figure: which one would count?"""
-    found: dict[str, Evaluated] = {}
-    twice = set()
+def evaluated(
+    store: Store, plan: Plan, ends: Mapping[str, StepEnd]
+) -> tuple[dict[str, Evaluated], list[str]]:
+    """{train step: the lab's figures of its model}, as `evaluate` steps have left them, and what
+    was not believed. A model that two of them score has no figure: which one would count?"""
+    found, refused, twice = dict[str, Evaluated](), list[str](), set[str]()
     for name, step in plan.steps.items():
         if step.do != "evaluate":
             continue
@@ -118,7 +115,7 @@ def _scores(
         twice |= found.keys() & scores.keys()
         found |= scores
     refused += [f"{model}: two steps score it, so that it has no one figure" for model in twice]
-    return {model: score for model, score in found.items() if model not in twice}
+    return {model: score for model, score in found.items() if model not in twice}, refused
 
 
 def scores_of(store: Store, step: PlannedStep) -> dict[str, Evaluated]:
@@ -148,23 +145,15 @@ def _losses(points: Iterable[Point]) -> list[tuple[int, float]]:
 
 def points_of(store: Store, step: PlannedStep) -> list[Point]:
     """A trained model's curve; [] if it is not there. Raises one of `UNBELIEVED`."""
-    data, most = io.BytesIO(file_of(store, step, "curve.jsonl") or b""), _most_points(step)
-    found, number = list[Point](), 0
-    while line := data.readline(MOST_LINE + 2):  # one at a time: they may be millions
-        number += 1
-        if number > most:
-            raise Refused(f"it has more than {most} lines, and as many steps were planned")
-        if len(line.rstrip(b"\r\n")) > MOST_LINE:
-            raise Refused(f"line {number} is longer than {MOST_LINE} bytes")
+    data = io.BytesIO(file_of(store, step, "curve.jsonl") or b"")
+    found, planned = list[Point](), step.config["train"]["num_train_steps"]
+    while line := data.readline(MAX_LINE + 2):  # one at a time: they may be millions
+        if len(found) == planned:
+            raise Refused(f"it has more than {planned} lines, and as many steps were planned")
+        if len(line.rstrip(b"\r\n")) > MAX_LINE:
+            raise Refused(f"line {len(found) + 1} is longer than {MAX_LINE} bytes")
         found.append(bounds.parse(Point, line))
     return found
-
-
-def _most_points(step: PlannedStep) -> int:
-    """The steps that it trains, or what a figure of them would show."""
-    recipe = step.config.get("train")
-    steps = recipe.get("num_train_steps") if isinstance(recipe, dict) else None
-    return steps if isinstance(steps, int) else MOST_POINTS
 
 
 def said(error: Exception) -> str:
@@ -181,7 +170,7 @@ def _curve(store: Store, step: PlannedStep, refused: list[str]) -> list[Point]:
 
 
 def file_of(
-    store: Store, step: PlannedStep, name: str, most_bytes: int = MOST_BYTES
+    store: Store, step: PlannedStep, name: str, most_bytes: int = MAX_BYTES
 ) -> bytes | None:
     """A file of a step's output, with the digest that it was made with; None if there is no output.
     Parameters beside it are left alone: they may be large. Raises one of `UNBELIEVED`."""

@@ -28,16 +28,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from runner.isolation import cgroups, resource_watch, seccomp
 from runner.isolation.resource_watch import USUAL as USUAL
 from runner.isolation.resource_watch import Hidden
 from runner.isolation.resource_watch import Limits as Limits
 from runner.lib import paths, process_tree
+from runner.lib.paths import LAB as LAB
 
-LAB = Path(__file__).parents[2]  # where the lab's packages lie
-ROOMS = ("engine", "runner")  # the lab's packages that a job runs; the bot's is none of them
 OWN = Path("/own")  # the same in every box: where code lies tells nothing
 LIBRARIES = ("site-packages", "dist-packages")
 SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr")  # below /
@@ -82,7 +81,7 @@ class Ended(NamedTuple):
     """How the child ended: its exit code (128 + n: by signal n), and the limit that it broke."""
 
     code: int
-    why: str = ""
+    why: str | None = None
     held: str = ""  # which isolation and limits it had, and who held them
 
 
@@ -139,7 +138,7 @@ def _code() -> list[Path]:
     around them: a store may lie there."""
     found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     found |= {Path(place) for place in sys.path if Path(place).name in LIBRARIES}
-    found |= {LAB / room for room in ROOMS} | {paths.HARDWARE}
+    found |= {LAB / room for room in paths.SHOWN} | {paths.HARDWARE}
     # A folder before what lies in it, which is bound again: it may be a link's other end.
     return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
 
@@ -173,8 +172,8 @@ def _environment(box: Box) -> dict[str, str]:
 
 
 @cache
-def probe() -> str:
-    """Why bubblewrap does not work on this machine, in a sentence; empty if it does."""
+def probe() -> str | None:
+    """Why bubblewrap does not work on this machine, in a sentence; None if it does."""
     try:
         with filtered() as calls:
             said = subprocess.run(
@@ -192,7 +191,7 @@ def probe() -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap does not start here ({error})."
     if said.returncode == 0:
-        return ""
+        return None
     words = " ".join(said.stderr.split())[-300:] or f"it ended with {said.returncode}"
     return (
         f"bubblewrap does not work here ({words}). In a container it needs user namespaces: allow "
@@ -316,7 +315,7 @@ def _watch(
     asked: float | None = None  # when it was asked to end
     printed, reading = 0, True
     while process.poll() is None:
-        if reading and _readable(process.stdout):
+        if reading and select.select([process.stdout], [], [], LOOK_EVERY)[0]:
             block = os.read(process.stdout.fileno(), BLOCK)
             reading, printed = bool(block), printed + len(block)
             _keep(keep, block, printed, limits.printed)
@@ -343,20 +342,15 @@ def _watch(
             look_at_files = now + 10 * (time.monotonic() - now)
         if why:
             return Ended(128 + signal.SIGKILL, why)
-    while reading and _readable(process.stdout, 0.1):
+    while reading and select.select([process.stdout], [], [], 0.1)[0]:
         block = os.read(process.stdout.fileno(), BLOCK)
         reading, printed = bool(block), printed + len(block)
         _keep(keep, block, printed, limits.printed)
     if asked is not None:
         return Ended(process.returncode, "it was told to end")
     # What it wrote last nobody has looked at, and what reads it reads all of it.
-    return Ended(
-        process.returncode, "" if process.returncode else resource_watch.written(folders, limits)
-    )
-
-
-def _readable(file: IO[bytes], wait: float = LOOK_EVERY) -> bool:
-    return bool(select.select([file], [], [], wait)[0])
+    why = None if process.returncode else resource_watch.written(folders, limits)
+    return Ended(process.returncode, why)
 
 
 def _keep(keep: Callable[[bytes], object], block: bytes, printed: int, most: int) -> None:

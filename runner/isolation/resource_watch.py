@@ -44,10 +44,6 @@ class Limits:
 USUAL = Limits()
 
 
-class Uncounted(Exception):
-    """What it wrote cannot be counted, or must not lie there; the message goes on after "it"."""
-
-
 class Usage(NamedTuple):
     """What a process and all its descendants take."""
 
@@ -173,30 +169,6 @@ def _private(processes: Iterable[int]) -> int:
     return 0
 
 
-# ── On disk ──────────────────────────────────────────────────────────────────────────────────
-
-
-def sizes(folder: Path) -> Iterator[int]:
-    """What each entry below a folder takes, or would where its holes were filled; no link is
-    followed. Raises Uncounted."""
-    folders = [str(folder)]
-    for inner in folders:  # which grows while we walk it
-        try:
-            with os.scandir(inner) as entries:
-                for entry in entries:
-                    with contextlib.suppress(*GONE_MEANWHILE):
-                        found = entry.stat(follow_symlinks=False)
-                        if stat.S_ISDIR(found.st_mode):
-                            folders.append(entry.path)
-                        elif stat.S_ISREG(found.st_mode) and found.st_mode & SETUID:
-                            raise Uncounted("left a file that would run as its owner (setuid)")
-                        yield _size(found)
-        except GONE_MEANWHILE:
-            continue
-        except OSError as error:
-            raise Uncounted(f"hid what it wrote from being counted ({error.strerror})") from error
-
-
 def _size(of: os.stat_result, *, sparse: bool = False) -> int:
     """Who copies a file copies its holes, so that they count where not `sparse`."""
     blocks = of.st_blocks * 512
@@ -228,8 +200,8 @@ def least(at_first: Mapping[str, int]) -> Mapping[str, int]:
 # ── The rules ────────────────────────────────────────────────────────────────────────────────
 
 
-def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
-    """The limit of time, processes and memory that it is beyond; empty if none. `files` are bytes
+def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str | None:
+    """The limit of time, processes and memory that it is beyond; None: it is not. `files` are bytes
     of memory that is files."""
     if seconds > limits.seconds:
         return f"it took longer than {limits.seconds:g} s"
@@ -240,30 +212,41 @@ def beyond(process: int, limits: Limits, seconds: float, files: int = 0) -> str:
     # What processes share was counted for each: where that is too much, look closer.
     if taken + files > most and (taken := memory(processes, files)) > most:
         return f"it took {taken:,} bytes of memory, and {most:,} is the most"
-    return ""
+    return None
 
 
-def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str:
-    """What its machine has nothing left of, whoever took it; empty if it has. This also ends who
+def out_of(left: Mapping[str, int], least: Mapping[str, int], grouped: bool) -> str | None:
+    """What its machine has nothing left of, whoever took it; None: it has. This also ends who
     holds what no look has found."""
     for name in ("disk",) if grouped else ("disk", "memory"):
         if name in left and left[name] < least.get(name, 0):
             return f"its machine has only {left[name]:,} bytes of {name} left"
-    return ""
+    return None
 
 
-def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str:
-    """How it wrote more than it may, or what nobody can count; empty if it did not. `hidden` are
+def written(folders: Iterable[Path], limits: Limits, hidden: int = 0) -> str | None:
+    """How it wrote more than it may, or what nobody can count or must not lie there; None: it did
+    not. An entry takes what it would where its holes were filled; no link is followed. `hidden` are
     bytes that no name leads to."""
-    size_of_all, entries = hidden, 0
-    try:
-        for folder in folders:
-            for size in sizes(folder):
-                size_of_all, entries = size_of_all + size, entries + 1
-                if entries > MOST_ENTRIES:
-                    return f"it wrote more than {MOST_ENTRIES:,} files"
-    except Uncounted as error:
-        return f"it {error}"
-    if size_of_all > limits.written:
-        return f"it wrote {size_of_all:,} bytes, and {limits.written:,} is the most"
-    return ""
+    taken, entries = hidden, 0
+    waiting = [str(folder) for folder in folders]
+    for inner in waiting:  # which grows while we walk it
+        try:
+            with os.scandir(inner) as found:
+                for entry in found:
+                    with contextlib.suppress(*GONE_MEANWHILE):
+                        of = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(of.st_mode):
+                            waiting.append(entry.path)
+                        elif stat.S_ISREG(of.st_mode) and of.st_mode & SETUID:
+                            return "it left a file that would run as its owner (setuid)"
+                        taken, entries = taken + _size(of), entries + 1
+                        if entries > MOST_ENTRIES:
+                            return f"it wrote more than {MOST_ENTRIES:,} files"
+        except GONE_MEANWHILE:
+            continue
+        except OSError as error:
+            return f"it hid what it wrote from being counted ({error.strerror})"
+    if taken > limits.written:
+        return f"it wrote {taken:,} bytes, and {limits.written:,} is the most"
+    return None

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -34,6 +35,12 @@ def count(value: int | None) -> str:
 def many(value: int, what: str) -> str:
     """`1 run`, `1,234 runs`."""
     return f"{value:,} {what}" if value == 1 else f"{value:,} {what}s"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def percent(share: float) -> str:

@@ -13,14 +13,14 @@ count. Where a reached definition imports by a name that is computed, all of the
 import ast
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOMS = ("engine", "runner", "bot")  # the lab's, which an experiment's code may import
-SHOWN = ("engine", "runner")  # those that a job runs
+from runner.lib.paths import ROOMS
+from runner.lib.unchanged import while_unchanged
+
 DYNAMIC = frozenset({"import_module", "__import__", "spec_from_file_location", "run_path"})
 WITHOUT = frozenset({"ctx", "kind", "type_comment"})  # parts of a tree that mean nothing
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -34,17 +34,8 @@ LABS = ["Import"]  # an import of the lab's: where from does not count
 NOT_RUN = ("__name__ == '__main__'", "TYPE_CHECKING")  # by who imports a module
 
 
-_known: dict[tuple[tuple[str, ...], Path], tuple[list[Path], list[int], dict[str, str]]] = {}
-
-
-class Name(NamedTuple):
-    """What a local name stands for: a dotted name of the lab's, or of a library."""
-
-    dotted: str
-    lab: bool
-
-
-Names = Mapping[str, Name | None]  # None: a variable
+# What local names stand for: dotted names, of the lab's or of a library. None: a variable.
+Names = Mapping[str, str | None]
 
 
 class Definition(NamedTuple):
@@ -58,7 +49,7 @@ class Definition(NamedTuple):
 
 
 class Module(NamedTuple):
-    imports: Mapping[str, Name]
+    imports: Mapping[str, str]
     definitions: Mapping[str, Definition]
 
 
@@ -66,18 +57,13 @@ def reached(wanted: Iterable[str], lab: Path) -> dict[str, str]:
     """{name: SHA-256} of all definitions below `lab` that the dotted names reach: each a
     definition, or a module or package, which is all of it. Definitions of one name share an entry.
     What is not there is left out. Raises OSError, SyntaxError, ValueError, RecursionError."""
-    names = tuple(sorted(set(wanted)))
-    if (names, lab) in _known:
-        places, written, found = _known[names, lab]
-        if _written(places) == written:  # nothing was edited since
-            return found
+    return _reached(tuple(sorted(set(wanted))), lab)
+
+
+@while_unchanged
+def _reached(names: tuple[str, ...], lab: Path) -> tuple[dict[str, str], set[Path]]:
     walk = _Walk(lab)
-    found = walk.reached(names)
-    places = sorted(walk.places)
-    written = _written(places)
-    if written and _Walk(lab).reached(names) == found:  # nor in between
-        _known[names, lab] = places, written, found
-    return found
+    return walk.reached(names), walk.places
 
 
 def entry(wanted: Iterable[str], lab: Path) -> dict[str, str]:
@@ -93,23 +79,8 @@ def imported(path: Path) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _imported_by(path: Path, _: int) -> frozenset[str]:
-    found = set[str]()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            # `import a.b` binds `a`, by which all modules in it may be reached.
-            bound = (x.name if x.asname else x.name.partition(".")[0] for x in node.names)
-            found.update(bound)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                found.add(f"{node.module}.{alias.name}" if alias.name != "*" else node.module)
-    return frozenset(name for name in found if is_labs(name))
-
-
-def _written(places: list[Path]) -> list[int]:
-    try:
-        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
-    except OSError:
-        return []
+    nodes = (x for x in ast.walk(ast.parse(path.read_bytes())) if not getattr(x, "level", 0))
+    return frozenset(dotted for _, dotted in _imported(nodes, "") if is_labs(dotted))
 
 
 class _Walk:
@@ -137,7 +108,10 @@ class _Walk:
             # Its references by their digests, since two definitions may share a name.
             others = [self._alone(x) for name in one.refers for x in self._resolved(name)[0]]
             digests.setdefault(one.name, []).append(_sha256([self._alone(one), others]))
-        return {name: _joined(these) for name, these in sorted(digests.items())}
+        return {
+            name: these[0] if len(these) == 1 else _sha256(sorted(these))
+            for name, these in sorted(digests.items())
+        }
 
     def _alone(self, one: Definition) -> str:
         """A digest of a definition, in which references are names."""
@@ -155,9 +129,9 @@ class _Walk:
             name, rest = parts[depth], parts[depth + 1 :]
             if name in module.definitions:
                 return (module.definitions[name],), ".".join([name, *rest])
-            if (said := module.imports.get(name)) and said.dotted != ".".join(parts[: depth + 1]):
-                further = ".".join([said.dotted, *rest])
-                return self._resolved(further) if said.lab else ((), further)
+            if (meant := module.imports.get(name)) and meant != ".".join(parts[: depth + 1]):
+                further = ".".join([meant, *rest])
+                return self._resolved(further) if is_labs(meant) else ((), further)
             return (), ".".join([name, *rest])
         return (), dotted
 
@@ -167,9 +141,9 @@ class _Walk:
         yield from self._resolved(dotted)[0]
         for name in (dotted, *self._within(dotted)):
             module = self._module(name)
-            for said in module.imports.values() if module else ():
-                if said.lab:
-                    yield from self._resolved(said.dotted)[0]
+            for meant in module.imports.values() if module else ():
+                if is_labs(meant):
+                    yield from self._resolved(meant)[0]
 
     def _all_of(self, module: str) -> Iterator[Definition]:
         """Those of a module; of a package, those of all modules in it, since who has imported it
@@ -192,11 +166,6 @@ class _Walk:
         return None
 
 
-def shown(lab: Path) -> Iterator[str]:
-    """The names of all of the lab's modules that code in a box can read."""
-    return modules(lab, SHOWN)
-
-
 def modules(lab: Path, packages: Iterable[str] = ROOMS) -> Iterator[str]:
     """The names of all of the lab's modules."""
     for package in packages:
@@ -216,20 +185,14 @@ def _read(name: str, path: Path, _: int) -> Module:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imports = dict(_imported(_here(tree.body), package))
     parts = _parts(tree)
-    known: dict[str, Name | None] = {**imports, **{x: Name(f"{name}.{x}", True) for x in parts}}
-    return Module(
-        {key: value for key, value in imports.items() if key not in parts},
-        {one: _definition(name, package, one, parts[one], known) for one in parts},
-    )
-
-
-def _definition(
-    module: str, package: str, name: str, body: list[ast.stmt], known: Names
-) -> Definition:
-    shaper = _Shaper(package)
-    shape = json.dumps([shaper.shape(node, known, known) for node in body])
-    refers = tuple(shaper.refers)
-    return Definition(module, name, shape, refers, not shaper.names.isdisjoint(DYNAMIC))
+    known = {**imports, **{one: f"{name}.{one}" for one in parts}}
+    definitions = {}
+    for one, body in parts.items():
+        shaper = _Shaper(package)
+        shape = json.dumps([shaper.shape(node, known, known) for node in body])
+        dynamic = not shaper.names.isdisjoint(DYNAMIC)
+        definitions[one] = Definition(name, one, shape, tuple(shaper.refers), dynamic)
+    return Module({key: imports[key] for key in imports.keys() - parts.keys()}, definitions)
 
 
 def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
@@ -267,21 +230,21 @@ def _is_words(node: ast.stmt) -> bool:
 # ── Names ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, Name]]:
-    """What the imports among these bind."""
+def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str]]:
+    """The names that the imports among these bind, each with what it stands for."""
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 dotted = alias.name if alias.asname else alias.name.partition(".")[0]
-                yield alias.asname or dotted, Name(dotted, is_labs(dotted))
+                yield alias.asname or dotted, dotted
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 around = package.split(".")
                 base = ".".join([*around[: len(around) - node.level + 1], *filter(None, [base])])
             for alias in node.names:
-                dotted = f"{base}.{alias.name}"
-                yield alias.asname or alias.name, Name(dotted, is_labs(dotted))
+                dotted = base if alias.name == "*" else f"{base}.{alias.name}"
+                yield alias.asname or alias.name, dotted
 
 
 def is_labs(dotted: str) -> bool:
@@ -298,10 +261,10 @@ def _here(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _bound(body: Iterable[ast.AST], package: str) -> dict[str, Name | None]:
+def _bound(body: Iterable[ast.AST], package: str) -> dict[str, str | None]:
     """What these statements give a meaning to, in their own scope. A loop's and a comprehension's
     variables count as the function's."""
-    found, others = dict[str, Name | None](), set[str]()
+    found, others = dict[str, str | None](), set[str]()
     nodes = list(_here(body))
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
@@ -348,8 +311,8 @@ class _Shaper:
             return self.shape(node, names, outer, quoted)
         if isinstance(node, ast.Import | ast.ImportFrom):
             found = dict(_imported([node], self._package))
-            self.names.update(one.dotted.rpartition(".")[2] for one in found.values())
-            libraries = sorted(one.dotted for one in found.values() if not one.lab)
+            self.names.update(dotted.rpartition(".")[2] for dotted in found.values())
+            libraries = sorted(dotted for dotted in found.values() if not is_labs(dotted))
             return ["Import", libraries] if libraries else LABS
         if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal":
             quoted = False
@@ -389,8 +352,8 @@ class _Shaper:
         self.names.add(base.id)
         if not (means := names.get(base.id)):
             return None
-        dotted = ".".join([means.dotted, *rest])
-        if not means.lab:
+        dotted = ".".join([means, *rest])
+        if not is_labs(means):
             return ["Library", dotted]
         self.refers.append(dotted)
         return ["Lab"]
@@ -407,10 +370,6 @@ def _is_place(node: ast.AST) -> bool:
         ):
             return True
     return False
-
-
-def _joined(digests: list[str]) -> str:
-    return digests[0] if len(digests) == 1 else _sha256(sorted(digests))
 
 
 def _sha256(value: Any) -> str:

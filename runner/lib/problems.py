@@ -4,12 +4,14 @@ there is one the near miss. Pydantic's complaints become sentences here.
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from runner.lib import yaml_lines
@@ -21,7 +23,18 @@ NAMED = {
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
-MOST_PROBLEMS = 50  # told of one file; who mends these is told the rest
+Said = Iterator[tuple[yaml_lines.Path, str]]  # where in a file, and what is wrong there
+M = TypeVar("M", bound=BaseModel)
+MUST_BE = {
+    **dict.fromkeys(
+        ("model_type", "dict_type", "model_attributes_type"), "a mapping of keys to values"
+    ),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **{"string_type": "text", "tuple_type": "a list"},
+}
+MAX_PROBLEMS = 50  # told of one file; who mends these is told the rest
 
 
 @dataclass(frozen=True)
@@ -48,63 +61,145 @@ class BadExperiment(Exception):
         self.problems = tuple(problems)
 
 
-def telling(
-    found: list[tuple[yaml_lines.Path, ErrorDetails]], misspelt: list[str]
-) -> list[tuple[yaml_lines.Path, ErrorDetails]]:
+@dataclass(frozen=True)
+class Document(yaml_lines.Document):
+    """A text that somebody wrote: its keys and values, each with its line."""
+
+    file: str  # as complaints call it
+
+    def problem(self, path: yaml_lines.Path, message: str) -> Problem:
+        """A complaint about the value at `path`."""
+        return Problem(self.file, self.line(path), dotted(path), message)
+
+
+def text_of(file: Path, missing: str) -> str:
+    """The text of a file; `missing` is said where there is none. Raises BadExperiment."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadExperiment([Problem(str(file), 1, "", missing)]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadExperiment([Problem(str(file), 1, "", f"it cannot be read: {error}")]) from error
+
+
+def read(text: str, file: str, keys: str, example: str = "") -> Document:
+    """The text of a file, which is to be a mapping with `keys` such as these; complaints may end
+    with an `example`. Raises BadExperiment."""
+    try:
+        found = yaml_lines.read(text)
+    except yaml_lines.BadYaml as error:
+        raise BadExperiment([Problem(file, error.line, "", f"{error}{example}")]) from error
+    if not isinstance(found.value, dict):
+        words = f"it must be a mapping with keys such as {keys}"
+        raise BadExperiment([Problem(file, 1, "", words)])
+    return Document(found.value, found.lines, file)
+
+
+class Complaints:
+    """What one stage of reading finds wrong with a document, each thing once."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._problems: dict[Problem, None] = {}
+        self._told: set[tuple[yaml_lines.Path, str]] = set()
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are as many as are told; looking for more would be for nothing."""
+        return len(self._problems) > MAX_PROBLEMS
+
+    def say(self, path: yaml_lines.Path, message: str) -> None:
+        """Complain of the value at `path`."""
+        self._problems[self._document.problem(path, message)] = None
+
+    def say_all(self, *said: Said) -> None:
+        """Complain of all of this."""
+        for path, message in chain(*said):
+            self.say(path, message)
+
+    def tell(
+        self,
+        schema: type[BaseModel],
+        error: ValidationError,
+        at: Callable[[yaml_lines.Path], yaml_lines.Path] = lambda place: place,
+    ) -> None:
+        """Complain of what `schema` refused, whose places were written `at` others."""
+        for detail in _telling(error.errors(include_url=False)):
+            path = at(_place(detail))
+            if (path, detail["type"]) not in self._told and not self.enough:
+                self._told.add((path, detail["type"]))
+                self._problems[told(self._document, schema, detail, path)] = None
+
+    def validated(self, schema: type[M]) -> M:
+        """The whole document as `schema` reads it. Raises BadExperiment."""
+        try:
+            return schema.model_validate(self._document.value, by_name=False, by_alias=True)
+        except ValidationError as error:
+            self.tell(schema, error)
+            raise BadExperiment(self.found) from error
+
+    @property
+    def found(self) -> list[Problem]:
+        """All of them, by line; of very many the first ones, and that there are more."""
+        problems = sorted(self._problems, key=lambda problem: problem.line)
+        if len(problems) <= MAX_PROBLEMS:
+            return problems
+        last = problems[MAX_PROBLEMS - 1]
+        words = f"more is wrong than these {MAX_PROBLEMS} problems; mend them first"
+        return [*problems[:MAX_PROBLEMS], Problem(last.file, last.line, "", words)]
+
+    def end(self) -> None:
+        """Raise BadExperiment where there are any."""
+        if self._problems:
+            raise BadExperiment(self.found)
+
+
+def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
     """Pydantic's complaints, less those that only follow from another one."""
-    unknown = [str(detail["loc"][-1]) for _, detail in found if detail["type"] == "extra_forbidden"]
-    unknown = [*misspelt, *unknown[:MOST_PROBLEMS]]
-    return [
-        (under, detail)
-        for under, detail in found
-        if not (detail["type"] == "missing" and near(str(detail["loc"][-1]), unknown))
-        and not (detail["type"] == "too_short" and detail["input"])
-    ]
+    unknown: dict[yaml_lines.Path, list[str]] = {}
+    for detail in found:
+        if detail["type"] == "extra_forbidden":
+            unknown.setdefault(detail["loc"][:-1], []).append(str(detail["loc"][-1]))
+    for detail in found:
+        *parent, key = detail["loc"] or ("",)
+        misspelt = unknown.get(tuple(parent), [])[:MAX_PROBLEMS]
+        if detail["type"] == "missing" and near(str(key), misspelt):
+            continue
+        if detail["type"] != "too_short" or not detail["input"]:
+            yield detail
+
+
+def _place(detail: ErrorDetails) -> yaml_lines.Path:
+    return tuple(part for part in detail["loc"] if part != "[key]")
 
 
 def told(
-    file: str,
-    document: yaml_lines.Document,
-    schema: type[BaseModel],
-    detail: ErrorDetails,
-    under: yaml_lines.Path = (),
+    document: Document, schema: type[BaseModel], detail: ErrorDetails, path: yaml_lines.Path
 ) -> Problem:
-    """Pydantic's complaint as a sentence at the right line."""
-    place = tuple(part for part in detail["loc"] if part != "[key]")
-    path = (*under, *place)
-    key, kind = str(place[-1]) if place else "", detail["type"]
-    given = detail.get("input")
+    """Pydantic's complaint as a sentence about what was written at `path`."""
+    place = _place(detail)
+    kind, given, line = detail["type"], detail.get("input"), document.line(path)
     if kind == "extra_forbidden":
-        message = f"unknown key{near(key, _keys(schema, place[:-1]))}"
+        message = f"unknown key{near(str(place[-1]), _keys(schema, place[:-1]))}"
     elif kind == "missing":
-        return Problem(
-            file, document.line(path[:-1]), dotted(path), "is missing; it has no default"
-        )
-    elif kind in ("model_type", "dict_type", "model_attributes_type"):
-        message = f"must be a mapping of keys to values, not {quoted(given)}"
-    elif kind in ("int_type", "int_parsing", "int_from_float"):
-        message = f"must be a whole number, not {quoted(given)}"
-    elif kind in ("float_type", "float_parsing"):
-        message = f"must be a number, not {quoted(given)}"
-    elif kind == "string_type":
-        message = f"must be text, not {quoted(given)}"
-    elif kind == "tuple_type":
-        message = f"must be a list, not {quoted(given)}"
-    elif kind in ("bool_type", "bool_parsing"):
-        message = f"must be true or false, not {quoted(given)}"
+        message, line = "is missing; it has no default", document.line(path[:-1])
+    elif kind in MUST_BE:
+        message = f"must be {MUST_BE[kind]}, not {quoted(given)}"
     elif kind == "literal_error":
         known = detail["ctx"]["expected"].replace("'", "`")
         message = f"must be {known}, not {quoted(given)}"
     elif kind == "string_pattern_mismatch" and detail["loc"][-1] == "[key]":
         message = f"{quoted(given)} is not a name of {NAMED[str(place[-2])]}"
-    elif kind == "cannot_work":
+    elif kind == "too_long" and isinstance(given, list):
+        message = f"must have at most {detail['ctx']['max_length']} entries"
+    elif kind in ("cannot_work", "form"):
         message = detail["msg"]
     elif given in ([], {}) or (isinstance(given, str) and not given.strip()):
         message = "must not be empty"
     else:
         words = re.sub("^(Input|String) should", "it should", detail["msg"])
         message = f"{words}, not {quoted(given)}"
-    return Problem(file, document.line(path), dotted(path), message)
+    return Problem(document.file, line, dotted(path), message)
 
 
 def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
@@ -140,13 +235,3 @@ def quoted(value: object) -> str:
 
 def dotted(path: yaml_lines.Path) -> str:
     return ".".join(" ".join(str(part).split()).replace("`", "ʼ")[:60] for part in path)
-
-
-def in_order(problems: list[Problem]) -> list[Problem]:
-    """By line; of very many the first ones, and that there are more."""
-    found = sorted(problems, key=lambda problem: problem.line)
-    if len(found) <= MOST_PROBLEMS:
-        return found
-    last = found[MOST_PROBLEMS - 1]
-    words = f"more is wrong than these {MOST_PROBLEMS} problems; mend them first"
-    return [*found[:MOST_PROBLEMS], Problem(last.file, last.line, "", words)]

@@ -40,12 +40,7 @@ def read(path: Path, most_bytes: int) -> bytes | None:
     return None if data is None else within(data, path.as_posix(), most_bytes)
 
 
-def ending(path: Path, size: int) -> bytes:
-    """So many of the last bytes of such a file; none where there is no file. Raises Refused."""
-    return _part(path, size, from_end=True) or b""
-
-
-def _part(path: Path, size: int, *, from_end: bool = False) -> bytes | None:
+def _part(path: Path, size: int) -> bytes | None:
     with refusing(path):
         if path.parent.resolve() != path.parent:
             raise Refused(f"{short(path.as_posix())}: behind a link")
@@ -54,8 +49,6 @@ def _part(path: Path, size: int, *, from_end: bool = False) -> bytes | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         with file:
-            if from_end:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
 
 

@@ -16,32 +16,24 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from runner.lib import lab_code
-from runner.lib.lab_code import DYNAMIC, ROOMS
+from runner.lib.lab_code import DYNAMIC
+from runner.lib.paths import ROOMS, SHOWN
+from runner.lib.unchanged import while_unchanged
 
 # What code of an experiment's own can load other code by, as a name, an attribute or an import.
 ANY_WAY = DYNAMIC | frozenset(
     {
-        *(
-            "sys",
-            "importlib",
-            "imp",
-            "runpy",
-            "pkgutil",
-            "zipimport",
-            "linecache",
-            "inspect",
-            "pydoc",
-        ),
+        *("sys", "importlib", "imp", "runpy", "pkgutil", "zipimport", "linecache", "inspect"),
+        *("pydoc", "codeop", "pickle", "_pickle", "shelve", "marshal", "dill", "cloudpickle"),
         *("builtins", "__builtins__", "__loader__", "__spec__", "run_module", "load_module"),
-        *("codeop", "pickle", "_pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"),
-        *("ctypes", "_ctypes", "cffi", "meta_path", "path_hooks", "path_importer_cache"),
+        *("joblib", "ctypes", "_ctypes", "cffi", "meta_path", "path_hooks", "path_importer_cache"),
     }
 )
 # The same, of which a part is too common a word to count alone.
@@ -55,15 +47,22 @@ class BadCode(Exception):
     """Code cannot be followed; the message says which file and why."""
 
 
-class _Imports(NamedTuple):
-    """What a file imports."""
+class _Takes(NamedTuple):
+    """How many parameters a function has."""
 
-    modules: tuple[str, ...]
-    any_way: bool  # it loads code by other ways
+    line: int
+    least: int
+    most: int
+
+
+class _Module(NamedTuple):
+    """What reading a file of the experiment's shows."""
+
     sha256: str  # of its bytes
-
-
-_known: dict[tuple[str, Path], tuple[list[str], list[int], dict[str, str]]] = {}
+    imports: tuple[str, ...]
+    any_way: bool  # it loads code by other ways
+    bound: frozenset[str]  # names, at its top
+    takes: Mapping[str, _Takes]  # its functions, as far as that is plain to see
 
 
 def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
@@ -72,36 +71,13 @@ def of_lab(files: Iterable[str], folder: Path, lab: Path) -> frozenset[str]:
     for path in (folder / name for name in files):
         with _readable(path):
             found |= lab_code.imported(path)
-        if _read(path, path.stat().st_mtime_ns).any_way:
-            found.update(lab_code.shown(lab))
+        if _module(path).any_way:
+            found.update(lab_code.modules(lab, SHOWN))
     return frozenset(found)
 
 
-def reach(module: str, folder: Path) -> dict[str, str]:
-    """As `_reach` finds it, which is not asked again while the files that it found and the folders
-    around them are as they were."""
-    key = module, folder
-    if key in _known:
-        places, written, found = _known[key]
-        if _written(places) == written:
-            return found
-    found = _reach(module, folder)
-    files = [folder / name for name in found]
-    places = sorted({str(place) for file in files for place in (file, file.parent)} | {str(folder)})
-    written = _written(places)
-    if written and _reach(module, folder) == found:  # nothing was edited in between
-        _known[key] = places, written, found
-    return found
-
-
-def _written(places: list[str]) -> list[int]:
-    try:
-        return [os.stat(place).st_mtime_ns for place in places]  # noqa: PTH116  often asked
-    except OSError:
-        return []
-
-
-def _reach(module: str, folder: Path) -> dict[str, str]:
+@while_unchanged
+def reach(module: str, folder: Path) -> tuple[dict[str, str], set[Path]]:
     """{file: SHA-256} of all code of the experiment's that `module` reaches, itself included.
 
     `folder` is the experiment's, whose modules are named from there (`prepare`, `parts.clean`).
@@ -119,15 +95,16 @@ def _reach(module: str, folder: Path) -> dict[str, str]:
         if name in found:
             continue
         _refuse_name(name, folder)
-        imports = _read(path, path.stat().st_mtime_ns)
-        found[name] = imports.sha256
+        read = _module(path)
+        found[name] = read.sha256
         package = path.relative_to(folder).parent.parts
-        for wanted in imports.modules:
+        for wanted in read.imports:
             waiting += _files(_absolute(wanted, package), folder)
-        if imports.any_way:
+        if read.any_way:
             waiting += sorted(folder.rglob("*.py"))
     _refuse_binaries(folder, found)
-    return dict(sorted(found.items()))
+    files = [folder / name for name in found]
+    return dict(sorted(found.items())), {folder, *files, *(file.parent for file in files)}
 
 
 def _refuse_binaries(folder: Path, found: Iterable[str]) -> None:
@@ -170,45 +147,36 @@ def defined(module: str, folder: Path) -> frozenset[str]:
     """The names of functions, and of whatever else can be called, in the experiment's `module`;
     none if there is no such module."""
     path = _file(module, folder)
-    return _bound(path, path.stat().st_mtime_ns) if path else frozenset()
+    return _module(path).bound if path else frozenset()
 
 
 def _file(module: str, folder: Path) -> Path | None:
     return next(reversed(list(_files(module, folder))), None)
 
 
-class _Takes(NamedTuple):
-    """How many parameters a function has."""
-
-    line: int
-    least: int
-    most: int
-
-
-def uncallable(folder: Path, function: str, given: Sequence[str]) -> str:
-    """Why a function that is `defined` (module:function) cannot take what it is given; empty where
+def uncallable(folder: Path, function: str, given: Sequence[str]) -> str | None:
+    """Why a function that is `defined` (module:function) cannot take what it is given; None where
     it may, or where it is not plain to see."""
     module, _, name = function.partition(":")
     path = _file(module, folder)
-    takes = _plain(path, path.stat().st_mtime_ns).get(name) if path else None
+    takes = _module(path).takes.get(name) if path else None
     if takes is None or takes.least <= len(given) <= takes.most:
-        return ""
+        return None
     words = f"takes {takes.most} parameter{'' if takes.most == 1 else 's'}"
     where = f"`{name}` (line {takes.line} of the module `{module}`)"
     return f"{where} {words}, and it is called with {len(given)}: {', '.join(given)}"
 
 
-@lru_cache(maxsize=4096)
-def _plain(path: Path, _: int) -> dict[str, _Takes]:
+def _plain(nodes: Iterable[ast.AST]) -> dict[str, _Takes]:
     """A module's functions, each a `def` without decorators and `*`, and all in the file that could
-    be meant by its name. Kept until the file changes."""
+    be meant by its name."""
     bound: dict[str, list[ast.AST]] = {}
-    for node in ast.walk(_parsed(path)):
+    for node in nodes:
         if (name := _binds(node)) is not None:
             bound.setdefault(name, []).append(node)
     if "*" in bound:
         return {}
-    return {name: takes for name, nodes in bound.items() if (takes := _takes(nodes))}
+    return {name: takes for name, found in bound.items() if (takes := _takes(found))}
 
 
 def _binds(node: ast.AST) -> str | None:
@@ -226,12 +194,6 @@ def _takes(nodes: Sequence[ast.AST]) -> _Takes | None:
             most = len(found.posonlyargs) + len(found.args)
             return _Takes(line, most - len(found.defaults), most)
     return None
-
-
-@lru_cache(maxsize=4096)
-def _bound(path: Path, _: int) -> frozenset[str]:
-    """What a module binds at its top. Kept until the file changes."""
-    return frozenset(found for node in _parsed(path).body for found in _names(node))
 
 
 def _names(node: ast.stmt) -> Iterator[str]:
@@ -271,12 +233,17 @@ def _absolute(wanted: str, package: tuple[str, ...]) -> str:
     return ".".join((*package[: len(package) - dots + 1], *filter(None, [name])))
 
 
+def _module(path: Path) -> _Module:
+    """What a file shows, which is read again when it has changed."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
 @lru_cache(maxsize=4096)
-def _read(path: Path, _: int) -> _Imports:
-    """What a file imports. Kept until the file changes."""
+def _read(path: Path, _: int) -> _Module:
     with _readable(path):
         content = path.read_bytes()
-        nodes = list(ast.walk(ast.parse(content)))
+        parsed = ast.parse(content)
+        nodes = list(ast.walk(parsed))
     modules: list[str] = []
     names: set[str] = set()
     for node in nodes:
@@ -289,23 +256,19 @@ def _read(path: Path, _: int) -> _Imports:
             names.update(part for alias in node.names for part in alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
-            modules.append(base)
             separator = "" if base.endswith(".") else "."
-            modules += [f"{base}{separator}{alias.name}" for alias in node.names]
             named = [alias.name for alias in node.names]
+            modules += [base, *(f"{base}{separator}{name}" for name in named)]
             names.update(named, (f"{node.module}.{name}" for name in named))
             names.update(() if node.module in HARMLESS else (node.module or "").split("."))
     alone = {name.rpartition(".")[2] for name in names}
-    return _Imports(
-        modules=tuple(modules),
-        any_way=not (alone.isdisjoint(ANY_WAY) and names.isdisjoint(EXACTLY)),
+    return _Module(
         sha256=hashlib.sha256(content).hexdigest(),
+        imports=tuple(modules),
+        any_way=not (alone.isdisjoint(ANY_WAY) and names.isdisjoint(EXACTLY)),
+        bound=frozenset(found for node in parsed.body for found in _names(node)),
+        takes=_plain(nodes),
     )
-
-
-def _parsed(path: Path) -> ast.Module:
-    with _readable(path):
-        return ast.parse(path.read_bytes())
 
 
 @contextmanager

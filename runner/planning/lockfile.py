@@ -33,11 +33,13 @@ from pydantic import ValidationError
 from engine.config.schema import ModelConfig, TrainConfig
 from runner.isolation import bubblewrap
 from runner.lib import yaml_lines
-from runner.lib.problems import MOST_PROBLEMS, BadExperiment, Problem, dotted, in_order, told
+from runner.lib.problems import BadExperiment, Complaints, Document, Problem
 from runner.lib.untrusted_files import printable
 from runner.planning import code_digest
 from runner.schema import step_graph
-from runner.spec.declaration import LOCK_NAME, PYTHON_NAME, Declaration, Step
+from runner.spec.declaration import LOCK_NAME, PYTHON_NAME
+from runner.spec.experiment import Declaration
+from runner.spec.steps import Step
 from runner.store.backends import in_words
 
 HEAD = f"# Made by `regatta compile` from {PYTHON_NAME}, and read in its place. Do not edit.\n"
@@ -65,7 +67,7 @@ def compiled(folder: Path, *, isolated: bool = False) -> str:
 
 def _source(folder: Path) -> str:
     """The line that names the code which declares: `experiment.py` and what else it reaches in its
-    folder, by their bytes. Raises closure.BadCode."""
+    folder, by their bytes. Raises BadCode."""
     return f"{SOURCE}{step_graph.code_sha256(code_digest.reach(Path(PYTHON_NAME).stem, folder))}\n"
 
 
@@ -211,16 +213,18 @@ def _place(error: BaseException, folder: Path) -> tuple[str, int]:
 
 
 def _told(error: BaseException, file: str, line: int) -> list[Problem]:
+    document = Document(None, {(): line}, file)
     if not isinstance(error, ValidationError):
         said = error.msg if isinstance(error, SyntaxError) else str(error)
         words = ": ".join(filter(None, [type(error).__name__, " ".join(said.split())]))
-        return [Problem(file, line, "", words)]
-    details = error.errors(include_url=False)[: MOST_PROBLEMS + 1]
-    schema = SCHEMAS.get(error.title)
-    if schema is None:  # somebody else's, for which there are no words here
-        return [Problem(file, line, dotted(one["loc"]), one["msg"]) for one in details]
-    document = yaml_lines.Document(None, {(): line})
-    return in_order([told(file, document, schema, one) for one in details])
+        return [document.problem((), words)]
+    complaints = Complaints(document)
+    if schema := SCHEMAS.get(error.title):
+        complaints.tell(schema, error)
+    else:  # somebody else's, for which there are no words here
+        for one in error.errors(include_url=False):
+            complaints.say(one["loc"], one["msg"])
+    return complaints.found
 
 
 def _written(declared: object, line: int) -> str:

@@ -11,41 +11,35 @@ from runner.lib.problems import near, quoted
 from runner.planning import cost as planning_cost
 from runner.planning import limits
 from runner.schema import plan_fingerprint, step_graph
-from runner.schema.record import Narrowing, Plan, PlannedStep, PlanRecord
+from runner.schema.record import Narrowing, Plan, PlanRecord
 
 
 def read(words: str, plan: Plan) -> Narrowing | str:
     """What the words after a command leave of a plan, or why they are no narrowing of it (as a
     clause, which ends where advice can follow)."""
-    found: dict[str, str] = {}
+    known = {"arms": tuple(plan.arms), "seeds": tuple(map(str, plan.seeds))}
+    wanted: dict[str, list[str]] = {}
     for word in re.sub(r"\s*,\s*", ",", words.strip()).split():
         name, equals, value = word.partition("=")
-        if not equals or name not in ("arms", "seeds"):
-            hint = near(name, ("arms", "seeds"))
-            return f"{quoted(word)} is neither `arms=` nor `seeds=`{hint}"
-        if name in found:
+        if not equals or name not in known:
+            return f"{quoted(word)} is neither `arms=` nor `seeds=`{near(name, known)}"
+        if name in wanted:
             return f"`{name}=` stands twice"
-        found[name] = value
+        wanted[name] = value.split(",")
     if plan.data is None:
         return "a plan of steps is approved as a whole"
-    if plan.rung and "arms" in found:
+    if plan.rung and "arms" in wanted:
         return "the gate of a rung compares both of its arms"
-    arms = found["arms"].split(",") if "arms" in found else None
-    for arm in arms or ():
-        if arm not in plan.arms:
-            return f"the plan has no arm {quoted(arm)}{near(arm, plan.arms)}"
-    seeds = found["seeds"].split(",") if "seeds" in found else None
-    for seed in seeds or ():
-        if seed not in map(str, plan.seeds):
-            return f"the plan has no seed {quoted(seed)}"
+    for name, values in wanted.items():
+        for one in values:
+            if one not in known[name]:
+                return f"the plan has no {name[:-1]} {quoted(one)}{near(one, known[name])}"
     for prediction in plan.predictions:
         for one in prediction.arms:
-            if arms is not None and one not in arms:
+            if one not in wanted.get("arms", prediction.arms):
                 return f"the preregistration predicts something of the arm `{one}`"
-    return Narrowing(
-        arms=None if arms is None else tuple(arm for arm in plan.arms if arm in arms),
-        seeds=None if seeds is None else tuple(s for s in plan.seeds if str(s) in seeds),
-    )
+    kept = {name: [one for one in known[name] if one in wanted[name]] for name in wanted}
+    return Narrowing.model_validate(kept)
 
 
 def line(narrowing: Narrowing) -> str:
@@ -58,17 +52,16 @@ def line(narrowing: Narrowing) -> str:
 
 def narrowed(plan: Plan, narrowing: Narrowing) -> Plan:
     """The plan with what is left, its cost and its fingerprint; the same plan if all is left."""
-    kept = {
-        name: arm
-        for name, arm in plan.arms.items()
-        if narrowing.arms is None or name in narrowing.arms
-    }
-    seeds = plan.seeds if narrowing.seeds is None else narrowing.seeds
-    if (len(kept), len(seeds)) == (len(plan.arms), len(plan.seeds)):
-        return plan
-    changed = only(plan, kept, seeds)
-    changed = changed.model_copy(update={"cost": planning_cost.of(changed)})
-    return changed.model_copy(update={"fingerprint": plan_fingerprint.fingerprint(changed)})
+    arms = plan.arms if narrowing.arms is None else narrowing.arms
+    left = only(plan, arms, plan.seeds if narrowing.seeds is None else narrowing.seeds)
+    same = (len(left.arms), len(left.seeds)) == (len(plan.arms), len(plan.seeds))
+    return plan if same else counted(left)
+
+
+def counted(plan: Plan) -> Plan:
+    """The plan with the cost and the fingerprint that follow from the rest of it."""
+    plan = plan.model_copy(update={"cost": planning_cost.of(plan)})
+    return plan.model_copy(update={"fingerprint": plan_fingerprint.fingerprint(plan)})
 
 
 def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
@@ -77,22 +70,16 @@ def only(plan: Plan, arms: Collection[str], seeds: Collection[int]) -> Plan:
     gone = {
         name for (arm, seed), name in plan.trained().items() if arm not in arms or seed not in seeds
     }
-    steps: dict[str, PlannedStep] = {}
-    for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
-        step = plan.steps[name]
-        inputs = {
-            key: {one: steps[one].fingerprint for one in these if one not in gone}
-            for key, these in step.inputs.items()
-            if name not in gone
-        }
-        steps[name] = step_graph.again(step, inputs) if inputs != step.inputs else step
-    left = {name: step for name, step in steps.items() if name not in gone}
-    kept = {name: arm for name, arm in plan.arms.items() if name in arms}
+    left = {
+        name: step_graph.without(step, gone)
+        for name, step in plan.steps.items()
+        if name not in gone
+    }
     return plan.model_copy(
         update={
-            "arms": kept,
+            "arms": {name: arm for name, arm in plan.arms.items() if name in arms},
             "seeds": tuple(seed for seed in plan.seeds if seed in seeds),
-            "steps": {name: left[name] for name in plan.steps if name in left},
+            "steps": {name: step for name, step in left.items() if step},
         }
     )
 
@@ -112,10 +99,9 @@ def remaining(proposed: PlanRecord, narrowing: Narrowing | None) -> tuple[Plan, 
 def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:
     """What is left out of the plan, in sentences."""
     found = []
-    if narrowing.arms is not None and len(narrowing.arms) < len(plan.arms):
-        left = ", ".join(f"`{arm}`" for arm in plan.arms if arm not in narrowing.arms)
-        found.append(f"Of the plan's {len(plan.arms)} arms it leaves out {left}.")
-    if narrowing.seeds is not None and len(narrowing.seeds) < len(plan.seeds):
-        left = ", ".join(str(seed) for seed in plan.seeds if seed not in narrowing.seeds)
-        found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {left}.")
+    arms, seeds = narrowing.arms, narrowing.seeds
+    if gone := [f"`{arm}`" for arm in plan.arms if arms is not None and arm not in arms]:
+        found.append(f"Of the plan's {len(plan.arms)} arms it leaves out {', '.join(gone)}.")
+    if gone := [str(seed) for seed in plan.seeds if seeds is not None and seed not in seeds]:
+        found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {', '.join(gone)}.")
     return tuple(found)

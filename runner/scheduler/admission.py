@@ -4,27 +4,14 @@ Device-hours are set aside here, and given back by `runner.scheduler.queue` when
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 
-from runner.scheduler.queue import HOUR, Entry, Priority, Queue, device_hours
+from runner.scheduler.queue import HOUR, Entry, Priority, Queue, Request, device_hours
 from runner.scheduler.schedule import Cluster, Policy
 
 
 class Refused(Exception):
     """What was asked for cannot be approved; the message says why."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A run that somebody wants."""
-
-    name: str
-    person: str
-    priority: Priority
-    kind: str
-    count: int  # devices
-    seconds: int  # as expected
-    submitted: int  # when it is approved
 
 
 def admit(
@@ -34,7 +21,10 @@ def admit(
 
     Raises Refused where one of them fits in no pool or all together not into a budget.
     """
-    entries = [_entry(request, cluster) for request in requests]
+    entries = [entry_of(request, cluster) for request in requests]
+    for entry in entries:
+        if not entry.pools:
+            raise Refused(_too_large(entry, cluster))
     for account in sorted({entry.account for entry in entries}):
         limit = policy.budgets.get(account)
         needed = sum(entry.reserved for entry in entries if entry.account == account)
@@ -50,26 +40,24 @@ def admit(
     return entries
 
 
-def _entry(request: Request, cluster: Cluster) -> Entry:
+def entry_of(request: Request, cluster: Cluster) -> Entry:
+    """What is to be set aside for it; in no pool, where none has so many devices of its kind."""
     pools = cluster.pools_for(request.kind, request.count)
-    if not pools:
-        sizes = [pool.devices for pool in cluster.pools if pool.kind == request.kind]
-        there = f"the largest pool of that kind has {max(sizes)}" if sizes else "it has none at all"
-        raise Refused(
-            f"{request.name} asks for {request.count} devices of kind `{request.kind}`, more than "
-            f"the cluster has in one pool; {there}"
-        )
-    devices = pools[0].held(request.count)
+    devices = pools[0].held(request.count) if pools else request.count
     return Entry(
-        name=request.name,
-        person=request.person,
-        priority=request.priority,
-        kind=request.kind,
+        **asdict(request),
         pools=tuple(pool.name for pool in pools),
         devices=devices,
-        seconds=request.seconds,
-        submitted=request.submitted,
         reserved=request.seconds * devices,
+    )
+
+
+def _too_large(request: Request, cluster: Cluster) -> str:
+    sizes = [pool.devices for pool in cluster.pools if pool.kind == request.kind]
+    there = f"the largest pool of that kind has {max(sizes)}" if sizes else "it has none at all"
+    return (
+        f"{request.name} asks for {request.count} devices of kind `{request.kind}`, more than "
+        f"the cluster has in one pool; {there}"
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from runner.planning import limits, subset
-from runner.scheduler.admission import Request, priority_of
+from runner.scheduler.admission import priority_of
+from runner.scheduler.queue import Request
 from runner.schema import record
 from runner.schema.record import (
     EVERYTHING,
@@ -49,9 +50,9 @@ def over_budget(
     others: Iterable[Spending],
     budgets: Mapping[str, float],
     now: datetime,
-) -> str:
+) -> str | None:
     """Why `wanted`, which is of one person, breaks one of the budgets (device-hours a person and
-    calendar month, UTC, by kind), as a clause; or nothing."""
+    calendar month, UTC, by kind), as a clause; None where it breaks none."""
     persons = {one.person for one in wanted}
     mine = [
         one
@@ -68,7 +69,7 @@ def over_budget(
                 f"{_hours(most)} that a person has here in a calendar month (UTC), "
                 f"{_hours(taken)} are used or set aside"
             )
-    return ""
+    return None
 
 
 def _hours(hours: float) -> str:
@@ -144,10 +145,10 @@ class Ledger:
         limit: float | None,
         budgets: Mapping[str, float],
         now: datetime,
-    ) -> str:
+    ) -> str | None:
         """Why a person may not have `plan` run for `limit` seconds, as `over_budget` says it."""
         wanted = set_aside(person, plan, limit or limits.LEAST)
-        return over_budget(wanted, self.spendings(), budgets, now) if budgets else ""
+        return over_budget(wanted, self.spendings(), budgets, now) if budgets else None
 
     def _life(self, id: str) -> Life | None:
         folder, life = f"executions/{id}", self._known.get(id)

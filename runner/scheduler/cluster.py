@@ -11,30 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import Field, StringConstraints
 
 from engine.config.schema import Config
-from runner.lib import yaml_lines
-from runner.lib.problems import (
-    MOST_PROBLEMS,
-    BadExperiment,
-    Problem,
-    dotted,
-    in_order,
-    telling,
-    told,
-)
-from runner.scheduler.admission import Request, priority_of
-from runner.scheduler.queue import HOUR
-from runner.scheduler.schedule import Cluster, Policy, Pool
+from runner.lib import problems
+from runner.lib.problems import BadExperiment, Complaints, Said
+from runner.scheduler.admission import priority_of
+from runner.scheduler.queue import HOUR, Request
+from runner.scheduler.schedule import RANKS, Cluster, Policy, Pool
 from runner.scheduler.simulate import Faults, Job, Submission
 from runner.schema import devices
 from runner.schema.devices import DESCRIBED, KINDS, listed
 from runner.schema.record import MOST_ATTEMPTS, Plan, PlannedArm, Resources, run_name
 
-MOST_DEVICES = 1_000_000
-MOST_RUNS = 100_000
+MAX_DEVICES = 1_000_000
+MAX_RUNS = 100_000
 
 PoolName = Annotated[str, StringConstraints(pattern=r"^[^\pC]{1,80}$")]  # it can be shown
 Hours = Annotated[float, Field(gt=0, le=100_000)]
@@ -48,8 +39,8 @@ class BadCluster(BadExperiment):
 
 class _Pool(Config):
     kind: str
-    count: Annotated[int, Field(gt=0, le=MOST_DEVICES)]
-    slice: Annotated[int, Field(gt=0, le=MOST_DEVICES)] = 1
+    count: Annotated[int, Field(gt=0, le=MAX_DEVICES)]
+    slice: Annotated[int, Field(gt=0, le=MAX_DEVICES)] = 1
     price: Amount | None = None
     preemptions_per_device_hour: Annotated[float, Field(ge=0, le=3600)] = 0.0
     away_minutes: Amount = 0.0
@@ -78,7 +69,7 @@ class Synthetic(Config):
     2015). A run takes 40 % to 100 % of what is expected of it.
     """
 
-    runs: Annotated[int, Field(ge=0, le=MOST_RUNS)] = 0
+    runs: Annotated[int, Field(ge=0, le=MAX_RUNS)] = 0
     people: Annotated[int, Field(gt=0, le=10_000)] = 10
     days: Annotated[float, Field(gt=0, le=10_000)] = 1.0
     median_hours: Annotated[float, Field(gt=0, le=10_000)] = 2.0  # of a run that is no debugging
@@ -111,40 +102,25 @@ class Described:
 
 def load(file: Path) -> Described:
     """Read the cluster that `file` describes. Raises BadCluster."""
+    words = "there is no such file; a cluster is described in YAML: see examples/cluster.yaml"
     try:
-        return parse(file.read_text(encoding="utf-8"), str(file))
-    except FileNotFoundError:
-        words = "there is no such file; a cluster is described in YAML: see examples/cluster.yaml"
-        raise BadCluster([Problem(str(file), 1, "", words)]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadCluster([Problem(str(file), 1, "", f"it cannot be read: {error}")]) from error
+        return parse(problems.text_of(file, words), str(file))
+    except BadExperiment as error:
+        raise BadCluster(list(error.problems)) from error
 
 
 def parse(text: str, file: str) -> Described:
     """Read the text of a cluster.yaml; `file` is how complaints call it. Raises BadCluster with
     every problem found, in the order of their lines."""
+    example = "; examples/cluster.yaml shows how a cluster is described"
     try:
-        document = yaml_lines.read(text)
-    except yaml_lines.BadYaml as error:
-        words = f"{error}; examples/cluster.yaml shows how a cluster is described"
-        raise BadCluster([Problem(file, error.line, "", words)]) from error
-    if not isinstance(document.value, dict):
-        words = "it must be a mapping with keys such as `pools` and `policy`"
-        raise BadCluster([Problem(file, 1, "", words)])
-    try:
-        whole = _File.model_validate(document.value)
-    except ValidationError as error:
-        details: list[tuple[yaml_lines.Path, ErrorDetails]]
-        details = [((), detail) for detail in error.errors(include_url=False)]
-        found = telling(details, [])[: MOST_PROBLEMS + 1]
-        problems = [told(file, document, _File, detail) for _, detail in found]
-        raise BadCluster(in_order(problems)) from error
-    senseless = [
-        Problem(file, document.line(path), dotted(path), words)
-        for path, words in (*_senseless_pools(whole), *_senseless_budgets(whole))
-    ]
-    if senseless:
-        raise BadCluster(in_order(senseless))
+        document = problems.read(text, file, "`pools` and `policy`", example)
+        complaints = Complaints(document)
+        whole = complaints.validated(_File)
+        complaints.say_all(_senseless_pools(whole), _senseless_budgets(whole))
+        complaints.end()
+    except BadExperiment as error:
+        raise BadCluster(list(error.problems)) from error
     return _described(whole, file)
 
 
@@ -169,7 +145,7 @@ def _described(whole: _File, file: str) -> Described:
     )
 
 
-def _senseless_pools(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
+def _senseless_pools(whole: _File) -> Said:
     """What is well formed and still no pool."""
     for name, pool in whole.pools.items():
         if pool.kind not in DESCRIBED:
@@ -186,7 +162,7 @@ def _senseless_pools(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
             yield ("pools", name, "count"), words
 
 
-def _senseless_budgets(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
+def _senseless_budgets(whole: _File) -> Said:
     kinds = {pool.kind for pool in whole.pools.values()}
     for person, budget in whole.policy.budgets_device_hours.items():
         for kind in sorted(set(budget) - kinds):
@@ -197,11 +173,7 @@ def _senseless_budgets(whole: _File) -> Iterator[tuple[yaml_lines.Path, str]]:
 def _policy(policy: _Policy) -> Policy:
     patience = policy.patience_hours
     return Policy(
-        patience={
-            "debugging": round(patience.debugging * HOUR),
-            "run": round(patience.run * HOUR),
-            "sweep": round(patience.sweep * HOUR),
-        },
+        patience={of: round(getattr(patience, of) * HOUR) for of in RANKS},
         half_life=max(1, round(policy.half_life_hours * HOUR)),
         shares=policy.shares,
         budgets={

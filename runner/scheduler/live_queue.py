@@ -5,8 +5,8 @@ All of it is derived from records at each look, so that nothing is lost when the
 An execution that was approved and has claimed no attempt waits; one that has, and has no result,
 holds its devices, from training to evaluation and also while a lost attempt is followed by the
 next. It counts as one run on its `resources`, because one job trains its arms and seeds one after
-another. Its person is who approved it. Which slices it holds is not on record, only how many, so
-they are dealt out anew each time. What `regatta run` starts stands in no line.
+another. Its person is who approved it. In which pool it lies is not on record, so that slices are
+dealt out anew each time. What `regatta run` starts stands in no line.
 
 A budget is for a calendar month (UTC): what ended in it counts, and what has not ended. A training
 that takes longer than was expected goes on, up to the limit of its approval
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from runner.scheduler.admission import Refused, Request, admit
+from runner.scheduler.admission import Refused, admit, entry_of
 from runner.scheduler.budget_ledger import Ledger, Life, request_of, same_month
 from runner.scheduler.cluster import Described
 from runner.scheduler.queue import Entry, Queue, Start
@@ -32,11 +32,12 @@ FRESH = 15  # seconds for which an answer holds while nothing came, began or end
 
 
 def queue_of(lives: Iterable[Life], cluster: Cluster, policy: Policy, now: int) -> Queue:
-    """The queue that these executions make at `now`."""
+    """The queue that these executions make at `now`. What the cluster has become too small for
+    since its approval is in no pool."""
     queue = Queue(policy.half_life)
     holding: list[tuple[int, Entry]] = []
     for life in lives:
-        entry, since = _entry(life.request, cluster), life.claimed
+        entry, since = entry_of(life.request, cluster), life.claimed
         if life.ended is not None:
             if since is not None:
                 used = max(0, life.ended - since) * entry.devices
@@ -54,38 +55,17 @@ def queue_of(lives: Iterable[Life], cluster: Cluster, policy: Policy, now: int) 
     return queue
 
 
-def _entry(request: Request, cluster: Cluster) -> Entry:
-    """As it was approved; in no pool, if the cluster has shrunk since."""
-    try:
-        (entry,) = admit([request], Queue(), cluster, Policy())
-        return entry
-    except Refused:
-        return Entry(
-            name=request.name,
-            person=request.person,
-            priority=request.priority,
-            kind=request.kind,
-            pools=(),
-            devices=request.count,
-            seconds=request.seconds,
-            submitted=request.submitted,
-            reserved=request.seconds * request.count,
-        )
-
-
 def _placed(entry: Entry, cluster: Cluster, queue: Queue) -> Start:
     """Free slices for what runs; if there are too few (the cluster has shrunk), those there are."""
-    found: list[tuple[str, tuple[int, ...]]] = []
     pools = {pool.name: pool for pool in cluster.pools}
+    fitting, most = "", 0
     for pool in (pools[name] for name in entry.pools):
-        taken = queue.taken.get(pool.name, 0)
-        free = [number for number in range(pool.slices) if not taken >> number & 1]
-        needed = entry.devices // pool.size
-        if len(free) >= needed:
-            return Start(entry, pool.name, tuple(free[:needed]), None)
-        found.append((pool.name, tuple(free)))
-    name, slices = max(found, key=lambda one: len(one[1]), default=("", ()))
-    return Start(entry, name, slices, None)
+        needed, free = entry.devices // pool.size, pool.slices - queue.taken.get(pool.name, 0)
+        if free >= needed:
+            return Start(entry, pool.name, needed, None)
+        if not fitting or free > most:
+            fitting, most = pool.name, free
+    return Start(entry, fitting, most, None)
 
 
 # ── Records ──────────────────────────────────────────────────────────────────────────────────

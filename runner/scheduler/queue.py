@@ -12,6 +12,7 @@ from typing import Literal
 
 HOUR = 3600
 WEEK = 168 * HOUR
+AWAY = ""  # who holds a slice that has been taken away
 
 Priority = Literal["debugging", "run", "sweep"]
 Account = tuple[str, str]  # a person and a kind of device
@@ -19,17 +20,24 @@ Lane = tuple[tuple[str, ...], str, Priority]  # pools, a person, a priority
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A run that was approved."""
+class Request:
+    """A run that somebody wants."""
 
     name: str
     person: str
     priority: Priority
     kind: str
+    count: int  # devices
+    seconds: int  # it is expected to take, of one that was preempted: still
+    submitted: int  # when it is approved
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Request):
+    """A run that was approved."""
+
     pools: tuple[str, ...]  # where it may run, the preferred one first
     devices: int  # of the slices it takes whole, in any of these: it is charged for all of them
-    seconds: int  # it is still expected to take
-    submitted: int  # when it was approved
     reserved: int  # device-seconds set aside for it, those used included
     used: int = 0  # device-seconds, before it was preempted
 
@@ -50,7 +58,7 @@ class Start:
 
     entry: Entry
     pool: str
-    slices: tuple[int, ...]  # which of the pool, counted from 0
+    slices: int  # of the pool, any of them
     until: int | None  # when what is set aside will be spent; None: nobody counts
 
 
@@ -60,7 +68,7 @@ class Running:
 
     entry: Entry
     pool: str
-    slices: tuple[int, ...]
+    slices: int
     since: int
 
     @property
@@ -89,10 +97,6 @@ class Use:
         return (self.recent + self.fresh) * 0.5 ** ((now - self.at) / half_life)
 
 
-class SliceTaken(Exception):
-    """Somebody was to have a slice that another one holds."""
-
-
 class Queue:
     """What is approved and has not ended. The order in which it is told of entries is forgotten."""
 
@@ -102,10 +106,9 @@ class Queue:
         self.waiting: dict[str, Entry] = {}
         self.running: dict[str, Running] = {}
         self._uses: dict[Account, Use] = {}
-        self._away: dict[str, tuple[str, int, int]] = {}  # by what `ends` calls it: pool, n, until
         # By kind: what waits for the same pools, of one person and priority, in the order of
-        # approval. By pool: a number whose bit n says that slice n is taken; what holds slices,
-        # by when it is expected to end.
+        # approval. By pool: how many slices are taken; what holds how many, or AWAY, by when it is
+        # expected to end.
         self.lanes: dict[str, dict[Lane, list[Entry]]] = {}
         self.taken: dict[str, int] = {}
         self.ends: dict[str, list[tuple[int, str, int]]] = {}
@@ -136,7 +139,7 @@ class Queue:
         use.committed += entry.reserved - before.reserved
         use.running += entry.seconds * entry.devices
         self.running[entry.name] = running = Running(entry, start.pool, start.slices, now)
-        self._hold(start.pool, start.slices, running.ends, entry.name)
+        self._hold(start.pool, entry.name, running.ends, start.slices)
 
     def finish(self, name: str, now: int) -> None:
         """`name` is over, whether it ran or was withdrawn; what it did not need is free again."""
@@ -153,21 +156,18 @@ class Queue:
         entry, held = self._leave(name, now)
         self._wait(replace(entry, used=entry.used + held, seconds=seconds))
 
-    def lose(self, pool: str, number: int, until: int) -> None:
+    def lose(self, pool: str, until: int) -> None:
         """A slice that nobody holds is away, and expected back at `until`."""
-        self._hold(pool, (number,), until, _away(pool, number))
-        self._away[_away(pool, number)] = pool, number, until
+        self._hold(pool, AWAY, until, 1)
 
-    def regain(self, pool: str, number: int) -> None:
-        """A slice that was away is back."""
-        _, _, until = self._away.pop(_away(pool, number))
-        self._release(pool, (number,), _away(pool, number), until)
+    def regain(self, pool: str, until: int) -> None:
+        """A slice is back that was away, and expected then."""
+        self._release(pool, AWAY, until, 1)
 
     def copy(self) -> "Queue":
         """One that can be played forward."""
         other = Queue(self.half_life)
         other.waiting, other.running = dict(self.waiting), dict(self.running)
-        other._away = dict(self._away)
         other._uses = {account: replace(use) for account, use in self._uses.items()}
         other.lanes = {
             kind: {key: list(lane) for key, lane in lanes.items()}
@@ -179,14 +179,13 @@ class Queue:
 
     def pass_to(self, now: int) -> None:
         """Let all that was expected to end by `now` end now."""
-        for ends in self.ends.values():
+        for pool, ends in self.ends.items():
             while ends and ends[0][0] <= now:
-                name = ends[0][1]
-                if name in self.running:
-                    self.finish(name, now)
+                until, name, _ = ends[0]
+                if name == AWAY:
+                    self.regain(pool, until)
                 else:
-                    pool, number, _ = self._away[name]
-                    self.regain(pool, number)
+                    self.finish(name, now)
 
     def expected_ends(self) -> Iterator[int]:
         """The first expected end of each pool."""
@@ -228,23 +227,17 @@ class Queue:
         use = self._use(entry.account)
         use.running -= entry.seconds * entry.devices
         self._spend(use, held, now)
-        self._release(running.pool, running.slices, name, running.ends)
+        self._release(running.pool, name, running.ends, running.slices)
         return entry, held
 
-    def _hold(self, pool: str, slices: tuple[int, ...], until: int, name: str) -> None:
-        taken = self.taken.get(pool, 0)
-        for number in slices:
-            if taken >> number & 1:
-                raise SliceTaken(f"slice {number} of {pool} is taken; {name} cannot have it")
-            taken |= 1 << number
-        self.taken[pool] = taken
-        insort(self.ends.setdefault(pool, []), (until, name, len(slices)))
+    def _hold(self, pool: str, name: str, until: int, slices: int) -> None:
+        self.taken[pool] = self.taken.get(pool, 0) + slices
+        insort(self.ends.setdefault(pool, []), (until, name, slices))
 
-    def _release(self, pool: str, slices: tuple[int, ...], name: str, until: int) -> None:
-        for number in slices:
-            self.taken[pool] &= ~(1 << number)
+    def _release(self, pool: str, name: str, until: int, slices: int) -> None:
+        self.taken[pool] -= slices
         ends = self.ends[pool]
-        del ends[bisect_left(ends, (until, name, len(slices)))]
+        del ends[bisect_left(ends, (until, name, slices))]
 
 
 def _lane(entry: Entry) -> Lane:
@@ -254,10 +247,6 @@ def _lane(entry: Entry) -> Lane:
 def _place(entry: Entry) -> tuple[int, str]:
     """The order of approval; what is approved at the same time goes by name."""
     return entry.submitted, entry.name
-
-
-def _away(pool: str, number: int) -> str:
-    return f"slice {number} of {pool}"
 
 
 def device_hours(device_seconds: int) -> str:

@@ -162,8 +162,7 @@ class _Floor:
 
     def __init__(self, pool: Pool, queue: Queue, now: int) -> None:
         self.pool, self.now = pool, now
-        self.bits = ~queue.taken.get(pool.name, 0) & ((1 << pool.slices) - 1)  # set: free
-        self.free = self.bits.bit_count()
+        self.free = pool.slices - queue.taken.get(pool.name, 0)
         self.kept: Reservation | None = None
         self._ends = queue.ends.get(pool.name, [])
         self._begun: list[tuple[int, int]] = []  # expected end, slices
@@ -175,19 +174,14 @@ class _Floor:
             return False
         return not kept or self.now + entry.seconds <= kept.at or slices <= kept.spare
 
-    def give(self, entry: Entry) -> tuple[int, ...]:
-        """The free slices of the lowest numbers, which are taken now."""
+    def give(self, entry: Entry) -> int:
+        """How many slices `entry` takes, which are taken now."""
         slices, ends, kept = entry.devices // self.pool.size, self.now + entry.seconds, self.kept
         if kept and ends > kept.at:
             self.kept = replace(kept, spare=kept.spare - slices)
         self._begun.append((ends, slices))
         self.free -= slices
-        found = []
-        for _ in range(slices):
-            lowest = self.bits & -self.bits
-            found.append(lowest.bit_length() - 1)
-            self.bits ^= lowest
-        return tuple(found)
+        return slices
 
     def reservation(self, entry: Entry) -> Reservation:
         """Enough slices for `entry`, when they are expected to be free. One that should have ended
@@ -228,7 +222,7 @@ class _Books:
         committed = self._queue.use(entry.account).committed + self._more.get(entry.account, 0)
         return max(0, committed + entry.short - limit)
 
-    def take(self, entry: Entry, pool: str = "", slices: tuple[int, ...] = ()) -> Start:
+    def take(self, entry: Entry, pool: str = "", slices: int = 0) -> Start:
         """Count `entry` as started, there."""
         account, more = entry.account, max(0, entry.short)
         self._more[account] = self._more.get(account, 0) + more

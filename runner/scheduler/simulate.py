@@ -11,15 +11,15 @@ as its pool says. Times are whole seconds.
 import heapq
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from runner.scheduler.admission import Refused, Request, admit
-from runner.scheduler.queue import HOUR, Queue, Start
+from runner.scheduler.admission import Refused, admit
+from runner.scheduler.queue import HOUR, Queue, Request, Start
 from runner.scheduler.schedule import RANKS, Cluster, Policy, Pool, forecast, schedule
 
 How = Literal["finished", "preempted", "spent"]
@@ -55,15 +55,14 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """One attempt of a run: which slices it held, for how long."""
+    """One attempt of a run: how many slices it held, for how long."""
 
     pool: str
-    slices: tuple[int, ...]
+    slices: int
     start: int
     end: int
     how: How
     lost: int = 0  # seconds of training that no checkpoint held
-    hit: int = 0  # which slice goes away, if it was preempted
 
 
 @dataclass(slots=True)
@@ -123,7 +122,7 @@ class _Simulation:
         self.jobs: dict[str, Job] = {}
         self.fates: dict[str, Fate] = {}
         self.spells: dict[str, Spell] = {}  # of what runs: how it will end
-        self.events: list[tuple[int, int, str, int]] = []  # time, STOP …, name, number of a slice
+        self.events: list[tuple[int, int, str]] = []  # time, STOP …, name of a run or pool
         self.submissions: dict[str, Submission] = {}
         for submission in submissions:
             self._expect(submission)
@@ -137,7 +136,7 @@ class _Simulation:
             self.fates[name] = Fate(job.request, submission.name)
         first = submission.jobs[0].request
         self.submissions[first.name] = submission
-        self.events.append((first.submitted, SUBMIT, first.name, 0))
+        self.events.append((first.submitted, SUBMIT, first.name))
 
     def play(self) -> dict[str, Fate]:
         """From the first arrival until nothing is left that could happen."""
@@ -146,11 +145,11 @@ class _Simulation:
         while events:
             now = events[0][0]
             while events and events[0][0] == now:
-                _, what, name, number = heapq.heappop(events)
+                _, what, name = heapq.heappop(events)
                 if what == STOP:
                     self._stop(name, now)
                 elif what == BACK:
-                    self.queue.regain(name, number)
+                    self.queue.regain(name, now)
                 else:
                     self._submit(self.submissions[name])
             for start in schedule(self.queue, self.cluster, self.policy, now).starts:
@@ -180,7 +179,7 @@ class _Simulation:
         left = job.seconds - fate.progress
         # The luck of one attempt: the same whatever else happens.
         chance = random.Random(f"{self.faults.seed}/{entry.name}/{len(fate.spells)}")
-        luck, hit = chance.expovariate(1.0), chance.choice(start.slices)
+        luck = chance.expovariate(1.0)
         rate = self.faults.preemptions.get(start.pool, 0.0) * entry.devices / HOUR
         until_preempted = math.ceil(min(luck / rate, left)) if rate else left
         until_spent = left if start.until is None else start.until - now
@@ -189,9 +188,9 @@ class _Simulation:
         progress = fate.progress + lasts
         kept = job.seconds if how == "finished" else progress // job.checkpoint * job.checkpoint
         self.spells[entry.name] = Spell(
-            start.pool, start.slices, now, now + lasts, how, progress - kept, hit
+            start.pool, start.slices, now, now + lasts, how, progress - kept
         )
-        heapq.heappush(self.events, (now + lasts, STOP, entry.name, 0))
+        heapq.heappush(self.events, (now + lasts, STOP, entry.name))
 
     def _stop(self, name: str, now: int) -> None:
         job, fate, spell = self.jobs[name], self.fates[name], self.spells.pop(name)
@@ -212,8 +211,8 @@ class _Simulation:
             share = (job.seconds - fate.progress) / job.seconds
             self.queue.preempt(name, now, max(1, math.ceil(job.request.seconds * share)))
         if away := self.faults.away.get(spell.pool, 0):
-            self.queue.lose(spell.pool, spell.hit, now + away)
-            heapq.heappush(self.events, (now + away, BACK, spell.pool, spell.hit))
+            self.queue.lose(spell.pool, now + away)
+            heapq.heappush(self.events, (now + away, BACK, spell.pool))
 
 
 # ── Figures ──────────────────────────────────────────────────────────────────────────────────
@@ -274,22 +273,18 @@ def summarise(
     )
 
     def groups(key: Callable[[Fate], str]) -> list[Group]:
-        found: dict[str, list[Fate]] = {}
+        found = defaultdict[str, list[Fate]](list)
         for fate in every:
-            found.setdefault(key(fate), []).append(fate)
+            found[key(fate)].append(fate)
         return [_group(name, mine, prices, began) for name, mine in found.items()]
 
     people = groups(lambda fate: fate.request.person)
+    by_priority = {group.name: group for group in groups(lambda fate: fate.request.priority)}
     return Summary(
         makespan=ended - began,
         all=_group("all", every, prices, began),
         pools=pools,
-        priorities=tuple(
-            sorted(
-                groups(lambda fate: fate.request.priority),
-                key=lambda group: list[str](RANKS).index(group.name),
-            )
-        ),
+        priorities=tuple(by_priority[name] for name in RANKS if name in by_priority),
         people=tuple(sorted(people, key=lambda group: (-group.device_hours, group.name))),
         experiments=tuple(groups(lambda fate: fate.experiment)),
         troubles=Counter(fate.why for fate in every if fate.state != "finished"),
@@ -322,11 +317,8 @@ def _group(name: str, fates: list[Fate], prices: Mapping[str, float | None], beg
     ends = [fate.ended for fate in fates if fate.ended is not None]
     costs = [_cost(fate, prices) for fate in fates if fate.spells]
     known = [cost for cost in costs if cost is not None]
-    mean, median, p95, longest = (
-        (float(np.mean(waits)), *map(float, np.percentile(waits, (50, 95, 100))))
-        if waits
-        else (None, None, None, None)
-    )
+    told = (np.mean(waits), *np.percentile(waits, (50, 95, 100))) if waits else (None,) * 4
+    mean, median, p95, longest = (None if one is None else float(one) for one in told)
     return Group(
         name=name,
         runs=len(fates),

@@ -16,7 +16,6 @@ they train is read by `read_metrics`, from chunks of one line a step.
 They are read where they lie, on disk or in a bucket, which has no links, pipes or folders.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator
 from itertools import islice
@@ -34,8 +33,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from runner.lib import bounds, untrusted_files
+from runner.lib.base_record import Record
 from runner.lib.bounds import Count, Figure, Seconds, Size, Speed, Step, Word
-from runner.lib.canonical_json import to_json
 from runner.lib.untrusted_files import MOST_BYTES as MOST_BYTES
 from runner.lib.untrusted_files import MOST_REASON, refusing
 from runner.lib.untrusted_files import Refused as Refused
@@ -98,10 +97,8 @@ class ReceiptReport(RootModel[Receipt]):
     """What a step says that its figures rest on."""
 
 
-class AttemptSpec(BaseModel):
+class AttemptSpec(Record):
     """What an attempt is to do: `spec.json`, whose digest is in the record."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     attempt: str  # `<execution>.t<n>`
     nonce: str
@@ -113,14 +110,6 @@ class AttemptSpec(BaseModel):
     def folder(self) -> str:
         """`<attempt>-<nonce>`: its folder below `work/`, its lease's and its job's name."""
         return f"{self.attempt}-{self.nonce}"
-
-    def canonical(self) -> bytes:
-        """The bytes of `spec.json`."""
-        return to_json(self.model_dump(mode="json"))
-
-    def digest(self) -> str:
-        """SHA-256 of `spec.json`, as the attempt's claim records it."""
-        return hashlib.sha256(self.canonical()).hexdigest()
 
 
 C = TypeVar("C", bound=BaseModel)
@@ -187,26 +176,23 @@ def read_metrics(
             return
 
 
-def _chunks(folder: Path | Remote, steps: int) -> list[Path] | list[Remote]:
+def _chunks(folder: Path | Remote, steps: int) -> list[Path | Remote]:
     most = steps + MOST_SPARE
     if isinstance(folder, Remote):
         within = folder.store.walk(folder.key, deep=False)
-        found = [entry.name.rpartition("/")[2] for entry in islice(within, most + 1)]
-        return [folder / name for name in _numbered(folder, found, steps)]
-    with refusing(folder):
-        if not folder.is_dir():
-            return []
-        if folder.resolve() != folder:
-            raise Refused(f"{_short(folder)}: behind a link")
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in islice(entries, most + 1)]
-    return [folder / name for name in _numbered(folder, names, steps)]
-
-
-def _numbered(folder: Path | Remote, names: list[str], steps: int) -> list[str]:
-    if len(names) > steps + MOST_SPARE:
+        names = [entry.name.rpartition("/")[2] for entry in islice(within, most + 1)]
+    else:
+        with refusing(folder):
+            if not folder.is_dir():
+                return []
+            if folder.resolve() != folder:
+                raise Refused(f"{_short(folder)}: behind a link")
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in islice(entries, most + 1)]
+    if len(names) > most:
         raise Refused(f"{_short(folder)}: holds more files than {steps} steps can fill")
-    return sorted(name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
+    chunks = sorted(name for name in names if name[0] in "0123456789" and name.endswith(".jsonl"))
+    return [folder / name for name in chunks]
 
 
 def read_regular(path: Path | Remote, most_bytes: int = MOST_BYTES) -> bytes | None:

@@ -34,12 +34,6 @@ def spent(arm: PlannedArm, axis: Axis) -> int:
     return int(getattr(arm, "model_flops" if axis == "hardware_flops" else axis) or 0)
 
 
-def arms(prediction: Prediction) -> tuple[str, ...]:
-    """All arms that it speaks of."""
-    alone = tuple(name for name in (prediction.arm, prediction.versus) if name is not None)
-    return (*alone, *prediction.order, *prediction.exponent, *prediction.smaller)
-
-
 def wrong(prediction: Prediction) -> tuple[str, str] | None:
     """The key at which it is of no form, and why; None where it is of one."""
     lists = {key: getattr(prediction, key) for key in FEWEST}

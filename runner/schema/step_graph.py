@@ -17,10 +17,9 @@ from typing import Any
 
 from runner.lib.canonical_json import to_json
 from runner.lib.lab_code import LAB_CODE
-from runner.schema import step_graph
 from runner.schema.record import PlannedStep
 
-MOST_CHANGES = 5  # told of one step
+MAX_CHANGES = 5  # told of one step
 
 
 class BadGraph(Exception):
@@ -61,7 +60,7 @@ def fingerprint(
 
 
 def code_sha256(code: Mapping[str, str]) -> str:
-    """One SHA-256 over what `planner.code_of` found."""
+    """One SHA-256 over what `planned_steps.code_of` found."""
     lines = "".join(f"{name} {sha256}\n" for name, sha256 in sorted(code.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -150,6 +149,13 @@ def changes(before: PlannedStep, after: PlannedStep) -> list[str]:
     return found
 
 
+def code_changes(step: PlannedStep, here: Mapping[str, str]) -> list[str]:
+    """How the code that is here is not the one that was planned, in words."""
+    if here == step.code:
+        return []
+    return changes(step, step.model_copy(update={"code": here, "fingerprint": ""}))
+
+
 def differing(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
@@ -197,11 +203,11 @@ def differences(
     for name, step in after.items():
         if name not in before:
             yield name, "is new"
-        elif found := step_graph.changes(before[name], step):
+        elif found := changes(before[name], step):
             yield name, a_few(found)
 
 
 def a_few(changes: list[str]) -> str:
-    more = len(changes) - step_graph.MOST_CHANGES
-    said = changes[: step_graph.MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])
+    more = len(changes) - MAX_CHANGES
+    said = changes[:MAX_CHANGES] + ([f"and {more} more"] if more > 0 else [])
     return "; ".join(said)

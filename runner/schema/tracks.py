@@ -10,23 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from runner.lib import yaml_lines
+from runner.lib.base_record import Record, Sha256
 
 FILE = Path(__file__).parent / "tracks.yaml"
 SIZES = 4  # that a projection takes
 
 Kind = Literal["target", "budget", "time", "scaling"]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0)]
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Scored(_Data):
+class Scored(Record):
     """What a track's figures are figures of: so many tokens of one validation text."""
 
     source: str  # how an experiment names it
@@ -35,7 +31,7 @@ class Scored(_Data):
     tokenizer: str = "byte"  # whose tokens they are
 
 
-class Hardware(_Data):
+class Hardware(Record):
     """Devices of `runner.schema.devices`."""
 
     kind: str
@@ -45,7 +41,7 @@ class Hardware(_Data):
         return f"{self.count} × {self.kind}"
 
 
-class Track(_Data):
+class Track(Record):
     """One competition. Which of the numbers it has is up to its kind."""
 
     name: str

@@ -14,35 +14,30 @@ that has the last of its arms.
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from runner.lib import yaml_lines
+from runner.lib.base_record import Record
 from runner.lib.canonical_json import to_json
-from runner.lib.problems import near
+from runner.lib.problems import Said, near
 from runner.schema.record import PlannedArm, PlannedRung
 
 FEWEST_SEEDS = 2  # of which a gate can know its noise
-Said = tuple[yaml_lines.Path, str]  # where in the file, and what is wrong there
 
 
-class Rung(BaseModel):
+class Rung(Record):
     """Two arms at one size."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     baseline: str
     variant: str
 
 
-class Ladder(BaseModel):
+class Ladder(Record):
     """The rungs, and the law by which their gates count."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    floor: Annotated[float, Field(ge=0)]
     exponent: Annotated[float, Field(gt=0, le=2)]
     rungs: Annotated[tuple[Rung, ...], Field(max_length=20)]
 
@@ -65,7 +60,7 @@ class Ladder(BaseModel):
         )
 
 
-def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) -> Iterator[Said]:
+def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) -> Said:
     """What makes no sense of a ladder over these arms."""
     if own:
         yield ("ladder",), "arms with own code cannot be on a ladder: nobody measures their speed"
@@ -87,7 +82,7 @@ def problems(ladder: Ladder, arms: Collection[str], seeds: int, *, own: bool) ->
             yield ("arms", name), "is on no rung of the ladder, and would never run"
 
 
-def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Iterator[Said]:
+def unlike(ladder: Ladder, arms: Mapping[str, PlannedArm]) -> Said:
     """Rungs whose arms cannot be compared, or which do not grow."""
     before = 0
     for n, rung in enumerate(ladder.rungs):

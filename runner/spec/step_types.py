@@ -139,15 +139,22 @@ class Train(Config):
     @field_validator("own")
     @classmethod
     def _phases_are_heard(cls, own: Own, info: ValidationInfo) -> Own:
-        if "train" in info.data and (words := in_the_way(own, info.data["train"])):
-            raise refusal(words)
+        phases = info.data["train"].phases if "train" in info.data else ()
+        for key, named in (
+            ("schedule", any(phase.schedule for phase in phases)),
+            ("data", any(phase.changes_data for phase in phases)),
+        ):
+            if named and getattr(own, key):
+                words = "phases change the {key}, which is own code's here; take one of the two out"
+                raise refusal(words, key=key)
         return own
 
     @field_validator("options")
     @classmethod
     def _somebody_reads_them(cls, options: Options, info: ValidationInfo) -> Options:
         if options.model_extra and info.data.get("own") == Own():
-            raise refusal("`options` are for functions of `own`, which names none")
+            words = "`options` are for functions of `own`, and the arm `{arm}` names none"
+            raise refusal(words, **(info.context or {"arm": "here"}))
         return options
 
 
@@ -167,7 +174,7 @@ class OverShards(NamedTuple):
 
     each: str  # makes some shards: `shards` {name: file}, and `first`
     join: str  # puts all of them together: `parts` {number: folder}, and `first`
-    first: str = ""  # comes before all others, which find its output as the input `first`
+    first: str | None = None  # comes before all others, which find its output as the input `first`
     when: tuple[str, tuple[str, ...]] | None = None  # a key, and its values that make it worth it
 
 
@@ -192,45 +199,27 @@ class BuiltIn(NamedTuple):
     over: OverShards | None = None
 
 
+def _here(name: str) -> str:
+    return f"runner.worker.builtin.{name}"
+
+
 ENCODED = OverShards(
-    each="runner.worker.builtin.tokens:encode_shards",
-    join="runner.worker.builtin.tokens:join",
-    first="runner.worker.builtin.tokens:learn",
+    *(_here("tokens:encode_shards"), _here("tokens:join"), _here("tokens:learn")),
     when=("tokenizer", ("bpe", "given")),  # bytes are encoded faster than read
 )
-FILTERED = OverShards(
-    "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
-)
-MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
+FILTERED = OverShards(_here("texts:filter_shards"), _here("texts:join_filtered"))
+MAPPED = OverShards(_here("mapping:map_shards"), _here("texts:join"))
+OF_TEXT = {"text": (TEXT,)}
+TOKENIZED = {**OF_TEXT, "tokenizer": (TOKENS,)}
+SCORED = {"models": (MODEL,), "tokens": STORES}
 
 BUILT_IN = {
-    "tokenize": BuiltIn(
-        *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
-        inputs={},
-        optional={"text": (TEXT,), "tokenizer": (TOKENS,)},
-        over=ENCODED,
-    ),
-    "filter": BuiltIn(
-        *("runner.worker.builtin.texts:filter_documents", Filter, TEXT),
-        inputs={"text": (TEXT,)},
-        over=FILTERED,
-    ),
-    "map": BuiltIn(
-        *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
-        inputs={"text": (TEXT,)},
-        over=MAPPED,
-    ),
-    "mix": BuiltIn("runner.worker.builtin.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
-    "train": BuiltIn(
-        *("runner.worker.builtin.train:train", Train, MODEL),
-        inputs={"tokens": STORES},
-        others=STORES,
-    ),
-    "evaluate": BuiltIn(
-        *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
-        inputs={"models": (MODEL,), "tokens": STORES},
-        sweeps=("models",),
-    ),
+    "tokenize": BuiltIn(_here("tokens:tokenize"), Tokenize, TOKENS, {}, TOKENIZED, over=ENCODED),
+    "filter": BuiltIn(_here("texts:filter_documents"), Filter, TEXT, OF_TEXT, over=FILTERED),
+    "map": BuiltIn(_here("mapping:map_documents"), Map, TEXT, OF_TEXT, over=MAPPED),
+    "mix": BuiltIn(_here("mix:mix"), Mix, MIXTURE, {}, others=(TOKENS,)),
+    "train": BuiltIn(_here("train:train"), Train, MODEL, {"tokens": STORES}, others=STORES),
+    "evaluate": BuiltIn(_here("evaluate:evaluate"), Evaluate, SCORES, SCORED, sweeps=("models",)),
 }
 
 
@@ -262,17 +251,6 @@ def schema_of(do: str, config: Mapping[str, Any]) -> type[BaseModel]:
     if do == "train" and isinstance(own, Mapping) and own.get("model") is not None:
         return TrainOwn
     return BUILT_IN[do].config
-
-
-def in_the_way(own: Own, train: TrainConfig) -> str:
-    """What own functions and phases would both decide; empty where they do not meet."""
-    for key, named in (
-        ("schedule", any(phase.schedule for phase in train.phases)),
-        ("data", any(phase.changes_data for phase in train.phases)),
-    ):
-        if named and getattr(own, key):
-            return f"phases change the {key}, which is own code's here; take one of the two out"
-    return ""
 
 
 # What functions of the experiment's own are called with; see `runner.worker.builtin.plugins`.

@@ -252,11 +252,11 @@ def make(
     watch, me, host = LeaseWatch(store, monotonic), secrets.token_hex(8), socket.gethostname()
     turn = partial(Start, name=name, fingerprint=fingerprint, maker=me, by=by, host=host)
 
-    def begins(mine: Start) -> None:
+    def built(mine: Start, folder: Path) -> Manifest:
         if mine.generation > most_lost:
             _refuse_too_many(store, mine, most_lost, left)
-
-    def built(mine: Start, folder: Path) -> Manifest:
+        make_folder(folder.parents[1])
+        folder.mkdir(parents=True)
         began = monotonic()
         build(folder)
         seconds = monotonic() - began
@@ -289,7 +289,7 @@ def make(
             else:
                 number = start.generation + 1 if start else 1
                 mine = turn(generation=number, process=process_owner.me())
-                _take_turn(store, mine, built, begins, stale_after * BEAT_EVERY / STALE_AFTER)
+                _take_turn(store, mine, built, stale_after * BEAT_EVERY / STALE_AFTER)
     except OSError as error:
         raise MakingFailed(
             f"{name} {fingerprint} cannot be made or waited for: {sentence(error)}. Look into the "
@@ -301,7 +301,6 @@ def _take_turn(
     store: Store,
     mine: Start,
     built: Callable[[Start, Path], Manifest],
-    begins: Callable[[Start], None],
     beat_every: float,
 ) -> None:
     """Make this generation if it is still to be had, and end it. Raises MakingFailed."""
@@ -310,9 +309,6 @@ def _take_turn(
         return
     with lease.beating(beat_every):
         try:
-            begins(mine)
-            make_folder(folder.parents[1])
-            folder.mkdir(parents=True)
             made = End(how="made", manifest=built(mine, folder))
         except MakerLost as error:
             _clear(folder)

@@ -1,7 +1,8 @@
-"""Where a store's files lie: what is asked of such a place (`Files`), and local disk (`Disk`).
+"""Where a store's files lie: local disk (`Disk`); `runner.store.gcs.Bucket` is the other place.
 
-`runner.store.gcs.Bucket` is the other place. Both create a file once and whole or not at all, say
-that something is not there only when they have seen it, and say in a sentence what went wrong.
+Both answer the same calls, with names that have been checked (`Store`); "" is the root. They create
+a file once and whole or not at all, say that something is not there only when they have seen it,
+and raise StoreError, with a sentence that says what went wrong, where a call cannot be done.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 from runner.lib.untrusted_files import NotRegular, open_regular
 
@@ -24,8 +25,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 UNLISTED = (errno.ENAMETOOLONG, errno.EACCES)
 MAKERS = re.compile("steps/[^/]+/[^/]+/[^/]+")  # where makers of steps write
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
-# What jobs read and write: all but records, pins, and the lease that says who leads.
-JOBS = re.compile(r"(work|steps|texts|code|cache)(/|$)|leases/(x|steps(/|$))")
 BLOCK = 1 << 20  # bytes that are copied at once
 
 
@@ -64,43 +63,6 @@ class Entry(NamedTuple):
     folder: bool = False
 
 
-class Files(Protocol):
-    """A place for files. Names have been checked (`Store`); "" is the root. Each call raises
-    StoreError where it cannot be done."""
-
-    @property
-    def place(self) -> Path | str:
-        """What opens the same store again."""
-
-    def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
-        """Create `name` whole, or not at all. False if it was there already. If not `lasting`, it
-        may be gone or cut off after a power cut, and the two folders around it gone."""
-
-    def same(self, name: str, data: BinaryIO) -> bool:
-        """Whether the file `name` holds these bytes."""
-
-    def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
-        """Copy the file `name`, or at most `most` bytes from `start` on. False if there is none."""
-
-    def names(self, folder: str) -> Iterable[str]:
-        """What is directly in `folder`, each once."""
-
-    def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
-        """All files below `folder`; if not `deep`, the files and folders directly in it."""
-
-    def delete(self, name: str) -> None:
-        """Remove the file `name`, if it is there."""
-
-    def prune(self, folder: str) -> None:
-        """Remove the empty folders at and below `folder`."""
-
-    def url(self, name: str) -> str:
-        """`name` as TensorStore and `engine.data.token_store` take it."""
-
-    def local(self, name: str) -> Path:
-        """Where `name` lies on this machine, or a copy of it may."""
-
-
 class Disk:
     """Files in a folder. Create-once is `os.link`, which never replaces what is there."""
 
@@ -117,26 +79,23 @@ class Disk:
                 f"that can be written, on a file system with hard links; {ELSEWHERE}."
             ) from error
 
-    def path(self, name: str) -> Path:
+    def local(self, name: str) -> Path:
         """Where `name` lies."""
         return self.place / name
 
-    def local(self, name: str) -> Path:
-        """The same."""
-        return self.path(name)
-
     def url(self, name: str) -> str:
         """Its path: TensorStore and `engine.data.token_store` take one."""
-        return str(self.path(name))
+        return str(self.local(name))
 
     def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
-        """Create `name`: a draft beside it, synced, gets its name by a hard link.
+        """Create `name`, False if it was there already: a draft beside it, synced, gets its name by
+        a hard link.
 
         What need not last is not synced. Who reads it sees all of it or nothing for as long as the
         machine has power, since a link shows what was written before. Nothing that lasts may lie in
         the two folders around it, whose own names are not synced then.
         """
-        target = self.path(name)
+        target = self.local(name)
         with in_words(f"{target} was not written"):
             self._look(name)
             if lasting:
@@ -158,7 +117,7 @@ class Disk:
                     _sync_folder(target.parent)
 
     def same(self, name: str, data: BinaryIO) -> bool:
-        """Compare byte by byte."""
+        """Whether the file `name` holds these bytes: each is compared."""
         with self.open(name) as file:
             while block := file.read(BLOCK):
                 if block != data.read(len(block)):
@@ -166,7 +125,8 @@ class Disk:
         return not data.read(1)
 
     def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
-        """Copy a regular file; what is none is refused."""
+        """Copy the file `name`, or at most `most` bytes from `start` on, or the last `-start`
+        bytes. False if there is none; what is no regular file is refused."""
         try:
             file = self.open(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -174,7 +134,8 @@ class Disk:
             return False
         left = sys.maxsize if most is None else most
         with file:
-            file.seek(start)
+            size = os.fstat(file.fileno()).st_size
+            file.seek(start if start >= 0 else max(0, size + start))
             while block := self._read(file, min(BLOCK, left)):
                 into.write(block)
                 left -= len(block)
@@ -182,7 +143,7 @@ class Disk:
 
     def open(self, name: str) -> BinaryIO:
         """Open a regular file. Raises FileNotFoundError or NotADirectoryError if there is none."""
-        path = self.path(name)
+        path = self.local(name)
         with in_words(f"{path} cannot be read", but=(FileNotFoundError, NotADirectoryError)):
             try:
                 return open_regular(path)
@@ -195,34 +156,35 @@ class Disk:
 
     def names(self, folder: str) -> Iterable[str]:
         """What is directly in `folder`, drafts included."""
-        with in_words(f"{self.path(folder)} cannot be listed"):
+        with in_words(f"{self.local(folder)} cannot be listed"):
             try:
-                return os.listdir(self.path(folder))  # noqa: PTH208  ten times as fast
+                return os.listdir(self.local(folder))  # noqa: PTH208  ten times as fast
             except (FileNotFoundError, NotADirectoryError):
                 self._look(folder)
                 return []
 
     def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
-        """Drafts included. Follows no link: a link, like a pipe, is an entry of its own."""
+        """All files below `folder`, drafts included; if not `deep`, the files and folders directly
+        in it. Follows no link: a link, like a pipe, is an entry of its own."""
         self._look("")
         yield from self.tree(folder, deep)
 
     def tree(self, folder: str = "", deep: bool = True) -> Iterator[Entry]:
         """The same, of any folder on disk. What a maker of a step has left, and nobody can list or
         name, is an entry of its own, since own code may see to that; elsewhere it is a fault."""
-        with in_words(f"{self.path(folder)} cannot be listed"):
-            folders = [folder] if self.path(folder).is_dir() else []
+        with in_words(f"{self.local(folder)} cannot be listed"):
+            folders = [folder] if self.local(folder).is_dir() else []
             for inner in folders:  # which grows while we walk it
                 try:
-                    names = sorted(os.listdir(self.path(inner)))  # noqa: PTH208
+                    names = sorted(os.listdir(self.local(inner)))  # noqa: PTH208
                     if inner and names:
-                        self.path(f"{inner}/{max(names, key=_length)}").lstat()
+                        self.local(f"{inner}/{max(names, key=_length)}").lstat()
                 except FileNotFoundError:  # removed since it was listed
                     continue
                 except OSError as error:
                     if error.errno not in UNLISTED or not MAKERS.match(inner):
                         raise
-                    yield Entry(inner, at=_written_at(self.path(inner)), folder=True)
+                    yield Entry(inner, at=_written_at(self.local(inner)), folder=True)
                     continue
                 for name in names:
                     name = f"{inner}/{name}" if inner else name
@@ -238,78 +200,22 @@ class Disk:
 
     def delete(self, name: str) -> None:
         """Unlink."""
-        with in_words(f"{self.path(name)} was not removed"):
-            self.path(name).unlink(missing_ok=True)
+        with in_words(f"{self.local(name)} was not removed"):
+            self.local(name).unlink(missing_ok=True)
 
     def prune(self, folder: str) -> None:
         """Remove what is empty; what is not stays, with the folders above it."""
-        for inner, _, _ in os.walk(self.path(folder), topdown=False):
+        for inner, _, _ in os.walk(self.local(folder), topdown=False):
             with contextlib.suppress(OSError):
                 Path(inner).rmdir()
 
     def _look(self, name: str) -> None:
         """See that the store is there at all, before anybody takes a file's absence for a fact."""
-        if name != "store.json" and not self.path("store.json").exists():
+        if name != "store.json" and not self.local("store.json").exists():
             raise StoreFault(
                 f"{self.place} has no store.json any more. Was the folder removed, or its disk "
                 f"unmounted? Bring it back, or {ELSEWHERE}."
             )
-
-
-class Split:
-    """Two places as one. What jobs read and write is in the second, so that their identity needs no
-    right to the first, where the records are, and who leads."""
-
-    def __init__(self, lab: Files, jobs: Files) -> None:
-        self.place, self._lab, self._jobs = lab.place, lab, jobs
-
-    def part(self, name: str) -> Files:
-        """Where `name` lies."""
-        return self._jobs if JOBS.match(name) else self._lab
-
-    def put(self, name: str, data: BinaryIO, *, lasting: bool = True) -> bool:
-        """Create it where it belongs, and so on."""
-        return self.part(name).put(name, data, lasting=lasting)
-
-    def same(self, name: str, data: BinaryIO) -> bool:
-        """Compare."""
-        return self.part(name).same(name, data)
-
-    def get(self, name: str, into: BinaryIO, most: int | None = None, start: int = 0) -> bool:
-        """Copy."""
-        return self.part(name).get(name, into, most, start)
-
-    def names(self, folder: str) -> Iterable[str]:
-        """List; of a folder that is in both places, what either has."""
-        return {entry.name.rpartition("/")[2] for entry in self.walk(folder, deep=False)}
-
-    def walk(self, folder: str, deep: bool) -> Iterator[Entry]:
-        """Walk; of a folder that is in both places, through what either has."""
-        if folder not in ("", "leases"):
-            yield from self.part(folder).walk(folder, deep)
-            return
-        seen = set()
-        for part in (self._lab, self._jobs):
-            for entry in part.walk(folder, deep):
-                if entry.name not in seen and (entry.folder or self.part(entry.name) is part):
-                    seen.add(entry.name)
-                    yield entry
-
-    def delete(self, name: str) -> None:
-        """Remove."""
-        self.part(name).delete(name)
-
-    def prune(self, folder: str) -> None:
-        """Prune."""
-        self.part(folder).prune(folder)
-
-    def url(self, name: str) -> str:
-        """Of where it lies."""
-        return self.part(name).url(name)
-
-    def local(self, name: str) -> Path:
-        """On this machine."""
-        return self.part(name).local(name)
 
 
 def remove_tree(folder: Path) -> None:

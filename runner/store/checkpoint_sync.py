@@ -14,8 +14,6 @@ Of a store on disk nothing is copied: what trains saves right there.
 import math
 import os
 import re
-import secrets
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +27,7 @@ from runner.lib import bounds, untrusted_files
 from runner.lib.canonical_json import to_json
 from runner.store import digests
 from runner.store.backends import in_words
-from runner.store.store import Remote, Store, StoreError, local
+from runner.store.store import Remote, StoreError, draft_beside, local
 
 COMMITTED = "committed.json"
 CHUNK = re.compile(r"[0-9]{6,9}\.jsonl")  # beside checkpoints
@@ -80,16 +78,20 @@ def brought(places: Sequence[Path | Remote], beside: str = "") -> list[Path]:
     steps = {place: saved(place) for place in places if isinstance(place, Remote)}
     best = max(steps, key=lambda place: steps[place], default=None)
     for place, step in steps.items():
-        if step and beside and not (target := local(place).with_name(beside)).is_dir():
-            _bring_beside(place.store, f"{place.key.rpartition('/')[0]}/{beside}", target)
-        if step and place is best and not (local(place) / str(step)).is_dir():
+        if step and beside:
+            aside = f"{place.key.rpartition('/')[0]}/{beside}"
+            if not place.store.local(aside).is_dir() and place.store.list(aside):
+                place.store.fetch(aside)
+        if step and place is best:
             _bring(place / str(step))
     return [local(place) for place in places]
 
 
 def forget(where: Remote) -> None:
-    """Remove a bucket's folder of checkpoints: nobody goes on from them. Raises StoreError."""
-    for entry in list(where.walk()):
+    """Remove a bucket's folder of checkpoints, or one of these: nobody goes on from it. Raises
+    StoreError."""
+    # First what says that the rest counts.
+    for entry in sorted(where.walk(), key=lambda entry: not entry.name.endswith(f"/{COMMITTED}")):
         where.store.remove(entry.name)
 
 
@@ -110,27 +112,25 @@ class Copies:
                 self._copy(step)
         newest = max(self._copied, default=0)
         for step in [x for x in self._copied if x < newest and x not in here]:
-            self._remove(step)
+            forget(self._where / str(step))
+            self._copied.remove(step)
 
     def _copy(self, step: int) -> None:
-        saved = local(self._where) / str(step)
-        draft = _draft(saved)
-        try:
-            # Its files are never changed, but soon removed: links to them are not.
-            before = _files(saved)
-            _link(saved, draft)
-            if not before == _files(saved) == _files(draft):
-                return  # it is being removed, and there is a newer one
-            word = {name: of.model_dump() for name, of in digests.digests(draft).items()}
-            place = self._where / str(step)
-            place.store.upload_folder(place.key, draft)
-            (place / COMMITTED).create(to_json(word))
-            self._copied.add(step)
-        except (shutil.Error, FileNotFoundError):
-            if saved.is_dir():
-                raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        saved, place = local(self._where) / str(step), self._where / str(step)
+        with draft_beside(saved.parent) as draft:
+            try:
+                # Its files are never changed, but soon removed: links to them are not.
+                before = _files(saved)
+                _link(saved, draft)
+                if not before == _files(saved) == _files(draft):
+                    return  # it is being removed, and there is a newer one
+                word = {name: of.model_dump() for name, of in digests.digests(draft).items()}
+                place.store.upload_folder(place.key, draft)
+                (place / COMMITTED).create(to_json(word))
+                self._copied.add(step)
+            except FileNotFoundError:
+                if saved.is_dir():
+                    raise
 
     def _copy_beside(self) -> None:
         beside = self._beside
@@ -143,13 +143,6 @@ class Copies:
                 data = untrusted_files.read(beside / name, untrusted_files.MOST_BYTES)
                 self._where.store.create(f"{parent}/{beside.name}/{name}", data or b"")
             self._told.add(name)
-
-    def _remove(self, step: int) -> None:
-        store, name = self._where.store, (self._where / str(step)).key
-        store.remove(f"{name}/{COMMITTED}")  # first: without it, the rest does not count
-        for entry in list(store.walk(name)):
-            store.remove(entry.name)
-        self._copied.remove(step)
 
 
 def committed(step: Remote) -> Mapping[str, digests.FileDigest] | None:
@@ -184,11 +177,9 @@ def _holds_something(step: Path) -> bool:
 
 
 def _bring(step: Remote) -> None:
-    """Copy a checkpoint here, if it is the one that was saved."""
-    target = local(step)
-    draft = _draft(target)
-    try:
-        step.store.download_folder(step.key, draft)
+    """Copy a checkpoint here, if it is not here, and is the one that was saved."""
+
+    def check(draft: Path) -> None:
         (draft / COMMITTED).unlink()
         try:
             digests.verify(draft, committed(step) or {})
@@ -197,26 +188,8 @@ def _bring(step: Remote) -> None:
                 f"{step.as_posix()} is not what was saved: {error}. Remove it to go on from an "
                 "earlier one."
             ) from error
-        with in_words(f"{target} was not written"):
-            target.parent.mkdir(exist_ok=True)
-            draft.rename(target)
-    except StoreError:
-        if not target.is_dir():  # or another process was faster
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
-
-def _bring_beside(store: Store, name: str, target: Path) -> None:
-    """Copy a folder here, if there is one."""
-    draft = target.with_name(f".{target.name}-{secrets.token_hex(6)}")
-    try:
-        if store.list(name):
-            store.download_folder(name, draft)
-            with suppress(OSError):  # another process was faster
-                draft.rename(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    step.store.fetch(step.key, check)
 
 
 def _link(folder: Path, draft: Path) -> None:
@@ -227,11 +200,6 @@ def _link(folder: Path, draft: Path) -> None:
         target.mkdir()
         for name in names:
             os.link(name, target / name, src_dir_fd=opened, follow_symlinks=False)
-
-
-def _draft(step: Path) -> Path:
-    """Beside the folder of checkpoints, and not in it: Orbax looks there."""
-    return step.parent.with_name(f".{step.parent.name}-{secrets.token_hex(6)}")
 
 
 def _steps(folder: Path) -> set[int]:

@@ -39,10 +39,18 @@ ABOUT_OTHERS = "set_aside"  # the key of what a record names because it is not b
 HOW = {"lost": "was taken for dead", "failed": "failed"}
 MAKERS = re.compile(r"steps/[^/]+/[^/]+/manifest\.json|leases/steps/.+/end\.json")
 ATTEMPT = re.compile(r"(x[0-9a-f]{16})\.[te][0-9]+-[0-9a-f]+")
-DIGEST = re.compile(r"[0-9a-f]+")
-TEXT = re.compile(r"[0-9a-f]+-[0-9a-f]+")
+# By their digests.
+OF_PLANS = {"texts": re.compile(r"[0-9a-f]+-[0-9a-f]+"), "code": re.compile(r"[0-9a-f]+")}
+KEPT = {
+    "records": "records are never removed",
+    "leases": "they say what has begun",
+    "pins": "the store's own",
+    "store.json": "the store's own",
+    "cache": "compiled programs, which new runs share",
+}
 PIN = re.compile(r"pins/(?!\.).+")
 DRAFT = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+Judged = tuple[str, Literal["keep", "free"], str]  # a piece, what becomes of it, and why
 
 
 class Pin(BaseModel):
@@ -130,7 +138,7 @@ def plan(facts: Facts, older_than: float = HOUR) -> list[Piece]:
 
     Nothing goes of which a file was written within the last `older_than` seconds.
     """
-    pieces: dict[tuple[str, Literal["keep", "free"], str], list[Entry]] = defaultdict(list)
+    pieces: dict[Judged, list[Entry]] = defaultdict(list)
     for entry in facts.entries:
         judged = _judge(facts, entry.name)
         if entry.folder and _names_a_part(facts, entry.name):
@@ -145,7 +153,7 @@ def plan(facts: Facts, older_than: float = HOUR) -> list[Piece]:
     return sorted(found, key=lambda piece: (piece.name, piece.why))
 
 
-def _judge(facts: Facts, name: str) -> tuple[str, Literal["keep", "free"], str]:
+def _judge(facts: Facts, name: str) -> Judged:
     """The piece that a file belongs to, what becomes of it, and why."""
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts):
@@ -156,34 +164,18 @@ def _judge(facts: Facts, name: str) -> tuple[str, Literal["keep", "free"], str]:
     top = parts[0]
     if DRAFT.fullmatch(parts[-1]) and top in ("records", "leases", "texts", "code", "pins"):
         return name, "free", "a draft whose writer died"
-    match top:
-        case "work" if len(parts) > 2:
-            return _of_work(facts, parts)
-        case "steps" if len(parts) > 3:
-            return _of_a_step(facts, parts)
-        case "texts" if len(parts) > 2 and TEXT.fullmatch(parts[1]):
-            return _of_a_plan(facts, parts)
-        case "code" if len(parts) > 2 and DIGEST.fullmatch(parts[1]):
-            return _of_a_plan(facts, parts)
-        case "records":
-            return top, "keep", "records are never removed"
-        case "leases":
-            return top, "keep", "they say what has begun"
-        case "pins" | "store.json":
-            return top, "keep", "the store's own"
-        case "cache":
-            return top, "keep", "compiled programs, which new runs share"
-    return top, "keep", "nothing that gc knows"
+    if top == "work" and len(parts) > 2:
+        return _of_work(facts, parts)
+    if top == "steps" and len(parts) > 3:
+        return _of_a_step(facts, parts)
+    if top in OF_PLANS and len(parts) > 2 and OF_PLANS[top].fullmatch(parts[1]):
+        if facts.strings.issuperset(parts[1].split("-")):
+            return f"{top}/{parts[1]}", "keep", "a plan on record names it"
+        return f"{top}/{parts[1]}", "free", "no plan on record names it"
+    return top, "keep", KEPT.get(top, "nothing that gc knows")
 
 
-def _of_a_plan(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "free"], str]:
-    folder = "/".join(parts[:2])
-    if facts.strings.issuperset(parts[1].split("-")):
-        return folder, "keep", "a plan on record names it"
-    return folder, "free", "no plan on record names it"
-
-
-def _of_work(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "free"], str]:
+def _of_work(facts: Facts, parts: list[str]) -> Judged:
     folder = f"work/{parts[1]}"
     match = ATTEMPT.fullmatch(parts[1])
     execution = match[1] if match else ""
@@ -198,7 +190,7 @@ def _of_work(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "free
     return folder, "free", f"{execution} is {facts.over[execution]}; its records need no more of it"
 
 
-def _of_a_step(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "free"], str]:
+def _of_a_step(facts: Facts, parts: list[str]) -> Judged:
     step, maker = "/".join(parts[:3]), parts[3]
     folder, manifest = f"{step}/{maker}", f"{step}/manifest.json"
     if len(parts) == 4:
@@ -206,14 +198,10 @@ def _of_a_step(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "fr
     made = facts.makers.get(manifest, {})
     if not isinstance(made, dict):
         return folder, "keep", "the step's manifest cannot be read"
-    if made and maker in (str(made.get("generation")), _maker(made)):
+    if maker == f"{made.get('generation')}-{made.get('maker')}":
         return folder, "keep", "the step's manifest names it"
     if named := _named(facts, parts):
         return named, "keep", "a record names it"
-    if match := ATTEMPT.fullmatch(maker):
-        if match[1] not in facts.over or maker in facts.alive:
-            return folder, "keep", f"{match[1]} is not over, or something of it still runs"
-        return folder, "free", f"{match[1]} is over, and no manifest names it"
     lease = f"{step}/{maker.partition('-')[0]}"
     end = facts.makers.get(f"leases/{lease}/end.json")
     how = end.get("how") if isinstance(end, dict) else None
@@ -226,10 +214,6 @@ def _of_a_step(facts: Facts, parts: list[str]) -> tuple[str, Literal["keep", "fr
     if how in HOW:
         return folder, "free", f"its maker {HOW[how]}, and its manifest would be refused"
     return folder, "keep", "it may still be finished"
-
-
-def _maker(made: Mapping[str, Any]) -> str:
-    return f"{made.get('generation')}-{made.get('maker')}"
 
 
 def _named(facts: Facts, parts: list[str]) -> str | None:
@@ -293,7 +277,7 @@ def free(store: Store, pieces: Iterable[Piece]) -> int:
             store.remove(entry.name)
             return
         with in_words(f"{store.url(entry.name)} was not removed"):
-            remove_tree(store.path(entry.name))
+            remove_tree(store.local(entry.name))
 
     together(remove, [entry for piece in gone for entry in piece.entries])
     for piece in gone:

@@ -102,7 +102,8 @@ class Bucket:
             try:
                 blob.upload_from_file(
                     data,
-                    size=_size(data),
+                    size=data.seek(0, os.SEEK_END),
+                    rewind=True,
                     content_type="application/json" if name.endswith(".json") else None,
                     if_generation_match=0,
                     checksum="crc32c",
@@ -134,7 +135,7 @@ class Bucket:
                 blob.download_to_file(
                     into,
                     start=start or None,
-                    end=None if most is None else start + most - 1,
+                    end=None if most is None or start < 0 else start + most - 1,
                     checksum="crc32c",
                     timeout=TIMEOUT,
                     retry=RETRY,
@@ -170,9 +171,6 @@ class Bucket:
                 self._bucket.blob(self._key(name)).delete(timeout=TIMEOUT, retry=RETRY)
             except NotFound as error:
                 self._look(error)
-
-    def prune(self, folder: str) -> None:
-        """There are no empty folders."""
 
     def _key(self, name: str) -> str:
         key = self._prefix + name
@@ -260,9 +258,3 @@ def _said(error: Exception) -> str:
             words = response.text or response.reason
         words = f"{response.status_code}: {words}"
     return " ".join(words.split())[:300].rstrip(".")
-
-
-def _size(data: BinaryIO) -> int:
-    end = data.seek(0, os.SEEK_END)
-    data.seek(0)
-    return end

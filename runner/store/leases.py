@@ -8,7 +8,6 @@ by its key.
 """
 
 import json
-import math
 import re
 import secrets
 import sys
@@ -125,65 +124,26 @@ class AttemptLease:
     @contextmanager
     def beating(self, every: float = BEAT_EVERY) -> Iterator[None]:
         """Say so every so many seconds during the `with` body, whatever that is doing."""
-        _heart.keep(self, every)
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(every):
+                try:
+                    self.beat()
+                except Exception as error:  # a full disk, say; the next may succeed
+                    print(f"heartbeat: {error}", file=sys.stderr)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
         try:
             yield
         finally:
-            _heart.leave(self)
+            over.set()
+            thread.join()
 
     def release(self) -> None:
         """Say that the attempt has written all it will ever write."""
         self._create("released", b"{}\n")
-
-
-class _Heart:
-    """Beats for all leases that this process holds, by one thread."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: dict[AttemptLease, tuple[float, float]] = {}  # lease: (when, seconds between)
-        self._wakes = 0.0  # when the thread looks again
-        self._beating: AttemptLease | None = None
-        self._thread: threading.Thread | None = None
-
-    def keep(self, lease: AttemptLease, every: float) -> None:
-        """Beat for a lease from now on."""
-        with self._changed:
-            self._due[lease] = (when := time.monotonic() + every), every
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, daemon=True)
-                self._thread.start()
-            elif when < self._wakes:
-                self._changed.notify_all()
-
-    def leave(self, lease: AttemptLease) -> None:
-        """Beat for it no more: a beat that has begun is waited for."""
-        with self._changed:
-            del self._due[lease]
-            self._changed.wait_for(lambda: self._beating is not lease)
-
-    def _run(self) -> None:
-        with self._changed:
-            while True:
-                lease = min(self._due, key=lambda one: self._due[one][0], default=None)
-                when, every = self._due[lease] if lease else (math.inf, 0.0)
-                if lease is None or (left := when - time.monotonic()) > 0:
-                    self._wakes = when
-                    self._changed.wait(left if lease else None)
-                    continue
-                self._due[lease], self._beating = (time.monotonic() + every, every), lease
-                self._changed.release()
-                try:
-                    lease.beat()
-                except Exception as error:  # a full disk, say; the next may succeed
-                    print(f"heartbeat: {error}", file=sys.stderr)
-                finally:
-                    self._changed.acquire()
-                    self._beating = None
-                    self._changed.notify_all()
-
-
-_heart = _Heart()
 
 
 @dataclass(frozen=True)

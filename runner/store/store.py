@@ -17,17 +17,22 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from runner.lib import fault_points
 from runner.lib.canonical_json import to_json
-from runner.store.backends import ELSEWHERE, Disk, Files, Split, in_words
+from runner.store.backends import ELSEWHERE, Disk, in_words
 from runner.store.backends import BadName as BadName
 from runner.store.backends import Entry as Entry
 from runner.store.backends import NoStore as NoStore
 from runner.store.backends import StoreError as StoreError
 from runner.store.backends import StoreFault as StoreFault
 
+if TYPE_CHECKING:  # who has no bucket needs no client for one
+    from runner.store.gcs import Bucket
+
+# What jobs read and write: all but records, pins, and the lease that says who leads.
+JOBS = re.compile(r"(work|steps|texts|code|cache)(/|$)|leases/(x|steps(/|$))")
 MOST_SEEN = 64 << 20  # bytes of what was read that are kept in memory
 AT_ONCE = 8  # files that are copied or removed at the same time
 
@@ -49,16 +54,16 @@ class Store:
         """
         self._seen: dict[str, bytes] = {}
         self._seen_bytes = 0
-        self._files = _files(place)
-        if make and isinstance(self._files, Disk):
-            self._files.make()  # it is written to each time, so that no hard links are noticed now
+        self._lab = self._jobs = files = _files(place)
+        if make and isinstance(files, Disk):
+            files.make()  # it is written to each time, so that no hard links are noticed now
             self._mint()
         elif self.read("store.json") is None:
             if not make:
                 raise NoStore(f"There is no store at {self.root}; {ELSEWHERE}.")
             self._mint()
         if jobs is not None:
-            self._files = Split(self._files, Store(jobs, make=make)._files)
+            self._jobs = Store(jobs, make=make)._lab
 
     def _mint(self) -> None:
         self.create("store.json", to_json({"id": secrets.token_hex(8)}))
@@ -66,38 +71,37 @@ class Store:
     @property
     def root(self) -> Path | str:
         """The folder or the URL: `Store(store.root)` is this store again."""
-        return self._files.place
+        return self._lab.place
 
     @property
     def id(self) -> str:
         """Sixteen random hexadecimal digits, minted when the store was made."""
         return str(json.loads(self.require("store.json"))["id"])
 
-    def path(self, name: str) -> Path:
-        """Where `name` lies on disk. Raises StoreError for a name that leaves the store, and for a
-        store in a bucket."""
-        if isinstance(where := self.at(name), Path):
-            return where
-        raise StoreError(_no_folder(self.url(name)))
-
     def at(self, name: str) -> "Path | Remote":
         """Where `name` lies: its path, or what stands for one in a bucket."""
-        files = self._part(_check(name))
-        return files.path(name) if isinstance(files, Disk) else Remote(self, name)
+        files = self._part(name)
+        return files.local(name) if isinstance(files, Disk) else Remote(self, name)
 
     def place(self, name: str) -> Path | str:
         """Where `name` lies, in words: its path, or gs://bucket/prefix/name as a person writes it.
         Of a job's folder, what comes before `work/` opens the store that the job is given."""
-        files = self._part(_check(name))
-        return files.path(name) if isinstance(files, Disk) else f"{files.place}/{name}"
+        files = self._part(name)
+        return files.local(name) if isinstance(files, Disk) else f"{files.place}/{name}"
 
-    def _part(self, name: str) -> Files:
-        return self._files.part(name) if isinstance(self._files, Split) else self._files
+    def _part(self, name: str) -> "Disk | Bucket":
+        """The place in which `name` lies. Raises StoreError for a name that leaves the store."""
+        return self._jobs if JOBS.match(_check(name)) else self._lab
+
+    def _parts(self, folder: str) -> "Iterable[Disk | Bucket]":
+        """The places in which something of `folder` may lie."""
+        both = dict.fromkeys((self._lab, self._jobs))
+        return both if folder in ("", "leases") else (self._part(folder),)
 
     def url(self, name: str) -> str:
         """Where `name` lies, as TensorStore and `engine.data.token_store` take it: a path, or a
         gs:// URL."""
-        return self._files.url(_check(name))
+        return self._part(name).url(name)
 
     def create(self, name: str, data: bytes, *, lasting: bool = True) -> bool:
         """Create the file `name` whole, or not at all. False if it was there already. If not
@@ -106,9 +110,9 @@ class Store:
 
         Raises StoreError where it may not have been created; doing it again is safe.
         """
-        _check(name)
+        files = self._part(name)
         with fault_points.around(f"store.{_kind(name)}"):
-            return self._files.put(name, io.BytesIO(data), lasting=lasting)
+            return files.put(name, io.BytesIO(data), lasting=lasting)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of `name`, or None. A file never changes, so what was read lately is kept.
@@ -132,27 +136,10 @@ class Store:
         self._seen_bytes -= len(self._seen.pop(name, b""))
 
     def peek(self, name: str, most: int | None = None, start: int = 0) -> bytes | None:
-        """Like `read`, or at most `most` bytes from `start` on, and nothing is kept in memory."""
+        """Like `read`, or at most `most` bytes from `start` on, or the last `-start` bytes, and
+        nothing is kept in memory."""
         into = io.BytesIO()
-        return into.getvalue() if self._files.get(_check(name), into, most, start) else None
-
-    def ending(self, name: str, size: int) -> bytes:
-        """So many of the last bytes of `name`, and nothing is kept in memory; none where there is
-        no such file. Raises StoreError for what is no regular file."""
-        where, folder = self.at(name), name.rpartition("/")[0]
-        if isinstance(where, Path):
-            with in_words(f"{where} cannot be read"):
-                try:
-                    whole = where.lstat().st_size
-                except (FileNotFoundError, NotADirectoryError):
-                    return b""
-        else:
-            whole = next((x.size for x in self.walk(folder, deep=False) if x.name == name), 0)
-        return self.peek(name, size, max(0, whole - size)) or b""
-
-    def copy(self, name: str, into: BinaryIO) -> bool:
-        """Copy the file `name` into an open one, whatever its size. False if there is none."""
-        return self._files.get(_check(name), into)
+        return into.getvalue() if self._part(name).get(name, into, most, start) else None
 
     def require(self, name: str) -> bytes:
         """Like `read`, for what must be there. Raises StoreError."""
@@ -163,41 +150,49 @@ class Store:
 
     def list(self, folder: str) -> list[str]:
         """Names of the finished files and folders directly in `folder`, sorted; [] if none."""
-        names = self._files.names(_check(folder) if folder else "")
+        names = {name for part in self._parts(folder) for name in part.names(folder)}
         return sorted(name for name in names if not name.startswith("."))
 
     def walk(self, folder: str = "", *, deep: bool = True) -> Iterator[Entry]:
         """All files below `folder`, drafts included; if not `deep`, what is directly in it."""
-        return self._files.walk(_check(folder) if folder else "", deep)
+        seen = set()
+        for part in self._parts(folder):
+            for entry in part.walk(folder, deep):
+                belongs = part is (self._jobs if JOBS.match(entry.name) else self._lab)
+                if entry.name not in seen and (entry.folder or belongs):
+                    seen.add(entry.name)
+                    yield entry
 
     def remove(self, name: str) -> None:
         """Remove a file that no one will ask for again: a superseded lease."""
         self._forget(name)
-        self._files.delete(_check(name))
+        self._part(name).delete(name)
 
     def prune(self, folder: str) -> None:
         """Remove the empty folders at and below `folder`. A bucket has none."""
-        self._files.prune(_check(folder))
+        if isinstance(files := self._part(folder), Disk):
+            files.prune(folder)
 
     # ── Folders ──────────────────────────────────────────────────────────────────────────────
 
     def local(self, name: str) -> Path:
         """Where the folder `name` lies on this machine or, of a bucket's, a copy of it may: what is
         to become a part of the store is written here, and `publish` makes it one."""
-        return self._part(_check(name)).local(name)
+        return self._part(name).local(name)
 
     def publish(self, name: str) -> None:
         """See to it that the files in `local(name)` are in the store. Raises StoreError."""
         if not isinstance(self.at(name), Path):
             self.upload_folder(name, self.local(name))
 
-    def fetch(self, name: str) -> Path:
-        """The folder `name`, on this machine: `local(name)`. Out of a bucket it is copied once, and
-        who reads the copy checks what it holds. Raises StoreError."""
+    def fetch(self, name: str, check: Callable[[Path], object] = lambda _: None) -> Path:
+        """The folder `name`, on this machine: `local(name)`. Out of a bucket it is copied once, as
+        far as `check` raises nothing of the copy; who reads it later checks what it holds then.
+        Raises StoreError."""
         folder = self.local(name)
         if not isinstance(self.at(name), Path) and not folder.is_dir():
             try:
-                self.download_folder(name, folder)
+                self.download_folder(name, folder, check)
             except StoreError:
                 if not folder.is_dir():  # or another process was faster
                     raise
@@ -209,15 +204,14 @@ class Store:
 
         Raises StoreError for what is no regular file, and for a file of `name` with other bytes.
         """
-        _check(name)
-        here = Disk(folder)
+        here, files = Disk(folder), self._part(name)
 
         def upload(entry: Entry) -> None:
             target = f"{name}/{entry.name}"
             with here.open(entry.name) as file:
-                if not self._files.put(target, file):
+                if not files.put(target, file):
                     file.seek(0)
-                    if not self._files.same(target, file):
+                    if not files.same(target, file):
                         raise StoreError(
                             f"{self.url(target)} is there with other bytes than "
                             f"{folder / entry.name}, and no file of a store is ever changed; "
@@ -229,27 +223,40 @@ class Store:
                 raise StoreError(f"{folder} is no folder, and cannot be copied to {name}.")
             together(upload, here.tree())
 
-    def download_folder(self, name: str, folder: Path) -> None:
+    def download_folder(
+        self, name: str, folder: Path, check: Callable[[Path], object] = lambda _: None
+    ) -> None:
         """Copy the files below `name` to a new local folder: all of them, or there is no folder.
+        `check` may look at the copy, and raise, before it has its name.
 
         Raises StoreError, also where there are no files, and where `folder` is there and not empty.
         """
-        draft = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
 
         def download(entry: Entry) -> None:
             target = draft / _check(entry.name).removeprefix(f"{name}/")
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
-                if not self._files.get(entry.name, file):
+                if not self._part(name).get(entry.name, file):
                     raise StoreError(f"{self.url(entry.name)} was removed; copy the folder again.")
 
         with in_words(f"{folder} was not written"):
-            try:
-                if not together(download, self.walk(_check(name))):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with draft_beside(folder.parent) as draft:
+                if not together(download, self.walk(name)):
                     raise StoreError(f"{self.url(name)} holds no files to copy.")
+                check(draft)
                 draft.rename(folder)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def draft_beside(folder: Path) -> Iterator[Path]:
+    """A name beside `folder` for what is made during the `with` body and moved into `folder`, in
+    which others may look. What is left there at the end goes."""
+    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(6)}")
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -300,21 +307,18 @@ def together(do: Callable[[Entry], T], entries: Iterable[Entry]) -> list[T]:
             raise
 
 
-def _files(place: Path | str) -> Files:
+def _files(place: Path | str) -> "Disk | Bucket":
     if isinstance(place, str) and place.startswith("gs://"):
-        from runner.store.gcs import Bucket  # who has no bucket needs no client for one
+        from runner.store.gcs import Bucket
 
         return Bucket(place)
     if re.match("gs:/", str(place)):
-        raise StoreError(_no_folder(str(place).replace("gs:/", "gs://", 1)))
+        url = str(place).replace("gs:/", "gs://", 1)
+        raise StoreError(f"{url} is in a bucket, and this needs a folder here; {ELSEWHERE}.")
     # Unlike Path's, these say no where it cannot be seen, which is told when it is used.
     if os.path.exists(place) and not os.path.isdir(place):  # noqa: PTH110, PTH112
         raise StoreError(f"{place} is no folder, and a store is one; {ELSEWHERE}.")
     return Disk(Path(place))
-
-
-def _no_folder(url: str) -> str:
-    return f"{url} is in a bucket, and this needs a folder on this machine; {ELSEWHERE}."
 
 
 def _check(name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from runner.history import progress_left
 from runner.history.step_runs import READ, read_by
 from runner.isolation.bubblewrap import USUAL, Limits
-from runner.planning import planner
+from runner.planning import planned_steps, planner
 from runner.planning.own_code_folder import laid
 from runner.schema import step_graph
 from runner.schema.devices import KINDS, takes_gang
@@ -150,14 +150,12 @@ def _gone() -> tuple[type[Exception], ...]:
 
 
 def check_code(name: str, step: PlannedStep, code: Path) -> None:
-    """Raises MakingFailed where the code that is here, the lab's or the experiment's in `code`, is
-    not the one that was planned."""
-    found = planner.code_of(step.function, step.own, code)
-    if found != step.code:
-        now = step.model_copy(update={"code": found, "fingerprint": ""})
+    """Raises MakingFailed where the code that is here, the lab's or the experiment's in
+    `code`, is not the one that was planned."""
+    here = planned_steps.code_of(step.function, step.own, code)
+    if found := step_graph.code_changes(step, here):
         raise MakingFailed(
-            f"{name}: the code here is not the planned one ({step_graph.changes(step, now)[0]}); "
-            "plan again with it"
+            f"{name}: the code here is not the planned one ({found[0]}); plan again with it"
         )
 
 

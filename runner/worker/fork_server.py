@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from runner.lib import lab_code, process_tree
+from runner.lib import paths, process_tree
 from runner.store.scratch_paths import LOG
 from runner.worker import environment, step_process
 from runner.worker.step_process import TRAIN, Job
@@ -256,7 +256,7 @@ def _end(*, patiently: bool) -> None:
 def _imported() -> list[str]:
     """The lab's files that this process has imported, and so a server of it does, and those that
     make figures."""
-    of_the_lab = (name for name in sys.modules if name.partition(".")[0] in lab_code.ROOMS)
+    of_the_lab = (name for name in sys.modules if name.partition(".")[0] in paths.ROOMS)
     loaded = (getattr(sys.modules[name], "__file__", None) for name in of_the_lab)
     return [*(file for file in loaded if file), *map(str, environment.figures_code())]
 

@@ -148,7 +148,7 @@ def told(do: Callable[[], object], why: Path) -> int:
     return 0
 
 
-def reason(why: Path, code: int, otherwise: Callable[[], str] = str) -> str:
+def reason(why: Path, code: int, otherwise: Callable[[], str | None] = str) -> str:
     """Why a process failed that ended with `code` (−n or 128 + n: by signal n) and may have left
     a word in the file `why`. `otherwise` is asked where it has not."""
     number = -code if code < 0 else code - 128

@@ -107,7 +107,7 @@ def leave(store: Store, step: PlannedStep) -> None:
         seconds=0.0,
     )
     # Not by `store.create`, which waits for the disk each time.
-    folder = store.path(turn.folder)
+    folder = store.local(turn.folder)
     folder.mkdir(parents=True)
     (folder / "n.txt").touch()
     (folder.parent / "manifest.json").write_bytes(manifest.canonical())

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.data.tokenize import read_text, train_bpe
+from engine.data.lab_texts import read_text
+from engine.data.tokenize import train_bpe
 from tests.bench.cpu import CORES, RESULTS, machine, wait_for_quiet
 
 GOAL = 1.5  # how much faster the engine is to be than `datasets`

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
+from engine.data.lab_texts import read_text
 from engine.data.sampling import Sampler
 from engine.data.token_store import TokenStore
-from engine.data.tokenize import Tokenizer, byte_tokenizer, read_text, train_bpe
+from engine.data.tokenize import Tokenizer, byte_tokenizer, train_bpe
 
 SEED = 3
 BPE_TEXT = 2**22  # characters that the vocabulary is made from

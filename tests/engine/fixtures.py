@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.config.schema import ModelConfig, TrainConfig
-from engine.data.tokenize import Text
+from engine.data.lab_texts import Text
 from engine.model.decoder import Decoder, Params
 
 

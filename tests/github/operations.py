@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bot.github import GitHub, Refused
-from bot.model.thread import Button
+from bot.model.actions import Button
 
 Step = tuple[str, Callable[[], Any]]
 PNG = base64.b64decode(

@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bot.messages import render
+from bot.messages import (
+    command_answers,
+    plan_comment,
+    result_comment,
+    seal_comments,
+    status_comment,
+)
 from bot.model import commands
 from tests.protocol import invariants
 from tests.protocol.events import events, unheard
@@ -30,14 +36,18 @@ class Found:
     trace: tuple[str, ...] = ()  # the shortest way to it, by its number of events
 
 
+WORDS = (command_answers, plan_comment, result_comment, seal_comments, status_comment)
+
+
 @contextlib.contextmanager
 def wordless() -> Iterator[None]:
     """Nothing is said in words: they are no part of the protocol, and take longer than rules."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, function in inspect.getmembers(render, inspect.isfunction):
-            if function.__module__ == render.__name__ and not name.startswith("_"):
-                patch.setattr(render, name, lambda *_, **__: "")
-        patch.setattr(render, "own_code", lambda _: None)  # no plan of the world's has any
+        for module in WORDS:
+            for name, function in inspect.getmembers(module, inspect.isfunction):
+                if function.__module__ == module.__name__ and not name.startswith("_"):
+                    patch.setattr(module, name, lambda *_, **__: "")
+        patch.setattr(plan_comment, "own_code", lambda _: None)  # no plan of the world's has any
         patch.setattr(commands, "read", functools.cache(commands.read))
         yield
 

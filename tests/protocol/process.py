@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bot.controller.effects import WATCH
-from bot.controller.reconciler import MOST_AT_ONCE
+from bot.controller.reconciler import MAX_AT_ONCE
+from bot.model.actions import Action, Check, Drive, React, Say, Show, Write
 from bot.model.keys import CommandKey
-from bot.model.thread import Action, Check, Drive, React, Say, Show, Thread, Write
+from bot.model.thread import Thread
 from bot.rules import execution as rules_execution
 from bot.rules.decide import decide
 from runner.execution import lifecycle
@@ -45,7 +46,7 @@ def look(world: World) -> Look:
         due = decide(seen, known(world.records).paths)
         if due.questions:
             raise AssertionError(f"{due.questions} were asked, and had their answers")
-        for action in due.actions[:MOST_AT_ONCE]:
+        for action in due.actions[:MAX_AT_ONCE]:
             effects += _effects(world, seen, action)
         if not due.actions and world.inbox:
             effects = [("handled", tuple(dict.fromkeys(world.inbox)))]

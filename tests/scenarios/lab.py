@@ -18,11 +18,11 @@ from bot.fake_github.world.sandbox import Sandbox, make_sandbox
 from bot.fake_github.world.state import Clock
 from bot.github import GitHub
 from bot.inbox import webhook
-from bot.model.thread import Isolated
 from bot.service import actions_job
 from runner.lib import fault_points
 from runner.publish.signing import Key
 from runner.scheduler.cluster import Described
+from runner.schema.record import Isolated
 from runner.store.store import Store
 from tests import in_process
 from tests.sandbox.openapi import Recorder

@@ -1,6 +1,6 @@
 """Markdown as GitHub shows it in comments, made safe: what a stranger writes never runs.
 
-markdown-it renders, task lists, mentions and bare links are added, and the result is written anew
+markdown-it renders, task lists, mentions and bare links are added, and nh3 writes the result anew
 from an allow-list: tags and attributes that are not on it are gone, whatever they were.
 """
 
@@ -8,33 +8,35 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from html import escape
-from html.parser import HTMLParser
+from html import escape, unescape
 from urllib.parse import urlsplit
 
+import nh3
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-TAGS = re.compile(
-    "a|b|blockquote|br|code|dd|del|details|div|dl|dt|em|h[1-6]|hr|i|img|input|ins|kbd|li|ol|p|pre|q|"
-    "s|samp|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|ul|var"
-)
-VOID = frozenset({"br", "hr", "img", "input"})
-DROPPED_WHOLE = re.compile(
-    "script|style|iframe|object|embed|svg|math|template|noscript|textarea|title|select|xmp"
-)
+TAGS = nh3.ALLOWED_TAGS | {"input", "tfoot"}
+TAGS -= {"area", "article", "aside", "footer", "header", "hgroup", "map", "nav"}  # the page's own
+DROPPED_WHOLE = {
+    "script", "style", "iframe", "object", "embed", "svg", "math", "template", "noscript",
+    "textarea", "title", "select", "xmp",
+}  # fmt: skip
 ATTRIBUTES = {
-    "": {"title", "align", "dir"},
+    "*": {"title", "align", "dir", "class"},
     "a": {"href"},
     "img": {"src", "alt", "width", "height"},
+    "input": {"disabled", "checked"},
     "details": {"open"},
     "ol": {"start"},
     "td": {"colspan", "rowspan"},
     "th": {"colspan", "rowspan"},
 }
 OUR_CLASSES = re.compile(r"task|tasks|mention|reference|sha|language-[\w+-]+")
-LOOPBACK = ("127.0.0.1", "localhost")
+REL = "nofollow noopener noreferrer"
+# as the sanitiser writes them, which escapes every quotation mark in a value
+PICTURE_OR_BOX = re.compile(r'<(img|input)((?: [a-z]+="[^"]*")+)>')
+ATTRIBUTE = re.compile(r' ([a-z]+)="([^"]*)"')
 
 WORDS = re.compile(
     r"(?P<url>https?://[^\s<>\"'`]*[^\s<>\"'`.,:;!?)\]])"
@@ -90,8 +92,8 @@ def _link(found: re.Match[str], page: str) -> str:
     if found["mention"]:
         return f'<span class="mention">{word}</span>'
     if found["issue"]:
-        return f'<a class="reference" href="{escape(page)}/issues/{found["issue"]}">{word}</a>'
-    return f'<a class="sha" href="{escape(page)}/commit/{word}"><code>{word[:7]}</code></a>'
+        return f'<a href="{escape(page)}/issues/{found["issue"]}" class="reference">{word}</a>'
+    return f'<a href="{escape(page)}/commit/{word}" class="sha"><code>{word[:7]}</code></a>'
 
 
 def _token(kind: str, content: str) -> Token:
@@ -124,106 +126,45 @@ def _align_columns(state: StateCore) -> None:
 # Making it safe
 
 
+def _attribute(_tag: str, name: str, value: str) -> str | None:
+    """Of the classes only those that this module gives."""
+    if name != "class":
+        return value
+    return " ".join(each for each in value.split() if OUR_CLASSES.fullmatch(each)) or None
+
+
+CLEANER = nh3.Cleaner(
+    tags=TAGS,
+    clean_content_tags=DROPPED_WHOLE,
+    attributes=ATTRIBUTES,
+    attribute_filter=_attribute,
+    tag_attribute_values={"input": {"type": {"checkbox"}}},
+    set_tag_attribute_values={"input": {"disabled": ""}, "img": {"loading": "lazy"}},
+    url_schemes={"http", "https", "mailto"},
+    link_rel=REL,
+)
+
+
 def sanitise(html: str) -> str:
     """Only allowed tags and attributes, every tag closed where it was opened."""
-    writer = _Writer()
-    writer.feed(html)
-    writer.close()
-    return writer.text()
+    return PICTURE_OR_BOX.sub(_shown, CLEANER.clean(html))
 
 
-class _Writer(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._out: list[str] = []
-        self._open: list[str] = []
-        self._dropping: list[str] = []
+def _shown(found: re.Match[str]) -> str:
+    """No input but a box to tick, and no picture from outside.
 
-    def text(self) -> str:
-        return "".join(self._out) + "".join(f"</{tag}>" for tag in reversed(self._open))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if DROPPED_WHOLE.fullmatch(tag):
-            self._dropping.append(tag)
-        if self._dropping or not TAGS.fullmatch(tag) or len(self._open) > 100:
-            return
-        given = {name: value or "" for name, value in attrs}
-        if tag == "input" and given.get("type") != "checkbox":
-            return
-        if tag == "img" and not _may_load(given.get("src", "")):
-            self._out.append(_outside_picture(given))
-            return
-        self._out.append(f"<{tag}{_safe_attributes(tag, given)}>")
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if DROPPED_WHOLE.fullmatch(tag):
-            return
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._dropping:
-            if tag == self._dropping[-1]:
-                self._dropping.pop()
-        elif tag in self._open:
-            while (last := self._open.pop()) != tag:
-                self._out.append(f"</{last}>")
-            self._out.append(f"</{tag}>")
-
-    def handle_data(self, data: str) -> None:
-        if not self._dropping:
-            self._out.append(escape(data, quote=False))
-
-
-def _safe_attributes(tag: str, given: dict[str, str]) -> str:
-    kept = []
-    for name, value in given.items():
-        if name not in ATTRIBUTES[""] | ATTRIBUTES.get(tag, set()):
-            continue
-        if name not in ("href", "src") or _safe_address(value):
-            kept.append((name, value))
-    classes = [each for each in given.get("class", "").split() if OUR_CLASSES.fullmatch(each)]
-    if classes:
-        kept.append(("class", " ".join(classes)))
-    if tag == "a":
-        kept.append(("rel", "nofollow noopener noreferrer"))
-    if tag == "input":
-        kept += [("type", "checkbox"), ("disabled", "")]
-        kept += [("checked", "")] if "checked" in given else []
-    if tag == "img":
-        kept.append(("loading", "lazy"))
-    return "".join(f' {name}="{escape(value)}"' for name, value in kept)
-
-
-def _split(address: str) -> tuple[str, str] | None:
-    """The scheme and host of an address; None if it is none."""
-    try:
-        parts = urlsplit(address)
-        return parts.scheme.lower(), parts.hostname or ""
+    GitHub fetches pictures through its own proxy; here only this machine's are shown, and of others
+    a link."""
+    given = {name: unescape(value) for name, value in ATTRIBUTE.findall(found[2])}
+    if found[1] == "input":
+        return found[0] if "type" in given else ""
+    name, address = escape(given.get("alt") or "picture"), given.get("src")
+    try:  # browsers take a backslash for a slash
+        host = urlsplit((address or "").replace("\\", "/")).hostname
     except ValueError:
-        return None
-
-
-def _safe_address(address: str) -> bool:
-    """An http, https or mailto address, or one inside this site; control characters never."""
-    parts = _split(address.strip())
-    if parts is None or not address.strip().isprintable():
-        return False
-    inside = not parts[0] and ":" not in address.split("/")[0]
-    return parts[0] in ("http", "https", "mailto") or inside
-
-
-def _may_load(address: str) -> bool:
-    """GitHub fetches pictures through its own proxy; here only this machine's are shown."""
-    parts = _split(address)
-    return parts is not None and _safe_address(address) and parts[1] in ("", *LOOPBACK)
-
-
-def _outside_picture(given: dict[str, str]) -> str:
-    name, address = escape(given.get("alt") or "picture"), given.get("src", "")
-    if not _safe_address(address):
+        address = None
+    if address is None:
         return name
-    return f'<a href="{escape(address)}" rel="nofollow noopener noreferrer">{name} ↗</a>'
+    if host in (None, "127.0.0.1", "localhost"):
+        return found[0]
+    return f'<a href="{escape(address)}" rel="{REL}">{name} ↗</a>'

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import mimetypes
-from html import escape
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from bot.fake_github.pages.views import SAFETY, Pages
 from bot.fake_github.world.errors import not_found
+from bot.fake_github.world.shapes_code import commit_changes
 
 # A file of a stranger's must not become a page of this site: no scripts, nothing loaded.
 RAW = SAFETY | {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 SHOWN_AS_THEY_ARE = ("image/", "audio/", "video/", "application/pdf", "application/zip")
 COLORS = ("#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#bc4c00")
-BOAT = (
-    '<path d="M19 8v21H7.5C13 24 17 17 19 8z" fill="#fff"/>'
-    '<path d="M21.500 13c4 4 7 9.500 8.500 16h-8.500z" fill="#fff" opacity=".75"/>'
-    '<path d="M6 31h28c-1.500 3-4 4.500-7 4.500H13c-3 0-5.500-1.500-7-4.500z" fill="#fff"/>'
-)
 
 
 def routes(pages: Pages) -> APIRouter:
@@ -57,24 +52,16 @@ def routes(pages: Pages) -> APIRouter:
         if sha is None:
             raise not_found(f"there is no commit {ref}")
         one = git.commit(sha)
-        changes = git.diff(one.parents[0], sha) if one.parents else []
+        changes = commit_changes(world, one)
         entries = [] if one.parents else git.tree(sha, recursive=True)
         files = [each for each in entries if each.type == "blob"]
-        return pages.show(request, "commit.html", commit=one, changes=changes, files=files)
+        return pages.show(request, "commit.html", sha=sha, commit=one, changes=changes, files=files)
 
     @router.get("/_sandbox/avatars/{name}.svg")
-    def avatar(name: str) -> Response:
+    def avatar(name: str, request: Request) -> Response:
         bot = name.endswith("[bot]")
         color = "#0550ae" if bot else COLORS[sum(name.encode()) % len(COLORS)]
-        initial = escape(name[:1].upper())
-        inside = BOAT if bot else (
-            '<text x="20" y="27" text-anchor="middle" font-size="20" font-weight="600" '
-            f'fill="#fff" font-family="system-ui, sans-serif">{initial}</text>'
-        )  # fmt: skip
-        svg = (
-            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 40">'
-            f'<rect width="40" height="40" fill="{color}"/>{inside}</svg>'
-        )
+        svg = pages.part(request, "avatar.svg", color=color, bot=bot, initial=name[:1].upper())
         headers = {**RAW, "Cache-Control": "max-age=3600"}
         return Response(svg, headers=headers, media_type="image/svg+xml")
 

@@ -93,16 +93,6 @@ def routes(pages: Pages) -> APIRouter:
             problem = str(refused)
             return pages.show(request, "new_pull.html", refused.status, sent=sent, problem=problem)
 
-    @router.post(f"{root}/pull/{{number}}/push")
-    def push(number: int, sent: Form) -> Response:
-        issue = sandbox.pull(number)
-        assert issue.pull is not None
-        path = sent["path"].strip()
-        message = sent["message"].strip() or f"Change {path}"
-        files = {path: sent.unix("content").encode()}
-        sandbox.home(issue).commit(persona(sent), issue.pull.head, files, message)
-        return go_to(sent, issue)
-
     @router.post(f"{root}/runs/{{run_id}}/press")
     def press(run_id: int, sent: Form) -> Response:
         sandbox.press(persona(sent), run_id, sent["identifier"])
@@ -112,31 +102,30 @@ def routes(pages: Pages) -> APIRouter:
                 return go_to(sent, issue)
         return RedirectResponse(f"{root}/runs/{run_id}", status_code=303)
 
-    @router.post(f"{root}/pull/{{number}}/review")
-    def review(number: int, sent: Form) -> Response:
-        sandbox.submit_review(persona(sent), number, sent["event"], sent["body"])
-        return go_to(sent, sandbox.pull(number))
-
-    @router.post(f"{root}/pull/{{number}}/dismiss")
-    def dismiss(number: int, sent: Form) -> Response:
-        review_id = int(sent["review"]) if sent["review"].isdigit() else 0
-        sandbox.dismiss_review(persona(sent), number, review_id, sent["message"])
-        return go_to(sent, sandbox.pull(number))
-
-    @router.post(f"{root}/pull/{{number}}/change")
-    def change(number: int, sent: Form) -> Response:
-        """Another base branch, a draft or not, merged, locked or not: the button says which."""
+    @router.post(f"{root}/pull/{{number}}/{{form}}")
+    def change_pull(number: int, form: str, sent: Form) -> Response:
+        """Push, review, dismiss; or another base branch, a draft or not, merged, locked or not."""
         login, issue = persona(sent), sandbox.pull(number)
-        match sent["what"]:
-            case "retarget":
+        match form, sent["what"]:
+            case "push", _:
+                path = sent["path"].strip()
+                message = sent["message"].strip() or f"Change {path}"
+                files = {path: sent.unix("content").encode()}
+                sandbox.home(issue).commit(login, issue.as_pull.head, files, message)
+            case "review", _:
+                sandbox.submit_review(login, number, sent["event"], sent["body"])
+            case "dismiss", _:
+                review_id = int(sent["review"]) if sent["review"].isdigit() else 0
+                sandbox.dismiss_review(login, number, review_id, sent["message"])
+            case "change", "retarget":
                 sandbox.retarget(login, number, sent["base"].strip())
-            case "draft" | "ready":
+            case "change", "draft" | "ready":
                 sandbox.set_draft(login, number, sent["what"] == "draft")
-            case "merge":
+            case "change", "merge":
                 sandbox.merge(login, number)
-            case "lock":
+            case "change", "lock":
                 sandbox.lock(login, number)
-            case "unlock":
+            case "change", "unlock":
                 sandbox.unlock(login, number)
             case _:
                 raise not_found()

@@ -18,9 +18,10 @@ from bot.fake_github.pages import markdown as pages_markdown
 from bot.fake_github.world import forms as world_forms
 from bot.fake_github.world.errors import Refused, not_found
 from bot.fake_github.world.forms import IssueForm
+from bot.fake_github.world.git import ZERO, signed_at
 from bot.fake_github.world.sandbox import PERSONAS, Sandbox
 from bot.fake_github.world.shapes_code import pull_changes
-from bot.fake_github.world.state import Issue, User, stamp
+from bot.fake_github.world.state import Issue, stamp
 from bot.fake_github.world.timeline import timeline
 
 HERE = Path(__file__).parent
@@ -58,10 +59,9 @@ class Pages:
             repository=self.world.full_name,
             leaderboard=self.world.leaderboard_url,
             emoji=EMOJI,
-            role=self.role,
             address=self.address,
         )
-        self._env.filters.update(markdown=self.markdown, stamp=stamp, ink=_ink)
+        self._env.filters.update(markdown=self.markdown, stamp=stamp, signed_at=signed_at, ink=_ink)
 
     def show(self, request: Request, template: str, status: int = 200, **context: Any) -> Response:
         html = self.part(request, template, **context)
@@ -84,10 +84,6 @@ class Pages:
     def markdown(self, text: str | None) -> Markup:
         return Markup(pages_markdown.render(text or "", self.root))
 
-    @staticmethod
-    def role(user: User) -> str:
-        return user.role or "no role"
-
     def address(self, issue: Issue) -> str:
         return f"{self.root}/{'pull' if issue.pull else 'issues'}/{issue.number}"
 
@@ -100,9 +96,9 @@ class Pages:
                 "items": timeline(issue),
                 "checks": self.sandbox.check_runs(pull.head_sha) if pull else [],
                 "changes": pull_changes(self.world, issue) if pull else [],
+                "labels": self.world.labels,
                 "text_of": self._text_of,
                 "subject": self._subject,
-                "labels": self.world.labels,
             }
 
     def _text_of(self, sha: str) -> str:
@@ -113,14 +109,13 @@ class Pages:
 
     def form(self, name: str) -> IssueForm | None:
         """The issue form of that file name, as the default branch has it."""
-        text = self._default_file(f"{TEMPLATES}/{name}")
+        text = self.default_file(f"{TEMPLATES}/{name}")
         return None if text is None else world_forms.parse(text)
 
     def forms(self) -> dict[str, IssueForm]:
-        head = self.world.git.resolve(self.world.default_branch) or ""
-        entry = self.world.git.entry(head, TEMPLATES)
+        entry = self.world.git.entry(self._head(), TEMPLATES)
         found = {}
-        for each in self.world.git.tree(head, path=TEMPLATES) if entry else []:
+        for each in self.world.git.tree(entry.sha) if entry else []:
             form = each.path.endswith((".yml", ".yaml")) and not each.path.startswith("config.")
             if form and (read := self.form(each.path)):
                 found[each.path] = read
@@ -128,21 +123,22 @@ class Pages:
 
     def new_pull(self) -> dict[str, str]:
         """The fields of the new pull request page, filled with an experiment to start from."""
-        head = self.world.git.resolve(self.world.default_branch) or ""
-        entries = self.world.git.tree(head, recursive=True)
+        entries = self.world.git.tree(self._head(), recursive=True)
         known = [each.path for each in entries if each.path.endswith("/experiment.yaml")]
-        content = self._default_file(known[0]) if known else ""
+        content = self.default_file(known[0]) if known else None
         return {
             "branch": "my-experiment",
             "path": "experiments/my-experiment/experiment.yaml",
             "content": content or "",
             "title": "",
-            "body": self._default_file(PULL_TEMPLATE) or "",
+            "body": self.default_file(PULL_TEMPLATE) or "",
         }
 
-    def _default_file(self, path: str) -> str | None:
-        head = self.world.git.resolve(self.world.default_branch) or ""
-        content = self.world.git.file(head, path)
+    def _head(self) -> str:
+        return self.world.git.resolve(self.world.default_branch) or ZERO
+
+    def default_file(self, path: str) -> str | None:
+        content = self.world.git.file(self._head(), path)
         return None if content is None else content.decode(errors="replace")
 
 
@@ -165,14 +161,12 @@ def routes(pages: Pages) -> APIRouter:
     @router.get(f"{root}/pulls")
     def front(request: Request) -> Response:
         threads = sorted(sandbox.world.issues.values(), key=lambda each: -each.number)
-        head = sandbox.world.git.resolve(sandbox.world.default_branch) or ""
-        readme = sandbox.world.git.file(head, "README.md")
         return pages.show(
             request, "front.html",
             issues=[each for each in threads if not each.pull],
             pulls=[each for each in threads if each.pull],
             forms=pages.forms(),
-            readme=(readme or b"").decode(errors="replace"),
+            readme=pages.default_file("README.md"),
         )  # fmt: skip
 
     @router.get(f"{root}/issues/new")

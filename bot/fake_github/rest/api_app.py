@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import jwt
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import Response
 
-from bot.fake_github.rest.requests import Answer, Sent, fields, number_asked
+from bot.fake_github.rest.requests import Answer, Hub, Sent, number_asked
 from bot.fake_github.world import shapes
 from bot.fake_github.world.errors import Redirect, Refused, not_found, unprocessable
-from bot.fake_github.world.sandbox import Sandbox
 from bot.fake_github.world.state import World, stamp
 from bot.fake_github.world.webhooks import Attempt
 
@@ -40,90 +38,95 @@ def signed(world: World, word: str) -> bool:
     return mine and claims["iat"] <= now < claims["exp"] <= now + 600
 
 
-def routes(sandbox: Sandbox) -> APIRouter:
-    """The operations, each of which needs a word that the App signed."""
-    world = sandbox.world
+async def the_app(request: Request, hub: Hub) -> None:
+    word = request.headers.get("authorization", "").partition(" ")[2].strip()
+    if not signed(hub.world, word):
+        raise Refused(401, REFUSED)
 
-    async def the_app(request: Request) -> None:
-        word = request.headers.get("authorization", "").partition(" ")[2].strip()
-        if not signed(world, word):
-            raise Refused(401, REFUSED)
 
-    router = APIRouter(dependencies=[Depends(the_app)])
+router = APIRouter(dependencies=[Depends(the_app)])  # each needs a word that the App signed
 
-    @router.get("/app")
-    def get_app() -> Response:
-        return Answer(shapes.app(world))
 
-    @router.get("/app/installations")
-    def list_installations() -> Response:
-        return Answer([shapes.installation(world)])
+@router.get("/app")
+def get_app(hub: Hub) -> Answer:
+    return Answer(shapes.app(hub.world))
 
-    @router.get("/repos/{owner}/{repo}/installation")
-    def get_installation(owner: str, repo: str) -> Response:
-        name = f"{owner}/{repo}".lower()
-        if name in world.old_names:
-            raise Redirect(f"/repositories/{world.repository_id}/installation")
-        if name != world.full_name.lower():
-            raise not_found()
-        return Answer(shapes.installation(world))
 
-    @router.post("/app/installations/{id}/access_tokens")
-    def create_token(id: int, sent: Sent = None) -> Response:
-        if id != world.installation_id:
-            raise not_found()
-        if world.suspended_at:
-            raise Refused(403, "This installation has been suspended")
-        asked = fields(sent or {})
-        names = asked.get("repositories", [world.name])
-        ids = asked.get("repository_ids", [world.repository_id])
-        if names != [world.name] or ids != [world.repository_id]:
-            raise unprocessable("There is at least one repository that does not exist")
-        token, until = f"ghs_{secrets.token_hex(18)}", world.clock.now() + TOKEN_LASTS
-        with sandbox.changing():
-            world.tokens[token], world.issued[token] = world.bot, until
-        made = {
-            "token": token,
-            "expires_at": stamp(until),
-            "permissions": shapes.APP_PERMISSIONS,
-            "repository_selection": "selected",
-            "repositories": [shapes.repository(world)],
-        }
-        return Answer(made, status_code=201)
+@router.get("/app/installations")
+def list_installations(hub: Hub) -> Answer:
+    return Answer([shapes.installation(hub.world)])
 
-    @router.get("/app/hook/deliveries")
-    def list_deliveries(request: Request) -> Response:
-        """Newest first; a cursor names the attempt that a page begins with."""
-        attempts = list(reversed(sandbox.webhooks.attempts))
-        cursor = number_asked(request, "cursor", 0)
-        if cursor:
-            attempts = [each for each in attempts if each.id <= cursor]
-        most = min(max(number_asked(request, "per_page", 30), 1), 100)
-        headers = {}
-        if len(attempts) > most:
-            at = f"{world.api}/app/hook/deliveries?per_page={most}&cursor={attempts[most].id}"
-            headers["Link"] = f'<{at}>; rel="next"'
-        return Answer([_item(world, each) for each in attempts[:most]], headers=headers)
 
-    def attempt(id: int) -> Attempt:
-        for each in sandbox.webhooks.attempts:
-            if each.id == id:
-                return each
+@router.get("/repos/{owner}/{repo}/installation")
+def get_installation(owner: str, repo: str, hub: Hub) -> Answer:
+    world, name = hub.world, f"{owner}/{repo}".lower()
+    if name in world.old_names:
+        raise Redirect(f"/repositories/{world.repository_id}/installation")
+    if name != world.full_name.lower():
         raise not_found()
+    return Answer(shapes.installation(world))
 
-    @router.get("/app/hook/deliveries/{id}")
-    def get_delivery(id: int) -> Response:
-        one = attempt(id)
-        request = {"headers": one.delivery.headers, "payload": json.loads(one.delivery.body)}
-        told = {"url": "", "request": request, "response": {"headers": {}, "payload": ""}}
-        return Answer(_item(world, one) | told)
 
-    @router.post("/app/hook/deliveries/{id}/attempts")
-    def redeliver(id: int) -> Response:
-        sandbox.webhooks.redeliver(attempt(id).delivery)
-        return Answer({}, status_code=202)
+@router.post("/app/installations/{id}/access_tokens")
+def create_token(id: int, hub: Hub, sent: Sent) -> Answer:
+    world = hub.world
+    if id != world.installation_id:
+        raise not_found()
+    if world.suspended_at:
+        raise Refused(403, "This installation has been suspended")
+    here = {"repositories": [world.name], "repository_ids": [world.repository_id]}
+    if any(sent.get(key, only) != only for key, only in here.items()):
+        raise unprocessable("There is at least one repository that does not exist")
+    token, until = f"ghs_{secrets.token_hex(18)}", world.clock.now() + TOKEN_LASTS
+    with hub.changing():
+        world.tokens[token], world.issued[token] = world.bot, until
+    made = {
+        "token": token,
+        "expires_at": stamp(until),
+        "permissions": shapes.APP_PERMISSIONS,
+        "repository_selection": "selected",
+        "repositories": [shapes.repository(world)],
+    }
+    return Answer(made, 201)
 
-    return router
+
+@router.get("/app/hook/deliveries")
+def list_deliveries(request: Request, hub: Hub) -> Answer:
+    """Newest first; a cursor names the attempt that a page begins with."""
+    attempts = list(reversed(hub.webhooks.attempts))
+    cursor = number_asked(request, "cursor", 0)
+    if cursor:
+        attempts = [each for each in attempts if each.id <= cursor]
+    most = min(max(number_asked(request, "per_page", 30), 1), 100)
+    headers = {}
+    if len(attempts) > most:
+        at = request.url.include_query_params(cursor=attempts[most].id)
+        headers["Link"] = f'<{at}>; rel="next"'
+    return Answer([_item(hub.world, each) for each in attempts[:most]], headers=headers)
+
+
+async def attempt_asked(id: int, hub: Hub) -> Attempt:
+    for each in hub.webhooks.attempts:
+        if each.id == id:
+            return each
+    raise not_found()
+
+
+Asked = Annotated[Attempt, Depends(attempt_asked)]
+
+
+@router.get("/app/hook/deliveries/{id}")
+def get_delivery(attempt: Asked, hub: Hub) -> Answer:
+    delivery = attempt.delivery
+    request = {"headers": delivery.headers, "payload": json.loads(delivery.body)}
+    told = {"url": "", "request": request, "response": {"headers": {}, "payload": ""}}
+    return Answer(_item(hub.world, attempt) | told)
+
+
+@router.post("/app/hook/deliveries/{id}/attempts")
+def redeliver(attempt: Asked, hub: Hub) -> Answer:
+    hub.webhooks.redeliver(attempt.delivery)
+    return Answer({}, 202)
 
 
 def _item(world: World, one: Attempt) -> dict[str, Any]:

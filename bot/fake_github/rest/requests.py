@@ -1,4 +1,4 @@
-"""What the REST operations share: who asks, what they sent, pages of a list, errors."""
+"""What the REST operations share: who asks, about what, what they sent, pages of a list, errors."""
 
 from __future__ import annotations
 
@@ -6,36 +6,40 @@ import json
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypeVar
-from urllib.parse import urlencode
 
-from fastapi import Body, Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BeforeValidator
 
 from bot.fake_github.world.errors import Redirect, Refused, invalid, not_found
+from bot.fake_github.world.forks import Fork
 from bot.fake_github.world.gate import API
 from bot.fake_github.world.sandbox import Sandbox
-from bot.fake_github.world.state import User, moment
+from bot.fake_github.world.state import User, World, moment
 
 T = TypeVar("T")
 
 
-def sandbox_of(request: Request) -> Sandbox:
+# Who asks, and about what
+
+
+async def sandbox_asked(request: Request) -> Sandbox:
     found: Sandbox = request.app.state.sandbox
     return found
 
 
-# Who asks, and for what
+Hub = Annotated[Sandbox, Depends(sandbox_asked)]  # all of GitHub
 
 
-async def known_token(request: Request) -> User | None:
+async def known_token(request: Request, sandbox: Hub) -> User | None:
     """Who a request's token belongs to; None without one. An unknown token is a 401."""
     given = request.headers.get("authorization", "")
     if not given:
         return None
+    world = sandbox.world
     scheme, _, token = given.partition(" ")
-    user = sandbox_of(request).world.tokens.get(token.strip())
-    world = sandbox_of(request).world
+    user = world.tokens.get(token.strip())
     ended = world.issued.get(token.strip(), world.clock.now()) < world.clock.now()
     if scheme.lower() not in ("token", "bearer") or user is None or ended:
         raise Refused(401, "Bad credentials")
@@ -44,17 +48,26 @@ async def known_token(request: Request) -> User | None:
     return user
 
 
-async def known_person(who: Annotated[User | None, Depends(known_token)]) -> User:
+Anyone = Annotated[User | None, Depends(known_token)]
+
+
+async def known_person(who: Anyone) -> User:
     if who is None:
         raise Refused(401, "Requires authentication")
     return who
 
 
-async def known_repository(
-    owner: str, repo: str, request: Request, who: Annotated[User | None, Depends(known_token)]
-) -> None:
+Person = Annotated[User, Depends(known_person)]  # writes need one
+
+
+async def home_asked(
+    owner: str, repo: str, request: Request, who: Anyone, sandbox: Hub
+) -> Sandbox | Fork:
     """404 for what is no repository, or a private one of others; a former name redirects."""
-    world, name = sandbox_of(request).world, f"{owner}/{repo}".lower()
+    world, name = sandbox.world, f"{owner}/{repo}".lower()
+    for fork in sandbox.forks.values():
+        if name == fork.world.full_name.lower():
+            return fork
     if world.private and (who is None or not (who.role or who is world.bot)):
         raise not_found()
     if name in world.old_names:
@@ -62,46 +75,68 @@ async def known_repository(
         raise Redirect("/".join([f"/repositories/{world.repository_id}", *rest]))
     if name != world.full_name.lower():
         raise not_found()
+    return sandbox
 
 
-Person = Annotated[User, Depends(known_person)]  # writes need one
-Sent = Annotated[Any, Body()]
+Home = Annotated[Sandbox | Fork, Depends(home_asked)]  # the repository, or a fork of it
 
 
-def fields(sent: object) -> dict[str, Any]:
+async def lab_asked(home: Home) -> Sandbox:
+    """A fork has code only; what else is asked of it is a 404."""
+    if isinstance(home, Fork):
+        raise not_found()
+    return home
+
+
+Lab = Annotated[Sandbox, Depends(lab_asked)]
+
+
+# What was sent
+
+
+async def sent_json(request: Request) -> Any:
+    """What was sent; nothing at all counts as an object without fields."""
+    try:
+        return json.loads(await request.body() or b"{}")
+    except ValueError:
+        raise Refused(400, "Problems parsing JSON") from None
+
+
+SentJson = Annotated[Any, Depends(sent_json)]
+
+
+async def sent_object(sent: SentJson) -> dict[str, Any]:
     if not isinstance(sent, dict):
         raise Refused(400, "Body should be a JSON object")
     return sent
 
 
-def text(sent: object, name: str, resource: str, default: str | None = None) -> str | None:
-    """A field that must be text, where it is given."""
-    value = fields(sent).get(name, default)
-    if value is not None and not isinstance(value, str):
-        raise invalid(resource, name, "invalid")
-    return value
+Sent = Annotated[dict[str, Any], Depends(sent_object)]
+Since = Annotated[
+    datetime | None, Query(), BeforeValidator(lambda given: moment(given) if given else None)
+]
 
 
-def names(sent: object, resource: str = "Label") -> list[str]:
+def texts(sent: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The fields of these names that were given, which must be texts."""
+    given = {name: sent[name] for name in names if sent.get(name) is not None}
+    for name, value in given.items():
+        if not isinstance(value, str):
+            message = f"Invalid request.\n\nFor 'properties/{name}', {value!r} is not a string."
+            raise Refused(422, message)
+    return given
+
+
+def names(sent: Any) -> list[str]:
     """Labels as clients send them: `["a"]`, or `{"labels": […]}` of names or `{"name": …}`."""
     listed = sent.get("labels", []) if isinstance(sent, dict) else sent
     if not isinstance(listed, list):
-        raise invalid(resource, "labels", "invalid")
+        raise invalid("Label", "labels", "invalid")
     found = [each.get("name") if isinstance(each, dict) else each for each in listed]
     good = [name for name in found if isinstance(name, str) and name.strip()]
     if len(good) < len(found):
-        raise invalid(resource, "name", "invalid")
+        raise invalid("Label", "name", "invalid")
     return good
-
-
-def time_asked(request: Request, name: str) -> datetime | None:
-    given = request.query_params.get(name)
-    if not given:
-        return None
-    try:
-        return moment(given)
-    except ValueError:
-        raise invalid("Search", name, "invalid") from None
 
 
 # Answers
@@ -110,15 +145,23 @@ def time_asked(request: Request, name: str) -> datetime | None:
 class Answer(JSONResponse):
     media_type = "application/json; charset=utf-8"
 
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+def in_order(items: Iterable[Any], sort: str | None, direction: str) -> list[Any]:
+    """By time of creation or, as asked, of the last change; ties by id."""
+    key = "updated_at" if sort == "updated" else "created_at"
+    backwards = direction == "desc"
+    return sorted(items, key=lambda each: (getattr(each, key), each.id), reverse=backwards)
 
 
 def listing(
-    request: Request, items: Iterable[T], shape: Callable[[T], Any], *, inside: str | None = None
-) -> Response:
+    request: Request,
+    items: Iterable[T],
+    shape: Callable[[World, T], Any],
+    *,
+    inside: str | None = None,
+) -> Answer:
     """One page of a list with its `Link` header; a stale list leaves out what is too young."""
-    world = sandbox_of(request).world
+    world = request.app.state.sandbox.world
     younger_than = getattr(request.state, "younger_than", None)
     if younger_than is not None:
         limit = world.clock.now() - timedelta(seconds=younger_than)
@@ -127,22 +170,16 @@ def listing(
     per_page = min(max(number_asked(request, "per_page", 30), 1), 100)
     page = max(number_asked(request, "page", 1), 1)
     last = max(1, -(-len(whole) // per_page))
-    shown = [shape(each) for each in whole[(page - 1) * per_page : page * per_page]]
-    headers = {}
+    shown = [shape(world, each) for each in whole[(page - 1) * per_page : page * per_page]]
     others = {"first": 1, "prev": page - 1} if page > 1 else {}
     if page < last:
         others |= {"next": page + 1, "last": last}
-    if others:
-        address = f"{world.url}{request.url.path}"
-        links = []
-        for rel, number in others.items():
-            query = request.query_params.items()
-            kept = [pair for pair in query if pair[0] != "page"] + [("page", str(number))]
-            links.append(f'<{address}?{urlencode(kept)}>; rel="{rel}"')
-        headers["Link"] = ", ".join(links)
-    if inside:
-        return Answer({"total_count": len(whole), inside: shown}, headers=headers)
-    return Answer(shown, headers=headers)
+    links = [
+        f'<{request.url.include_query_params(page=number)}>; rel="{rel}"'
+        for rel, number in others.items()
+    ]
+    headers = {"Link": ", ".join(links)} if links else {}
+    return Answer({"total_count": len(whole), inside: shown} if inside else shown, headers=headers)
 
 
 def number_asked(request: Request, name: str, default: int) -> int:
@@ -153,21 +190,18 @@ def number_asked(request: Request, name: str, default: int) -> int:
 def answer_errors(app: FastAPI, page: Callable[[Request, Refused], Response]) -> None:
     """Errors in GitHub's shape under /api/v3, and as a page elsewhere."""
 
-    def refuse(request: Request, refused: Refused) -> Response:
-        if request.url.path.startswith(f"{API}/"):
-            body, headers = refused.as_json(), {}
-            if isinstance(refused, Redirect):
-                body["url"] = headers["Location"] = sandbox_of(request).world.api + refused.path
-            return Answer(body, status_code=refused.status, headers=headers)
-        return page(request, refused)
-
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:
-        return refuse(request, error)
+        if not request.url.path.startswith(f"{API}/"):
+            return page(request, error)
+        body, headers = error.as_json(), {}
+        if isinstance(error, Redirect):
+            body["url"] = headers["Location"] = app.state.sandbox.world.api + error.path
+        return Answer(body, error.status, headers)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        where = {str(each["loc"][0]) for each in error.errors()}
-        if "path" in where:
-            return refuse(request, not_found())
-        return refuse(request, Refused(400, "Problems parsing JSON"))
+        """A path without a number where one belongs names nothing."""
+        where, *field = error.errors()[0]["loc"]
+        wrong = not_found() if where == "path" else invalid("Search", str(field[0]), "invalid")
+        return await refused(request, wrong)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from bot.fake_github.world import shapes
 from bot.fake_github.world.errors import Redirect, Refused, forbidden, invalid, not_found
@@ -13,6 +13,14 @@ from bot.fake_github.world.state import RANKS, Comment, Issue, User, World
 from bot.fake_github.world.webhooks import Webhooks
 
 LONGEST_BODY = 65_536
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def known(things: Mapping[K, V], name: K) -> V:
+    if name not in things:
+        raise not_found()
+    return things[name]
 
 
 class Actions:
@@ -21,13 +29,10 @@ class Actions:
         self.webhooks = webhooks
         self._depth = 0
 
-    def changing(self) -> AbstractContextManager[datetime]:
-        """What every change is made in."""
-        return self._changing()
-
     @contextmanager
-    def _changing(self) -> Iterator[datetime]:
-        """Hold the lock, hand out the time, and send the webhooks once the lock is free again."""
+    def changing(self) -> Iterator[datetime]:
+        """What every change is made in: hold the lock, hand out the time, and send the webhooks
+        once the lock is free again."""
         with self.world.lock:
             self._depth += 1
             try:
@@ -51,29 +56,17 @@ class Actions:
 
     def user(self, login: str) -> User:
         """The person or bot of that name."""
-        try:
-            return self.world.users[login.lower()]
-        except KeyError:
-            raise not_found() from None
+        return known(self.world.users, login.lower())
 
     def issue(self, number: int) -> Issue:
-        try:
-            return self.world.issues[number]
-        except KeyError:
-            pass
-        match self.world.elsewhere.get(number):
-            case None:
-                raise not_found()
-            case "":
-                raise Refused(410, "This issue was deleted")
-            case path:
-                raise Redirect(path)
+        if path := self.world.elsewhere.get(number):
+            raise Redirect(path)
+        if number in self.world.elsewhere:
+            raise Refused(410, "This issue was deleted")
+        return known(self.world.issues, number)
 
     def issue_comment(self, comment_id: int) -> Comment:
-        try:
-            return self.world.comments[comment_id]
-        except KeyError:
-            raise not_found() from None
+        return known(self.world.comments, comment_id)
 
     def is_app(self, user: User) -> bool:
         return user is self.world.bot

@@ -1,4 +1,4 @@
-"""What people and the bot do to code: commits, branches, pull requests, check runs.
+"""What people and the bot do to code: commits, branches, pull requests.
 
 Each method is the one implementation behind a REST operation and a page's form alike.
 """
@@ -6,27 +6,21 @@ Each method is the one implementation behind a REST operation and a page's form 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from pygit2 import Signature
 
 from bot.fake_github.world import shapes_code
 from bot.fake_github.world.errors import Refused, forbidden, invalid, not_found, unprocessable
-from bot.fake_github.world.git import ZERO, GitRefusal, Signature
-from bot.fake_github.world.state import CheckRun, Issue, Pull, User, World, moment
+from bot.fake_github.world.git import ZERO, signature
+from bot.fake_github.world.state import Issue, Pull, User, World
 from bot.fake_github.world.threads import Threads
-
-STATUSES = ("queued", "in_progress", "completed")
-CONCLUSIONS = (
-    "action_required", "cancelled", "failure", "neutral", "success", "skipped", "stale",
-    "timed_out",
-)  # fmt: skip
-LONGEST_OUTPUT = 65_535
 
 
 class Code(Threads):
     # Commits and branches
 
     def signature(self, user: User) -> Signature:
-        return Signature(user.name, user.email, self.world.clock.now())
+        return signature(user.name, user.email, self.world.clock.now())
 
     def commit(
         self, login: str, branch: str, files: Mapping[str, bytes | None], message: str,
@@ -43,12 +37,8 @@ class Code(Threads):
             parent = before or self.world.git.resolve(base or self.world.default_branch)
             if parent is None:
                 raise unprocessable(f"there is no commit {base} to start from")
-            try:
-                after = self.world.git.add_commit(
-                    branch, files, message, self.signature(user), parent
-                )
-            except GitRefusal as refusal:
-                raise unprocessable(str(refusal)) from None
+            by = self.signature(user)
+            after = self.world.git.add_commit(branch, files, message, by, parent)
             self._pushed(user, ref, before, after)
             return after
 
@@ -96,46 +86,39 @@ class Code(Threads):
 
     def move_heads(self, user: User, repository: int, branch: str, after: str) -> None:
         """The open pull requests from this branch of this repository have a new head."""
-        for issue in list(self.world.issues.values()):
-            pull = issue.pull
-            if pull is None or issue.state != "open" or pull.head_sha == after:
-                continue
-            if (pull.head_repository, pull.head) != (repository, branch):
+        for issue, pull in self.world.open_pulls():
+            here = (pull.head_repository, pull.head) == (repository, branch)
+            if not here or pull.head_sha == after:
                 continue
             before, pull.head_sha = pull.head_sha, after
             issue.updated_at = self.world.clock.now()
             forced = self.world.git.merge_base(before, after) != before
-            self._note(issue, "force-pushed" if forced else "pushed", user, after)
+            self._note(issue, "head_ref_force_pushed" if forced else "pushed", user, after)
             self._tell_issue("synchronize", user, issue, before=before, after=after)
 
     # Pull requests
 
     def open_pull(
-        self, login: str, title: str, body: str | None, branch: str, base: str | None = None,
-        *, draft: bool = False,
+        self, login: str, title: str = "", body: str | None = None, head: str = "",
+        base: str | None = None, *, draft: bool = False,
     ) -> Issue:  # fmt: skip
         """Open a pull request from a branch here or, as `owner:branch`, from a fork's."""
         with self.changing():
             user = self.user(login)
-            owner, _, head = branch.rpartition(":")
+            owner, _, branch = head.rpartition(":")
             home = self._head_repository(owner or self.world.owner.login)
             base = base or self.world.default_branch
-            shas = []
-            for field, git, name in (("head", home.git, head), ("base", self.world.git, base)):
-                sha = git.ref(f"refs/heads/{name}")
-                if sha is None:
-                    raise invalid("PullRequest", field, "invalid")
-                shas.append(sha)
-            self._need_no_other(home, head, base)
-            if not self.world.git.log(shas[1], shas[0]):
-                message = f"No commits between {base} and {head}"
+            head_sha, base_sha = _tip(home, "head", branch), _tip(self.world, "base", base)
+            self._need_no_other(home, branch, base)
+            if not self.world.git.log(base_sha, head_sha):
+                message = f"No commits between {base} and {branch}"
                 raise invalid("PullRequest", "head", "custom", message)
             made = self._new_thread(user, title, body)
             made.pull = Pull(
-                self.world.new_id(), head, base, shas[0], shas[1], home.owner, home.repository_id,
-                draft,
+                self.world.new_id(), branch, base, head_sha, base_sha, home.owner,
+                home.repository_id, draft,
             )  # fmt: skip
-            self._note(made, "pushed", user, shas[0])
+            self._note(made, "pushed", user, head_sha)
             self._tell_issue("opened", user, made)
             return made
 
@@ -146,11 +129,9 @@ class Code(Threads):
         raise invalid("PullRequest", "head", "invalid")
 
     def _need_no_other(self, home: World, head: str, base: str) -> None:
-        for issue in self.world.issues.values():
-            pull = issue.pull
-            if pull is None or issue.state != "open" or (pull.head, pull.base) != (head, base):
-                continue
-            if pull.head_repository == home.repository_id:
+        wanted = (home.repository_id, head, base)
+        for _, pull in self.world.open_pulls():
+            if (pull.head_repository, pull.head, pull.base) == wanted:
                 message = f"A pull request already exists for {home.owner.login}:{head}."
                 raise invalid("PullRequest", "head", "custom", message)
 
@@ -158,16 +139,15 @@ class Code(Threads):
         """Another base branch; its author may, and whoever may write."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            pull = issue.pull
-            assert pull is not None
+            pull = issue.as_pull
             if user is not issue.user:
                 self.need(user, "write")
-            sha = self.world.git.ref(f"refs/heads/{base}")
-            if sha is None or issue.state != "open":
+            sha = _tip(self.world, "base", base)
+            if issue.state != "open":
                 raise invalid("PullRequest", "base", "invalid")
             if base != pull.base:
                 changes = {"base": {"ref": {"from": pull.base}, "sha": {"from": pull.base_sha}}}
-                self._note(issue, "retargeted", user, f"{pull.base} → {base}")
+                self._note(issue, "base_ref_changed", user, f"{pull.base} → {base}")
                 pull.base, pull.base_sha, issue.updated_at = base, sha, now
                 self._tell_issue("edited", user, issue, changes=changes)
             return issue
@@ -176,35 +156,34 @@ class Code(Threads):
         """Back to a draft, or ready for review; its author may, and whoever may write."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            assert issue.pull is not None
             if user is not issue.user:
                 self.need(user, "write")
-            if draft != issue.pull.draft:
-                issue.pull.draft, issue.updated_at = draft, now
-                self._note(issue, "drafted" if draft else "readied", user)
+            if draft != issue.as_pull.draft:
+                issue.as_pull.draft, issue.updated_at = draft, now
+                self._note(issue, "convert_to_draft" if draft else "ready_for_review", user)
                 action = "converted_to_draft" if draft else "ready_for_review"
                 self._tell_issue(action, user, issue)
             return issue
 
-    def merge(self, login: str, number: int, *, message: str = "", head: str | None = None) -> str:
+    def merge(
+        self, login: str, number: int, *, commit_message: str = "", sha: str | None = None
+    ) -> str:
         """Merge a pull request into its base branch; returns the merge commit."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            pull, git = issue.pull, self.world.git
-            assert pull is not None
+            pull, git = issue.as_pull, self.world.git
             self.need_push(user)
-            if head not in (None, pull.head_sha):
+            if sha not in (None, pull.head_sha):
                 raise Refused(409, "Head branch was modified. Review and try the merge again.")
             if issue.state != "open" or pull.draft:
                 raise Refused(405, "Pull Request is not mergeable")
             ref = f"refs/heads/{pull.base}"
             before = git.ref(ref) or pull.base_sha
-            try:
-                tree = git.merged_tree(before, pull.head_sha)
-            except GitRefusal:
-                raise Refused(405, "Pull Request is not mergeable") from None
+            tree = git.merged_tree(before, pull.head_sha)
+            if tree is None:
+                raise Refused(405, "Pull Request is not mergeable")
             by = self.signature(user)
-            words = message or f"Merge pull request #{number} from {pull.head}"
+            words = commit_message or f"Merge pull request #{number} from {pull.head}"
             made = git.write_commit(tree, [before, pull.head_sha], words, by, by)
             git.set_ref(ref, made)
             pull.merged_at, pull.merged_by, pull.merge_commit_sha = now, user, made
@@ -219,112 +198,9 @@ class Code(Threads):
             raise not_found()
         return issue
 
-    # Check runs
 
-    def create_check_run(self, login: str, **given: Any) -> CheckRun:
-        with self.changing() as now:
-            self._need_checks(login)
-            name, head_sha = given.get("name") or "", given.get("head_sha") or ""
-            if not name:
-                raise invalid("CheckRun", "name", "missing_field")
-            if self.world.git.kind(head_sha) != "commit":
-                raise unprocessable(f"No commit found for SHA: {head_sha}")
-            run = CheckRun(self.world.new_id(), name, head_sha, now, started_at=now)
-            self._fill(run, given)
-            self.world.checks[run.id] = run
-            return run
-
-    def update_check_run(self, login: str, run_id: int, **given: Any) -> CheckRun:
-        with self.changing():
-            self._need_checks(login)
-            run = self.check_run(run_id)
-            self._fill(run, given)
-            return run
-
-    def press(self, login: str, run_id: int, identifier: str) -> None:
-        """Somebody with write access presses a button of a check run."""
-        with self.changing():
-            user, run = self.user(login), self.check_run(run_id)
-            self.need(user, "write")
-            if identifier not in [each["identifier"] for each in run.actions]:
-                raise not_found(f"the check run has no button {identifier!r}")
-            seen = shapes_code.check_run(self.world, run)
-            seen["check_suite"] = shapes_code.check_suite(self.world, run)
-            pressed = {"identifier": identifier}
-            told = {"action": "requested_action", "check_run": seen, "requested_action": pressed}
-            self.emit("check_run", user, **told)
-
-    def check_run(self, run_id: int) -> CheckRun:
-        try:
-            return self.world.checks[run_id]
-        except KeyError:
-            raise not_found() from None
-
-    def check_runs(self, sha: str, *, every: bool = False) -> list[CheckRun]:
-        """The check runs of a commit, newest first; of each name the newest, or every one."""
-        with self.world.lock:
-            runs = [run for run in self.world.checks.values() if run.head_sha == sha]
-        runs.sort(key=lambda run: run.id, reverse=True)
-        if every:
-            return runs
-        newest = {run.name: run for run in reversed(runs)}
-        return [run for run in runs if newest[run.name] is run]
-
-    def _need_checks(self, login: str) -> None:
-        if not self.is_app(self.user(login)):
-            raise forbidden("Resource not accessible by personal access token")
-
-    def _fill(self, run: CheckRun, given: Mapping[str, Any]) -> None:
-        """Check everything, then change the run: a refused request changes nothing."""
-        status, conclusion = given.get("status"), given.get("conclusion")
-        if status is not None and status not in STATUSES:
-            raise invalid("CheckRun", "status", "invalid")
-        if conclusion is not None and conclusion not in CONCLUSIONS:
-            raise invalid("CheckRun", "conclusion", "invalid")
-        if status == "completed" and not (conclusion or run.conclusion):
-            raise invalid("CheckRun", "conclusion", "missing_field")
-        output = given.get("output") or {}
-        for key in ("title", "summary") if output else ():
-            if not output.get(key):
-                raise invalid("CheckRun", f"output.{key}", "missing_field")
-        for key in ("summary", "text"):
-            if len(output.get(key) or "") > LONGEST_OUTPUT:
-                raise invalid("CheckRun", f"output.{key}", "too_long")
-        actions = given.get("actions")
-        if actions is not None:
-            _check_actions(actions)
-        try:
-            times = {k: moment(given[k]) for k in ("started_at", "completed_at") if given.get(k)}
-        except ValueError:
-            raise invalid("CheckRun", "started_at", "invalid") from None
-
-        run.name = given.get("name") or run.name
-        run.external_id = given.get("external_id", run.external_id)
-        run.details_url = given.get("details_url", run.details_url)
-        run.started_at = times.get("started_at", run.started_at)
-        if output:
-            run.title, run.summary = output["title"], output["summary"]
-            run.text = output.get("text", run.text)
-            run.images = output.get("images", run.images)
-            run.annotations = run.annotations + output.get("annotations", [])
-        if actions is not None:
-            run.actions = [dict(each) for each in actions]
-        if conclusion:
-            run.status, run.conclusion = "completed", conclusion
-            run.completed_at = times.get("completed_at") or self.world.clock.now()
-        elif status:
-            run.status = status
-            if status != "completed":
-                run.conclusion = run.completed_at = None
-
-
-def _check_actions(actions: Any) -> None:
-    """Three buttons at most, their texts no longer than GitHub shows."""
-    longest = {"label": 20, "identifier": 20, "description": 40}
-    if not isinstance(actions, list) or len(actions) > 3:
-        raise invalid("CheckRun", "actions", "too_long")
-    for each in actions:
-        for key, most in longest.items():
-            value = each.get(key) if isinstance(each, dict) else None
-            if not isinstance(value, str) or not 0 < len(value) <= most:
-                raise invalid("CheckRun", f"actions.{key}", "invalid")
+def _tip(world: World, field: str, branch: str) -> str:
+    sha = world.git.ref(f"refs/heads/{branch}")
+    if sha is None:
+        raise invalid("PullRequest", field, "invalid")
+    return sha

@@ -13,13 +13,8 @@ class Refused(Exception):
         self.errors = errors
 
     def as_json(self) -> dict[str, object]:
-        body: dict[str, object] = {"message": self.message}
-        if self.errors is not None:
-            body["errors"] = self.errors
-        return body | {
-            "documentation_url": "https://docs.github.com/rest",
-            "status": str(self.status),
-        }
+        told = {"documentation_url": "https://docs.github.com/rest", "status": str(self.status)}
+        return {"message": self.message, **told} | ({"errors": self.errors} if self.errors else {})
 
 
 class Redirect(Refused):

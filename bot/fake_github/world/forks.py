@@ -7,7 +7,8 @@ but what moves a pull request.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,9 @@ class Fork(Code):
 
     def __init__(self, origin: Code, owner: User) -> None:
         main = origin.world
+        own: dict[str, Any] = {
+            name: {} for name in ("labels", "issues", "comments", "checks", "forks")
+        }
         folder = main.git.path.with_name(f"fork-of-{owner.login}.git")
         world = replace(
             main,
@@ -31,21 +35,19 @@ class Fork(Code):
             git=Git(folder, objects=main.git.path / "objects"),
             created_at=main.clock.now(),
             repository_id=main.new_id(),
-            labels={},
-            issues={},
-            comments={},
-            checks={},
-            forks={},
             parent=main,
+            **own,
         )
         super().__init__(world, origin.webhooks)
         self.origin = origin
         for branch, sha in main.git.branches().items():
             world.git.set_ref(f"refs/heads/{branch}", sha)
 
-    def changing(self) -> AbstractContextManager[datetime]:
+    @contextmanager
+    def changing(self) -> Iterator[datetime]:
         """With the repository's own lock, so that its webhooks wait for this change too."""
-        return self.origin.changing()
+        with self.origin.changing() as now:
+            yield now
 
     def emit(self, event: str, sender: User, **payload: Any) -> None:
         """Nobody is told."""
@@ -89,5 +91,4 @@ class Forks(Reviews):
 
     def home(self, issue: Issue) -> Code:
         """The repository that a pull request's head is in."""
-        assert issue.pull is not None
-        return self.forks.get(issue.pull.head_repository or 0, self)
+        return self.forks.get(issue.as_pull.head_repository or 0, self)

@@ -7,91 +7,74 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field, model_validator
 
 NO_RESPONSE = "_No response_"
-KINDS = ("input", "textarea", "dropdown", "checkboxes", "markdown")
 
 
 class BadForm(Exception):
     """The form's YAML cannot be shown; the message says why."""
 
 
-@dataclass(frozen=True)
-class Option:
-    label: str
+def _split(labels: object) -> object:
+    return [each.strip() for each in labels.split(",")] if isinstance(labels, str) else labels or ()
+
+
+def _attribute(name: str, default: object = "") -> Any:
+    return Field(default, validation_alias=AliasPath("attributes", name))
+
+
+Text = Annotated[str, BeforeValidator(lambda given: "" if given is None else str(given))]
+
+
+class Option(BaseModel):
+    label: Text
     required: bool = False
 
-
-@dataclass(frozen=True)
-class Field:
-    kind: str
-    id: str
-    label: str = ""
-    description: str = ""
-    placeholder: str = ""
-    value: str = ""  # prefilled; of a markdown field, its text
-    render: str = ""  # the language of the fence around the answer
-    required: bool = False
-    multiple: bool = False
-    options: tuple[Option, ...] = ()
+    @model_validator(mode="before")
+    @classmethod
+    def _label_alone(cls, given: object) -> object:
+        return given if isinstance(given, Mapping) else {"label": given}
 
 
-@dataclass(frozen=True)
-class IssueForm:
-    name: str
-    description: str
-    title: str
-    labels: tuple[str, ...]
-    fields: tuple[Field, ...]
+class FormField(BaseModel):
+    kind: Literal["input", "textarea", "dropdown", "checkboxes", "markdown"] = Field(alias="type")
+    id: Text = ""
+    label: Text = _attribute("label")
+    description: Text = _attribute("description")
+    placeholder: Text = _attribute("placeholder")
+    value: Text = _attribute("value")  # prefilled; of a markdown field, its text
+    render: Text = _attribute("render")  # the language of the fence around the answer
+    multiple: bool = _attribute("multiple", False)
+    options: tuple[Option, ...] = _attribute("options", ())
+    default: int | None = _attribute("default", None)
+    required: bool = Field(False, validation_alias=AliasPath("validations", "required"))
+
+    def model_post_init(self, _: object) -> None:
+        if self.kind == "dropdown" and self.default is not None:
+            self.value = self.options[self.default].label
+
+
+class IssueForm(BaseModel):
+    name: Text = "Issue"
+    description: Text = Field("", validation_alias=AliasChoices("description", "about"))
+    title: Text = ""
+    labels: Annotated[tuple[Text, ...], BeforeValidator(_split)] = ()
+    fields: tuple[FormField, ...] = Field(alias="body")
+
+    def model_post_init(self, _: object) -> None:
+        for at, field in enumerate(self.fields):
+            field.id = field.id or f"field-{at}"
 
 
 def parse(text: str) -> IssueForm:
     try:
-        read = yaml.safe_load(text)
-        labels = read.get("labels") or []
-        if isinstance(labels, str):
-            labels = [each.strip() for each in labels.split(",")]
-        fields = tuple(_field(at, one) for at, one in enumerate(read["body"]))
-        return IssueForm(
-            str(read.get("name", "Issue")),
-            str(read.get("description") or read.get("about") or ""),
-            str(read.get("title") or ""),
-            tuple(str(each) for each in labels),
-            fields,
-        )
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        return IssueForm.model_validate(yaml.safe_load(text))
+    except (yaml.YAMLError, ValueError, IndexError) as error:
         raise BadForm(f"this issue form cannot be shown: {error}") from error
-
-
-def _field(at: int, one: Mapping[str, Any]) -> Field:
-    if one["type"] not in KINDS:
-        raise BadForm(f"field {at + 1} has the type {one['type']!r}; there are {', '.join(KINDS)}")
-    given = one.get("attributes") or {}
-    options = []
-    for each in given.get("options") or []:
-        if isinstance(each, Mapping):
-            options.append(Option(str(each["label"]), bool(each.get("required"))))
-        else:
-            options.append(Option(str(each)))
-    value = str(given.get("value") or "")
-    if one["type"] == "dropdown" and isinstance(given.get("default"), int):
-        value = options[given["default"]].label
-    return Field(
-        one["type"],
-        str(one.get("id") or f"field-{at}"),
-        str(given.get("label") or ""),
-        str(given.get("description") or ""),
-        str(given.get("placeholder") or ""),
-        value,
-        str(given.get("render") or ""),
-        bool((one.get("validations") or {}).get("required")),
-        bool(given.get("multiple")),
-        tuple(options),
-    )
 
 
 def problems(form: IssueForm, answers: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -117,7 +100,7 @@ def body(form: IssueForm, answers: Mapping[str, Sequence[str]]) -> str:
     return "\n\n".join(parts)
 
 
-def _answer(field: Field, given: Sequence[str]) -> str:
+def _answer(field: FormField, given: Sequence[str]) -> str:
     if field.kind == "checkboxes":
         boxes = [("x" if each.label in given else " ", each.label) for each in field.options]
         return "\n".join(f"- [{tick}] {label}" for tick, label in boxes)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bot.fake_github.world.faults import Fault
@@ -23,7 +27,7 @@ GRAPHQL = "/api/graphql"  # as on a server of one's own
 LIMIT = 5000
 MADE_AT_MOST = ((80, timedelta(minutes=1)), (500, timedelta(hours=1)))
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "testserver")
-Headers = list[tuple[bytes, bytes]]
+JSON = {"content-type": "application/json; charset=utf-8"}
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,12 @@ class Rates:
         self.bite = False
         self.limit = LIMIT
 
-    def refusal(self, token: str, method: str) -> tuple[str, dict[str, str]] | None:
-        """Why a request is not taken now, and the headers that say until when; None: it is."""
+    def refusal(self, token: str, method: str) -> Response | None:
+        """Why a request is not taken now, and until when; None: it is."""
         if not self.bite:
             return None
         if self.count(token, 0)["remaining"] == 0:
-            return "API rate limit exceeded for installation.", {}
+            return _limited("API rate limit exceeded for installation.")
         if method == "GET":
             return None
         now = self._clock.now()
@@ -64,7 +68,7 @@ class Rates:
             if len(within) >= most:
                 wait = (within[-most] + span - now).total_seconds()
                 words = "You have exceeded a secondary rate limit. Please wait a few minutes."
-                return words, {"retry-after": str(max(1, int(wait)))}
+                return _limited(words, {"retry-after": str(max(1, int(wait)))})
         self._made[token] = [*lately, now]
         return None
 
@@ -99,135 +103,109 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        date = (b"date", self._sandbox.world.clock.date_header().encode())
-        if not _comes_from_here(scope["method"], asked):
-            await _send(send, 403, [date], b"the sandbox answers this machine only\n")
+
+        async def dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                date = self._sandbox.world.clock.date_header().encode()
+                message["headers"] = [*message["headers"], (b"date", date)]
+            await send(message)
+
+        request = Request(scope, receive)
+        if not _comes_from_here(request):
+            refusal = PlainTextResponse("the sandbox answers this machine only\n", 403)
+            await refusal(scope, receive, dated)
         elif scope["path"].startswith(f"{API}/") or scope["path"] == GRAPHQL:
-            await self._api(scope, receive, send, asked)
+            await self._api(request, dated)
         else:
-
-            async def dated(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    message["headers"] = [*message["headers"], date]
-                await send(message)
-
             await self._app(scope, receive, dated)
 
-    async def _api(self, scope: Scope, receive: Receive, send: Send, asked: dict[str, str]) -> None:
-        method, path = scope["method"], scope["path"].removeprefix(API)
+    async def _api(self, request: Request, send: Send) -> None:
+        method, path = request.method, request.scope["path"].removeprefix(API)
         await self.catch_up()
+        token = request.headers.get("authorization", "")
         fault = self._sandbox.faults.take(method, path)
-        kind = fault.kind if fault else ""
-        token = asked.get("authorization", "")
-        limited = None if fault else self._sandbox.rates.refusal(token, method)
-        if kind == "stale":
-            assert fault is not None
-            scope.setdefault("state", {})["younger_than"] = fault.seconds
-        status, body = 0, b""
-        headers: Headers = []
-        if kind == "expired":
-            self._sandbox.world.tokens.pop(token.partition(" ")[2].strip(), None)
-        if fault and kind == "later":
-            due = self._sandbox.world.clock.now() + timedelta(seconds=fault.seconds)
-            self._to_come.append((due, scope, await _whole(receive)))
-        elif limited:
-            status, headers, body = _limited(*limited)
-        elif not kind.endswith("_before"):
-            status, headers, body = await self._answer(scope, receive)
-        if fault and (kind.startswith("status") or kind == "later"):
-            status, headers, body = _faulty(fault)
-        if kind:
-            headers.append((b"x-sandbox-fault", kind.encode()))
-        if kind.startswith("drop"):
-            status = 0
-        if status == 200 and method == "GET":
-            etag = f'W/"{hashlib.sha256(body).hexdigest()}"'
-            headers.append((b"etag", etag.encode()))
-            headers.append((b"cache-control", b"private, max-age=60, s-maxage=60"))
-            if asked.get("if-none-match") in (etag, etag.removeprefix("W/")):
-                status, body = 304, b""
-                headers = [pair for pair in headers if pair[0] not in (b"content-type",)]
-        query = scope["query_string"].decode()
-        self._sandbox.requests.append(Logged(method, path, query, status))
-        if status == 0:
-            await _drop(receive)
-            return
-        free = status == 304 or path == "/rate_limit"
-        rate = self._sandbox.rates.count(token, 0 if free else 1)
-        for name, value in rate.items():
-            headers.append((f"x-ratelimit-{name}".encode(), str(value).encode()))
-        headers.append((b"x-ratelimit-resource", b"core"))
-        headers.append((b"x-github-media-type", b"github.v3; format=json"))
-        headers.append((b"date", self._sandbox.world.clock.date_header().encode()))
-        if kind == "cut":
-            await _cut(receive, send, status, headers, body)
+        if fault is None:
+            answer = self._sandbox.rates.refusal(token, method)
+            answer = answer or await self._answer(request.scope, request.receive)
         else:
-            await _send(send, status, headers, body)
+            answer = await self._faulty(request, fault)
+        if answer.status_code == 200 and method == "GET":
+            etag = f'W/"{hashlib.sha256(answer.body).hexdigest()}"'
+            fresh = {"etag": etag, "cache-control": "private, max-age=60, s-maxage=60"}
+            answer.headers.update(fresh)
+            if request.headers.get("if-none-match") in (etag, etag.removeprefix("W/")):
+                answer = Response(status_code=304, headers=fresh)
+        status = 0 if fault and fault.kind.startswith("drop") else answer.status_code
+        self._sandbox.requests.append(Logged(method, path, request.url.query, status))
+        if status == 0:
+            await _hang_up(request.receive)
+            return
+        rate = self._sandbox.rates.count(token, 0 if status == 304 or path == "/rate_limit" else 1)
+        answer.headers.update({f"x-ratelimit-{name}": str(value) for name, value in rate.items()})
+        answer.headers["x-ratelimit-resource"] = "core"
+        answer.headers["x-github-media-type"] = "github.v3; format=json"
+        if fault:
+            answer.headers["x-sandbox-fault"] = fault.kind
+        if fault and fault.kind == "cut":  # promise the whole body, and send half of it
+            start = {"status": status, "headers": answer.raw_headers}
+            await send({"type": "http.response.start", **start})
+            half = bytes(answer.body[: len(answer.body) // 2])
+            await send({"type": "http.response.body", "body": half, "more_body": True})
+            await _hang_up(request.receive)
+        else:
+            await answer(request.scope, request.receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, Headers, bytes]:
+    async def _faulty(self, request: Request, fault: Fault) -> Response:
+        world, kind = self._sandbox.world, fault.kind
+        if kind == "stale":
+            request.state.younger_than = fault.seconds
+        if kind == "expired":
+            token = request.headers.get("authorization", "").partition(" ")[2]
+            world.tokens.pop(token.strip(), None)
+        if kind == "later":
+            due = world.clock.now() + timedelta(seconds=fault.seconds)
+            self._to_come.append((due, request.scope, await request.body()))
+        elif not kind.endswith("_before"):
+            answer = await self._answer(request.scope, request.receive)
+            if kind != "status_after":
+                return answer
+        return Response(fault.body, fault.status, JSON | fault.headers)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
         """Run the operation and keep its answer, so that a fault can still take it away."""
-        got: dict[str, Any] = {"body": b""}
+        status, headers, body = 500, Headers(), b""
 
         async def keep(message: Message) -> None:
+            nonlocal status, headers, body
             if message["type"] == "http.response.start":
-                got.update(status=message["status"], headers=message["headers"])
+                status, headers = message["status"], Headers(raw=message["headers"])
             else:
-                got["body"] += message.get("body", b"")
+                body += message.get("body", b"")
 
-        await self._app(scope, receive, keep)
-        kept = [pair for pair in got["headers"] if pair[0].lower() != b"content-length"]
-        return got["status"], kept, got["body"]
+        await self._app(self._by_name(scope), receive, keep)
+        return Response(body, status, headers)
+
+    def _by_name(self, scope: Scope) -> Scope:
+        """`/repositories/{id}/…`, where redirects lead, is the repository's name and the rest."""
+        world, path = self._sandbox.world, str(scope["path"])
+        prefix = f"{API}/repositories/{world.repository_id}"
+        if path != prefix and not path.startswith(f"{prefix}/"):
+            return scope
+        renamed = f"{API}/repos/{world.full_name}{path.removeprefix(prefix)}"
+        return {**scope, "path": renamed, "raw_path": renamed.encode()}
 
 
-def _comes_from_here(method: str, asked: dict[str, str]) -> bool:
+def _comes_from_here(request: Request) -> bool:
     """Refuse other hosts' names for this address, and forms that another site's page sends."""
-    host = asked.get("host", "")
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if urlsplit(f"//{host}").hostname not in LOOPBACK:
         return False
-    origin = asked.get("origin")
-    return method in ("GET", "HEAD") or origin is None or urlsplit(origin).netloc == host
+    return request.method in ("GET", "HEAD") or origin is None or urlsplit(origin).netloc == host
 
 
-def _faulty(fault: Fault) -> tuple[int, Headers, bytes]:
-    headers = {"content-type": "application/json; charset=utf-8"} | fault.headers
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    return fault.status, pairs, fault.body.encode()
-
-
-async def _send(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    if status not in (204, 304):
-        headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _cut(receive: Receive, send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Promise the whole body, send half of it and close the connection."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [*headers, (b"content-length", str(len(body)).encode())],
-        }
-    )
-    await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
-    transport = getattr(getattr(receive, "__self__", None), "transport", None)
-    if transport is None:
-        raise ConnectionDropped("the sandbox broke off an answer")
-    transport.close()
-    await asyncio.sleep(0.01)  # until uvicorn knows that nobody listens any more
-
-
-async def _whole(receive: Receive) -> bytes:
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return body
+def _limited(words: str, headers: Mapping[str, str] | None = None) -> Response:
+    told = {"message": words, "documentation_url": "https://docs.github.com/rest"}
+    return Response(json.dumps(told), 403, {**JSON, **(headers or {})})
 
 
 def _again(body: bytes) -> Receive:
@@ -239,16 +217,10 @@ def _again(body: bytes) -> Receive:
     return receive
 
 
-def _limited(words: str, more: dict[str, str]) -> tuple[int, Headers, bytes]:
-    body = json.dumps({"message": words, "documentation_url": "https://docs.github.com/rest"})
-    headers = {"content-type": "application/json; charset=utf-8"} | more
-    return 403, [(name.encode(), value.encode()) for name, value in headers.items()], body.encode()
-
-
-async def _drop(receive: Receive) -> None:
+async def _hang_up(receive: Receive) -> None:
     """Close the connection under uvicorn; where there is none, raise what a client would see."""
     transport = getattr(getattr(receive, "__self__", None), "transport", None)
     if transport is None:
         raise ConnectionDropped("the sandbox dropped the connection")
-    transport.abort()
+    transport.close()
     await asyncio.sleep(0.01)  # until uvicorn knows that nobody listens any more

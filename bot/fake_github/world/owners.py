@@ -35,36 +35,29 @@ class Owners(Forks):
         """The App's installation is suspended, or is not any more: it may ask for nothing."""
         with self.changing() as now:
             self.world.suspended_at = now if suspended else None
-            action = "suspend" if suspended else "unsuspend"
-            told = shapes.installation(self.world)
-            self._installation(action, told)
+            payload = {
+                "action": "suspend" if suspended else "unsuspend",
+                "installation": shapes.installation(self.world),
+                "sender": shapes.user(self.world, self.world.owner),
+            }
+            self.webhooks.emit("installation", payload)
 
     def transfer_issue(self, number: int, repository: int = 700_999, to: int = 1) -> None:
         """An issue goes to another repository of the owner's; its old address redirects there."""
         with self.changing():
-            issue = self.issue(number)
-            seen = shapes_thread.issue(self.world, issue)
-            self.emit("issues", self.world.owner, action="transferred", issue=seen)
-            self.world.elsewhere[number] = f"/repositories/{repository}/issues/{to}"
-            self._forget(number)
+            self._remove(number, "transferred", f"/repositories/{repository}/issues/{to}")
 
     def delete_issue(self, number: int) -> None:
         """An issue and all that was said there is gone."""
         with self.changing():
-            seen = shapes_thread.issue(self.world, self.issue(number))
-            self.emit("issues", self.world.owner, action="deleted", issue=seen)
-            self.world.elsewhere[number] = ""
-            self._forget(number)
+            self._remove(number, "deleted", None)
 
-    def _forget(self, number: int) -> None:
+    def _remove(self, number: int, action: str, address: str | None) -> None:
+        seen = shapes_thread.issue(self.world, self.issue(number))
+        self.emit("issues", self.world.owner, action=action, issue=seen)
+        self.world.elsewhere[number] = address
         for comment in self.world.issues.pop(number).comments:
             del self.world.comments[comment.id]
 
     def _tell(self, action: str, **more: Any) -> None:
         self.emit("repository", self.world.owner, action=action, **more)
-
-    def _installation(self, action: str, told: dict[str, Any]) -> None:
-        sender = shapes.user(self.world, self.world.owner)
-        self.webhooks.emit(
-            "installation", {"action": action, "installation": told, "sender": sender}
-        )

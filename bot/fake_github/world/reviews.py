@@ -6,21 +6,22 @@ Each method is the one implementation behind a REST operation and a page's form 
 from __future__ import annotations
 
 from bot.fake_github.world import shapes_thread
-from bot.fake_github.world.code import Code
-from bot.fake_github.world.errors import invalid, not_found, unprocessable
+from bot.fake_github.world.actions import known
+from bot.fake_github.world.checks import Checks
+from bot.fake_github.world.errors import invalid, unprocessable
 from bot.fake_github.world.state import Issue, Review, User
 
 STATES = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
 
 
-class Reviews(Code):
+class Reviews(Checks):
     def submit_review(
-        self, login: str, number: int, event: str, body: str = "", commit: str | None = None
-    ) -> Review:
+        self, login: str, number: int, event: str = "", body: str = "",
+        commit_id: str | None = None,
+    ) -> Review:  # fmt: skip
         """Review a pull request as it is now, or an earlier commit of it."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            assert issue.pull is not None
             if event not in STATES:
                 raise invalid("PullRequestReview", "event", "invalid")
             if user is issue.user and event != "COMMENT":
@@ -29,16 +30,16 @@ class Reviews(Code):
             if event != "APPROVE" and not body.strip():
                 raise unprocessable("Body can't be blank")
             self.check_body("PullRequestReview", body)
-            commit = commit or issue.pull.head_sha
+            commit = commit_id or issue.as_pull.head_sha
             if self.world.git.kind(commit) != "commit":
                 raise invalid("PullRequestReview", "commit_id", "invalid")
-            made = Review(self.world.new_id(), user, body, STATES[event], commit, now)
-            issue.pull.reviews.append(made)
+            made = Review(self.world.new_id(), number, user, body, now, STATES[event], commit)
+            issue.as_pull.reviews.append(made)
             issue.updated_at = now
             self._tell_review("submitted", user, issue, made)
             return made
 
-    def edit_review(self, login: str, number: int, review_id: int, body: str) -> Review:
+    def edit_review(self, login: str, number: int, review_id: int, body: str = "") -> Review:
         """Another text; only who wrote it may."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
@@ -50,7 +51,7 @@ class Reviews(Code):
             self._tell_review("edited", user, issue, review, changes={"body": {"from": before}})
             return review
 
-    def dismiss_review(self, login: str, number: int, review_id: int, message: str) -> Review:
+    def dismiss_review(self, login: str, number: int, review_id: int, message: str = "") -> Review:
         """It counts no more; who may write may dismiss."""
         with self.changing():
             user, issue = self.user(login), self.pull(number)
@@ -62,21 +63,17 @@ class Reviews(Code):
                 raise unprocessable("Can not dismiss a commented pull request review")
             review.state = "DISMISSED"
             told = {"state": "approved", "review_id": review.id, "dismissal_message": message}
-            self._note(issue, "dismissed", user, message, dismissed_review=told)
+            self._note(issue, "review_dismissed", user, message, dismissed_review=told)
             self._tell_review("dismissed", user, issue, review)
             return review
 
     def review(self, number: int, review_id: int) -> Review:
-        pull = self.pull(number).pull
-        for review in pull.reviews if pull else ():
-            if review.id == review_id:
-                return review
-        raise not_found()
+        return known({each.id: each for each in self.pull(number).as_pull.reviews}, review_id)
 
     def _tell_review(
         self, action: str, user: User, issue: Issue, review: Review, **more: object
     ) -> None:
-        seen = shapes_thread.review(self.world, issue, review)
+        seen = shapes_thread.review(self.world, review)
         seen["state"] = seen["state"].lower()  # as webhooks have it
         pull = shapes_thread.pull_simple(self.world, issue)
         told = {"action": action, "review": seen, "pull_request": pull}

@@ -5,29 +5,20 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from bot.fake_github.world.faults import Faults
 from bot.fake_github.world.gate import Logged, Rates
-from bot.fake_github.world.git import Git, Signature
+from bot.fake_github.world.git import Git
 from bot.fake_github.world.owners import Owners
 from bot.fake_github.world.state import Clock, Role, User, World
 from bot.fake_github.world.webhooks import Deliver, Webhooks
 
-
-@dataclass(frozen=True)
-class Persona:
-    login: str
-    name: str
-    role: Role
-    about: str
-
-
-PERSONAS = (
-    Persona("ada", "Ada", "write", "write"),
-    Persona("sam", "Sam", "", "no role"),
-    Persona("grace", "Grace", "maintain", "maintain"),
+PERSONAS = (  # who plays; each sandbox has its own
+    User(11, "ada", "Ada", "write"),
+    User(12, "sam", "Sam"),
+    User(13, "grace", "Grace", "maintain"),
 )
 BOT = "regatta-lab[bot]"
 
@@ -52,8 +43,8 @@ class Sandbox(Owners):
         for world in (self.world, *self.world.forks.values()):
             world.url = url
 
-    def set_role(self, login: str, role: Role) -> None:
-        """Change what somebody may do; "" makes them a stranger."""
+    def set_role(self, login: str, role: Role | None) -> None:
+        """Change what somebody may do; None makes them a stranger."""
         self.user(login).role = role
 
 
@@ -81,17 +72,15 @@ def make_sandbox(
     for old in (path, *root.glob("fork-of-*.git")):  # the rest of the world was in memory
         shutil.rmtree(old, ignore_errors=True)
     lab = User(1, owner, owner, role="admin", type="Organization")
-    bot = User(2, BOT, "Regatta Lab", type="Bot", email=f"{BOT}@users.noreply.localhost")
+    bot = User(2, BOT, "Regatta Lab", type="Bot")
     world = World(lab, repo, bot, Git(path), clock, clock.now(), leaderboard_url=leaderboard_url)
     world.app_key = app_key
-    for number, one in enumerate(PERSONAS, start=11):
-        email = f"{one.login}@users.noreply.localhost"
-        person = User(number, one.login, one.name, one.role, email=email)
-        world.users[one.login] = person
-        if one.login in persona_tokens:
-            world.tokens[persona_tokens[one.login]] = person
-    world.users |= {owner.lower(): lab, BOT.lower(): bot}
+    for person in (lab, bot, *map(replace, PERSONAS)):
+        world.users[person.login.lower()] = person
+    for login, token in persona_tokens.items():
+        world.tokens[token] = world.users[login]
     world.tokens[bot_token] = bot
-    by = Signature(owner, f"{owner}@users.noreply.localhost", clock.now())
+    sandbox = Sandbox(world, Webhooks(webhook_url, webhook_secret, deliver, clock.now))
+    by = sandbox.signature(lab)
     world.git.add_commit(world.default_branch, files, "A new lab", by, None)
-    return Sandbox(world, Webhooks(webhook_url, webhook_secret, deliver, now=clock.now))
+    return sandbox

@@ -6,6 +6,7 @@ Threads are in `shapes_thread.py`, commits and check runs in `shapes_code.py`.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,14 @@ def node_id(kind: str, number: int | str) -> str:
     return base64.b64encode(f"0{len(kind)}:{kind}{number}".encode()).decode()
 
 
+def ids(kind: str, id: int) -> Json:
+    return {"id": id, "node_id": node_id(kind, id)}
+
+
+def dates(created: datetime, updated: datetime | None = None) -> Json:
+    return {"created_at": stamp(created), "updated_at": stamp(updated or created)}
+
+
 def time(at: datetime | None) -> str | None:
     return stamp(at) if at else None
 
@@ -28,68 +37,65 @@ def repo_api(world: World) -> str:
 
 # People
 
+_OF_A_USER = {
+    "followers": "/followers", "following": "/following{/other_user}", "gists": "/gists{/gist_id}",
+    "starred": "/starred{/owner}{/repo}", "subscriptions": "/subscriptions",
+    "organizations": "/orgs", "repos": "/repos", "events": "/events{/privacy}",
+    "received_events": "/received_events",
+}  # fmt: skip
+_OF_AN_ORGANIZATION = {
+    "repos": "/repos", "events": "/events", "hooks": "/hooks", "issues": "/issues",
+    "members": "/members{/member}", "public_members": "/public_members{/member}",
+}  # fmt: skip
+
+
+def _urls(api: str, paths: Mapping[str, str]) -> Json:
+    return {"url": api} | {f"{name}_url": api + path for name, path in paths.items()}
+
+
+def _avatar(world: World, who: User) -> str:
+    return f"{world.url}/_sandbox/avatars/{who.login}.svg"
+
 
 def user(world: World, who: User) -> Json:
-    api = f"{world.api}/users/{who.login}"
     page = f"{world.url}/{who.login}"
     if who.type == "Bot":
         page = f"{world.url}/apps/{who.login.removesuffix('[bot]')}"
     return {
+        **ids("User", who.id),
+        **_urls(f"{world.api}/users/{who.login}", _OF_A_USER),
         "login": who.login,
-        "id": who.id,
-        "node_id": node_id("User", who.id),
-        "avatar_url": f"{world.url}/_sandbox/avatars/{who.login}.svg",
+        "avatar_url": _avatar(world, who),
         "gravatar_id": "",
-        "url": api,
         "html_url": page,
-        "followers_url": f"{api}/followers",
-        "following_url": f"{api}/following{{/other_user}}",
-        "gists_url": f"{api}/gists{{/gist_id}}",
-        "starred_url": f"{api}/starred{{/owner}}{{/repo}}",
-        "subscriptions_url": f"{api}/subscriptions",
-        "organizations_url": f"{api}/orgs",
-        "repos_url": f"{api}/repos",
-        "events_url": f"{api}/events{{/privacy}}",
-        "received_events_url": f"{api}/received_events",
         "type": who.type,
         "user_view_type": "public",
         "site_admin": False,
     }
 
 
+def maybe_user(world: World, who: User | None) -> Json | None:
+    return user(world, who) if who else None
+
+
 def public_user(world: World, who: User) -> Json:
-    return user(world, who) | {
+    untold = ("company", "location", "email", "hireable", "bio", "twitter_username")
+    return {
+        **user(world, who),
+        **dates(world.created_at),
+        **dict.fromkeys(untold),
+        **dict.fromkeys(("public_repos", "public_gists", "followers", "following"), 0),
         "name": who.name,
-        "company": None,
         "blog": "",
-        "location": None,
-        "email": None,
-        "hireable": None,
-        "bio": None,
-        "twitter_username": None,
-        "public_repos": 0,
-        "public_gists": 0,
-        "followers": 0,
-        "following": 0,
-        "created_at": stamp(world.created_at),
-        "updated_at": stamp(world.created_at),
     }
 
 
 def organization(world: World) -> Json:
-    api = f"{world.api}/orgs/{world.owner.login}"
     return {
+        **ids("Organization", world.owner.id),
+        **_urls(f"{world.api}/orgs/{world.owner.login}", _OF_AN_ORGANIZATION),
         "login": world.owner.login,
-        "id": world.owner.id,
-        "node_id": node_id("Organization", world.owner.id),
-        "url": api,
-        "repos_url": f"{api}/repos",
-        "events_url": f"{api}/events",
-        "hooks_url": f"{api}/hooks",
-        "issues_url": f"{api}/issues",
-        "members_url": f"{api}/members{{/member}}",
-        "public_members_url": f"{api}/public_members{{/member}}",
-        "avatar_url": f"{world.url}/_sandbox/avatars/{world.owner.login}.svg",
+        "avatar_url": _avatar(world, world.owner),
         "description": "",
     }
 
@@ -105,32 +111,36 @@ APP_EVENTS = [
     "check_run", "issue_comment", "issues", "pull_request", "pull_request_review", "push",
     "repository",
 ]  # fmt: skip
+CLIENT_ID = "Iv1.sandbox"
 
 
 def app(world: World) -> Json:
     slug = world.bot.login.removesuffix("[bot]")
     return {
-        "id": world.app_id,
+        **ids("App", world.app_id),
+        **dates(world.created_at),
         "slug": slug,
-        "client_id": "Iv1.sandbox",
-        "node_id": node_id("App", world.app_id),
+        "client_id": CLIENT_ID,
         "owner": user(world, world.owner),
         "name": world.bot.name,
         "description": "",
         "external_url": world.leaderboard_url or world.url,
         "html_url": f"{world.url}/apps/{slug}",
-        "created_at": stamp(world.created_at),
-        "updated_at": stamp(world.created_at),
         "permissions": {"deployments": "read", **APP_PERMISSIONS},
         "events": APP_EVENTS,
     }
 
 
+def via_app(world: World, who: User) -> Json:
+    return {"performed_via_github_app": app(world) if who is world.bot else None}
+
+
 def installation(world: World) -> Json:
     api = f"{world.api}/app/installations/{world.installation_id}"
     return {
+        **dates(world.created_at),
         "id": world.installation_id,
-        "client_id": "Iv1.sandbox",
+        "client_id": CLIENT_ID,
         "account": user(world, world.owner),
         "repository_selection": "selected",
         "access_tokens_url": f"{api}/access_tokens",
@@ -142,8 +152,6 @@ def installation(world: World) -> Json:
         "target_type": "Organization",
         "permissions": APP_PERMISSIONS,
         "events": APP_EVENTS,
-        "created_at": stamp(world.created_at),
-        "updated_at": stamp(world.created_at),
         "single_file_name": None,
         "has_multiple_single_files": False,
         "single_file_paths": [],
@@ -173,12 +181,24 @@ _ENDPOINTS = {
 }  # fmt: skip
 
 
+_HAS_NONE = (
+    "stargazers_count", "watchers_count", "watchers", "forks_count", "forks", "size",
+)  # fmt: skip
+_IS_NOT = (
+    "has_projects", "has_downloads", "has_wiki", "has_pages", "has_discussions", "archived",
+    "disabled", "is_template", "web_commit_signoff_required",
+)  # fmt: skip
+
+
 def repository(world: World) -> Json:
-    api = repo_api(world)
     waiting = sum(issue.state == "open" for issue in list(world.issues.values()))
     return {
-        "id": world.repository_id,
-        "node_id": node_id("Repository", world.repository_id),
+        **ids("Repository", world.repository_id),
+        **_urls(repo_api(world), _ENDPOINTS),
+        **dates(world.created_at),
+        **dict.fromkeys(("git_url", "ssh_url", "clone_url"), f"{world.html}.git"),
+        **dict.fromkeys(_HAS_NONE, 0),
+        **dict.fromkeys(_IS_NOT, False),
         "name": world.name,
         "full_name": world.full_name,
         "private": world.private,
@@ -186,41 +206,19 @@ def repository(world: World) -> Json:
         "html_url": world.html,
         "description": "An open lab in a box",
         "fork": world.parent is not None,
-        "url": api,
-        **{f"{name}_url": api + path for name, path in _ENDPOINTS.items()},
-        "created_at": stamp(world.created_at),
-        "updated_at": stamp(world.created_at),
         "pushed_at": stamp(world.created_at),
-        "git_url": f"{world.html}.git",
-        "ssh_url": f"{world.html}.git",
-        "clone_url": f"{world.html}.git",
         "svn_url": world.html,
         "homepage": world.leaderboard_url,
-        "size": 0,
-        "stargazers_count": 0,
-        "watchers_count": 0,
         "language": "Python",
         "has_issues": True,
-        "has_projects": False,
-        "has_downloads": False,
-        "has_wiki": False,
-        "has_pages": False,
-        "has_discussions": False,
-        "forks_count": 0,
         "mirror_url": None,
-        "archived": False,
-        "disabled": False,
-        "is_template": False,
         "allow_forking": True,
-        "web_commit_signoff_required": False,
         "topics": [],
         "custom_properties": {},
         "visibility": "private" if world.private else "public",
-        "open_issues_count": waiting,
         "license": None,
-        "forks": 0,
+        "open_issues_count": waiting,
         "open_issues": waiting,
-        "watchers": 0,
         "default_branch": world.default_branch,
     }
 

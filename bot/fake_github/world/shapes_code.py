@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from dataclasses import asdict
+
+from pygit2 import Commit, Signature
 
 from bot.fake_github.world import shapes
-from bot.fake_github.world.git import ZERO, Change, Commit, Entry, Signature
-from bot.fake_github.world.shapes import Json, node_id, repo_api, time
-from bot.fake_github.world.state import CheckRun, Issue, User, World, stamp
+from bot.fake_github.world.git import ZERO, Change, Entry, signed_at
+from bot.fake_github.world.shapes import Json, dates, ids, node_id, repo_api, time
+from bot.fake_github.world.state import CheckRun, Issue, Pull, User, World, stamp
 
 _UNSIGNED = {
+    **dict.fromkeys(("signature", "payload", "verified_at")),
     "verified": False,
     "reason": "unsigned",
-    "signature": None,
-    "payload": None,
-    "verified_at": None,
 }
 
 
 def _signature(who: Signature) -> Json:
-    return {"name": who.name, "email": who.email, "date": stamp(who.date)}
+    return {"name": who.name, "email": who.email, "date": stamp(signed_at(who))}
 
 
 def _user_of(world: World, who: Signature) -> Json | None:
@@ -31,31 +31,43 @@ def _user_of(world: World, who: Signature) -> Json | None:
 # The git database
 
 
-def git_commit(world: World, sha: str) -> Json:
-    one = world.git.commit(sha)
+def _object(world: World, kind: str, sha: str) -> Json:
+    return {"sha": sha, "url": f"{repo_api(world)}/git/{kind}s/{sha}"}
+
+
+def _content(world: World, sha: str) -> Json:
+    content = base64.encodebytes(world.git.blob(sha)).decode()
+    return {"encoding": "base64", "content": content}
+
+
+def _told(world: World, one: Commit) -> Json:
+    """What a commit itself holds."""
     return {
-        "sha": sha,
-        "node_id": node_id("Commit", sha),
-        "url": f"{repo_api(world)}/git/commits/{sha}",
-        "html_url": f"{world.html}/commit/{sha}",
         "author": _signature(one.author),
         "committer": _signature(one.committer),
-        "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
         "message": one.message.rstrip("\n"),
-        "parents": _parents(world, one, "git/commits"),
+        "tree": _object(world, "tree", str(one.tree_id)),
         "verification": _UNSIGNED,
     }
 
 
-def _parents(world: World, one: Commit, where: str) -> list[Json]:
-    return [
-        {
-            "sha": parent,
-            "url": f"{repo_api(world)}/{where}/{parent}",
-            "html_url": f"{world.html}/commit/{parent}",
-        }
-        for parent in one.parents
-    ]
+def _named(world: World, one: Commit, where: str) -> Json:
+    """Its names and addresses, and those of its parents."""
+
+    def addresses(sha: str) -> Json:
+        page = f"{world.html}/commit/{sha}"
+        return {"sha": sha, "url": f"{repo_api(world)}/{where}/{sha}", "html_url": page}
+
+    return {
+        **addresses(str(one.id)),
+        "node_id": node_id("Commit", str(one.id)),
+        "parents": [addresses(str(parent)) for parent in one.parent_ids],
+    }
+
+
+def git_commit(world: World, sha: str) -> Json:
+    one = world.git.commit(sha)
+    return _told(world, one) | _named(world, one, "git/commits")
 
 
 def git_ref(world: World, ref: str, sha: str) -> Json:
@@ -64,34 +76,24 @@ def git_ref(world: World, ref: str, sha: str) -> Json:
         "ref": ref,
         "node_id": node_id("Ref", ref),
         "url": f"{repo_api(world)}/git/{ref}",
-        "object": {"sha": sha, "type": kind, "url": f"{repo_api(world)}/git/{kind}s/{sha}"},
+        "object": _object(world, kind, sha) | {"type": kind},
     }
 
 
 def git_tree(world: World, sha: str, entries: list[Entry]) -> Json:
     tree = []
     for entry in entries:
-        one: Json = {
-            "path": entry.path,
-            "mode": entry.mode,
-            "type": entry.type,
-            "sha": entry.sha,
-            "url": f"{repo_api(world)}/git/{entry.type}s/{entry.sha}",
-        }
-        tree.append(one | ({} if entry.size is None else {"size": entry.size}))
-    url = f"{repo_api(world)}/git/trees/{sha}"
-    return {"sha": sha, "url": url, "tree": tree, "truncated": False}
+        known = {name: value for name, value in asdict(entry).items() if value is not None}
+        tree.append(known | _object(world, entry.type, entry.sha))
+    return {**_object(world, "tree", sha), "tree": tree, "truncated": False}
 
 
 def git_blob(world: World, sha: str) -> Json:
-    content = world.git.blob(sha)
     return {
-        "sha": sha,
+        **_object(world, "blob", sha),
+        **_content(world, sha),
         "node_id": node_id("Blob", sha),
-        "size": len(content),
-        "url": f"{repo_api(world)}/git/blobs/{sha}",
-        "content": base64.encodebytes(content).decode(),
-        "encoding": "base64",
+        "size": len(world.git.blob(sha)),
     }
 
 
@@ -99,7 +101,7 @@ def content(world: World, entry: Entry, path: str, ref: str, *, whole: bool) -> 
     """A file (with `whole`, its bytes) or an item of a folder's listing."""
     kind = {"tree": "dir", "blob": "file", "commit": "submodule"}[entry.type]
     url = f"{repo_api(world)}/contents/{path}?ref={ref}"
-    git_url = f"{repo_api(world)}/git/{entry.type}s/{entry.sha}"
+    git_url = _object(world, entry.type, entry.sha)["url"]
     html_url = f"{world.html}/{'tree' if kind == 'dir' else 'blob'}/{ref}/{path}"
     shape: Json = {
         "type": kind,
@@ -113,39 +115,31 @@ def content(world: World, entry: Entry, path: str, ref: str, *, whole: bool) -> 
         "download_url": f"{world.html}/raw/{ref}/{path}" if kind == "file" else None,
         "_links": {"self": url, "git": git_url, "html": html_url},
     }
-    if whole:
-        shape["encoding"] = "base64"
-        shape["content"] = base64.encodebytes(world.git.blob(entry.sha)).decode()
-    return shape
+    return shape | (_content(world, entry.sha) if whole else {})
 
 
 # Commits and comparisons
 
 
+def commit_changes(world: World, one: Commit) -> list[Change]:
+    return world.git.diff(str(one.parent_ids[0]), str(one.id)) if one.parent_ids else []
+
+
 def commit(world: World, sha: str, *, whole: bool = False) -> Json:
     one = world.git.commit(sha)
-    url = f"{repo_api(world)}/commits/{sha}"
-    shape: Json = {
-        "sha": sha,
-        "node_id": node_id("Commit", sha),
+    shape = _named(world, one, "commits")
+    shape |= {
         "commit": {
-            "author": _signature(one.author),
-            "committer": _signature(one.committer),
-            "message": one.message.rstrip("\n"),
-            "tree": {"sha": one.tree, "url": f"{repo_api(world)}/git/trees/{one.tree}"},
-            "url": f"{repo_api(world)}/git/commits/{sha}",
+            **_told(world, one),
+            "url": _object(world, "commit", sha)["url"],
             "comment_count": 0,
-            "verification": _UNSIGNED,
         },
-        "url": url,
-        "html_url": f"{world.html}/commit/{sha}",
-        "comments_url": f"{url}/comments",
+        "comments_url": f"{shape['url']}/comments",
         "author": _user_of(world, one.author) or {},
         "committer": _user_of(world, one.committer) or {},
-        "parents": _parents(world, one, "commits"),
     }
     if whole:
-        changes = world.git.diff(one.parents[0], sha) if one.parents else []
+        changes = commit_changes(world, one)
         added, removed = sum(c.additions for c in changes), sum(c.deletions for c in changes)
         shape["stats"] = {"additions": added, "deletions": removed, "total": added + removed}
         shape["files"] = [diff_entry(world, sha, change) for change in changes]
@@ -232,22 +226,21 @@ def push(world: World, who: User, ref: str, before: str, after: str) -> Json:
 
 def _pushed_commit(world: World, sha: str) -> Json:
     one = world.git.commit(sha)
-    changes = world.git.diff(one.parents[0], sha) if one.parents else []
     paths: dict[str, list[str]] = {"added": [], "removed": [], "modified": []}
-    for change in changes:
+    for change in commit_changes(world, one):
         paths[change.status].append(change.path)
-    names: list[dict[str, Any]] = [
+    author, committer = (
         {"name": who.name, "email": who.email} for who in (one.author, one.committer)
-    ]
+    )
     return {
         "id": sha,
-        "tree_id": one.tree,
+        "tree_id": str(one.tree_id),
         "distinct": True,
         "message": one.message.rstrip("\n"),
-        "timestamp": stamp(one.committer.date),
+        "timestamp": stamp(signed_at(one.committer)),
         "url": f"{world.html}/commit/{sha}",
-        "author": names[0],
-        "committer": names[1],
+        "author": author,
+        "committer": committer,
         **paths,
     }
 
@@ -257,43 +250,34 @@ def _pushed_commit(world: World, sha: str) -> Json:
 
 def pull_changes(world: World, one: Issue) -> list[Change]:
     """What a pull request changes: from where it left its base to its head."""
-    assert one.pull is not None
-    start = world.git.merge_base(one.pull.base_sha, one.pull.head_sha)
-    return world.git.diff(start or one.pull.base_sha, one.pull.head_sha)
+    base, head = one.as_pull.base_sha, one.as_pull.head_sha
+    return world.git.diff(world.git.merge_base(base, head) or base, head)
 
 
 def check_run(world: World, run: CheckRun) -> Json:
     url = f"{repo_api(world)}/check-runs/{run.id}"
     page = f"{world.html}/runs/{run.id}"
     return {
-        "id": run.id,
-        "name": run.name,
-        "node_id": node_id("CheckRun", run.id),
-        "head_sha": run.head_sha,
-        "external_id": run.external_id,
+        **ids("CheckRun", run.id),
+        **run.model_dump(include={"name", "head_sha", "status", "conclusion"}),
+        "external_id": run.external_id or "",
         "url": url,
         "html_url": page,
         "details_url": run.details_url or page,
-        "status": run.status,
-        "conclusion": run.conclusion,
         "started_at": time(run.started_at),
         "completed_at": time(run.completed_at),
         "output": {
-            "title": run.title,
-            "summary": run.summary,
-            "text": run.text,
+            **run.model_dump(include={"title", "summary", "text"}),
             "annotations_count": len(run.annotations),
             "annotations_url": f"{url}/annotations",
         },
         "check_suite": {"id": int(run.head_sha[:7], 16)},
         "app": shapes.app(world),
         "pull_requests": [
-            _minimal_pull(world, one)
-            for one in list(world.issues.values())
-            if one.pull
-            and one.state == "open"
-            and one.pull.head_sha == run.head_sha
-            and one.pull.head_repository == world.repository_id  # GitHub lists none from forks
+            _minimal_pull(world, issue.number, pull)
+            for issue, pull in world.open_pulls()
+            if pull.head_sha == run.head_sha
+            and pull.head_repository == world.repository_id  # GitHub lists none from forks
         ],
     }
 
@@ -304,29 +288,24 @@ def check_suite(world: World, run: CheckRun) -> Json:
     id = seen["check_suite"]["id"]
     branches = [name for name, sha in world.git.branches().items() if sha == run.head_sha]
     return {
-        "id": id,
-        "node_id": node_id("CheckSuite", id),
+        **ids("CheckSuite", id),
+        **dates(run.created_at),
         "head_branch": branches[0] if branches else None,
-        "head_sha": run.head_sha,
-        "status": run.status,
-        "conclusion": run.conclusion,
+        **run.model_dump(include={"head_sha", "status", "conclusion"}),
         "url": f"{repo_api(world)}/check-suites/{id}",
         "before": None,
         "after": run.head_sha,
         "pull_requests": seen["pull_requests"],
         "app": seen["app"],
-        "created_at": stamp(run.created_at),
-        "updated_at": stamp(run.created_at),
     }
 
 
-def _minimal_pull(world: World, one: Issue) -> Json:
-    assert one.pull is not None
+def _minimal_pull(world: World, number: int, pull: Pull) -> Json:
     repo = {"id": world.repository_id, "name": world.name, "url": repo_api(world)}
-    sides = (("head", one.pull.head, one.pull.head_sha), ("base", one.pull.base, one.pull.base_sha))
+    sides = (("head", pull.head, pull.head_sha), ("base", pull.base, pull.base_sha))
     return {
-        "id": one.pull.id,
-        "number": one.number,
-        "url": f"{repo_api(world)}/pulls/{one.number}",
+        "id": pull.id,
+        "number": number,
+        "url": f"{repo_api(world)}/pulls/{number}",
         **{side: {"ref": ref, "sha": sha, "repo": repo} for side, ref, sha in sides},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bot.fake_github.world import shapes, shapes_code
-from bot.fake_github.world.shapes import Json, node_id, repo_api, time
+from bot.fake_github.world.shapes import Json, dates, ids, repo_api, time
 from bot.fake_github.world.state import (
     REACTIONS,
     Comment,
@@ -18,16 +18,9 @@ from bot.fake_github.world.state import (
 )
 
 
-def association(world: World, who: User) -> str:
-    if who is world.owner:
-        return "OWNER"
-    return "COLLABORATOR" if who.role else "NONE"
-
-
 def label(world: World, one: Label) -> Json:
     return {
-        "id": one.id,
-        "node_id": node_id("Label", one.id),
+        **ids("Label", one.id),
         "url": f"{repo_api(world)}/labels/{one.name.replace(' ', '%20')}",
         "name": one.name,
         "color": one.color,
@@ -36,10 +29,13 @@ def label(world: World, one: Label) -> Json:
     }
 
 
+def labels(world: World, these: list[Label]) -> list[Json]:
+    return [label(world, each) for each in these]
+
+
 def reaction(world: World, one: Reaction) -> Json:
     return {
-        "id": one.id,
-        "node_id": node_id("Reaction", one.id),
+        **ids("Reaction", one.id),
         "user": shapes.user(world, one.user),
         "content": one.content,
         "created_at": stamp(one.created_at),
@@ -51,131 +47,118 @@ def _rollup(url: str, reactions: list[Reaction]) -> Json:
     return {"url": f"{url}/reactions", "total_count": len(reactions), **counts}
 
 
+def _written(world: World, one: Issue | Comment | Review) -> Json:
+    """What all has that somebody wrote."""
+    stranger = "COLLABORATOR" if one.user.role else "NONE"
+    return {
+        "user": shapes.user(world, one.user),
+        "author_association": "OWNER" if one.user is world.owner else stranger,
+        "body": one.body,
+    }
+
+
+def _thread(world: World, one: Issue) -> Json:
+    """What an issue and a pull request have in common."""
+    return {
+        **_written(world, one),
+        **dates(one.created_at, one.updated_at),
+        "number": one.number,
+        "title": one.title,
+        "state": one.state,
+        "locked": one.locked,
+        "active_lock_reason": one.lock_reason,
+        "assignee": None,
+        "assignees": [],
+        "milestone": None,
+        "closed_at": time(one.closed_at),
+        "draft": one.pull.draft if one.pull else False,
+    }
+
+
+def _page(world: World, one: Issue) -> str:
+    return f"{world.html}/{'pull' if one.pull else 'issues'}/{one.number}"
+
+
+def _pull_urls(world: World, one: Issue) -> Json:
+    page = _page(world, one)
+    return {
+        "url": f"{repo_api(world)}/pulls/{one.number}",
+        "html_url": page,
+        "diff_url": f"{page}.diff",
+        "patch_url": f"{page}.patch",
+    }
+
+
 def issue(world: World, one: Issue) -> Json:
     api = f"{repo_api(world)}/issues/{one.number}"
-    kind = "pull" if one.pull else "issues"
-    page = f"{world.html}/{kind}/{one.number}"
     shape: Json = {
+        **ids("Issue", one.id),
+        **_thread(world, one),
+        **shapes.via_app(world, one.user),
         "url": api,
         "repository_url": repo_api(world),
         "labels_url": f"{api}/labels{{/name}}",
         "comments_url": f"{api}/comments",
         "events_url": f"{api}/events",
         "timeline_url": f"{api}/timeline",
-        "html_url": page,
-        "id": one.id,
-        "node_id": node_id("Issue", one.id),
-        "number": one.number,
-        "title": one.title,
-        "user": shapes.user(world, one.user),
-        "labels": [label(world, each) for each in one.labels],
-        "state": one.state,
+        "html_url": _page(world, one),
+        "labels": labels(world, one.labels),
         "state_reason": one.state_reason,
-        "locked": one.locked,
-        "assignee": None,
-        "assignees": [],
-        "milestone": None,
         "comments": len(one.comments),
-        "created_at": stamp(one.created_at),
-        "updated_at": stamp(one.updated_at),
-        "closed_at": time(one.closed_at),
-        "closed_by": shapes.user(world, one.closed_by) if one.closed_by else None,
-        "author_association": association(world, one.user),
-        "active_lock_reason": one.lock_reason,
-        "draft": one.pull.draft if one.pull else False,
-        "body": one.body,
+        "closed_by": shapes.maybe_user(world, one.closed_by),
         "reactions": _rollup(api, one.reactions),
-        "performed_via_github_app": shapes.app(world) if one.user is world.bot else None,
     }
     if one.pull:
-        shape["pull_request"] = {
-            "url": f"{repo_api(world)}/pulls/{one.number}",
-            "html_url": page,
-            "diff_url": f"{page}.diff",
-            "patch_url": f"{page}.patch",
-            "merged_at": time(one.pull.merged_at),
-        }
+        merged = {"merged_at": time(one.pull.merged_at)}
+        shape["pull_request"] = _pull_urls(world, one) | merged
     return shape
 
 
 def comment(world: World, one: Comment) -> Json:
     api = f"{repo_api(world)}/issues"
     url = f"{api}/comments/{one.id}"
-    kind = "pull" if world.issues[one.number].pull else "issues"
     return {
+        **ids("IssueComment", one.id),
+        **_written(world, one),
+        **dates(one.created_at, one.updated_at),
+        **shapes.via_app(world, one.user),
         "url": url,
-        "html_url": f"{world.html}/{kind}/{one.number}#issuecomment-{one.id}",
+        "html_url": f"{_page(world, world.issues[one.number])}#issuecomment-{one.id}",
         "issue_url": f"{api}/{one.number}",
-        "id": one.id,
-        "node_id": node_id("IssueComment", one.id),
-        "user": shapes.user(world, one.user),
-        "created_at": stamp(one.created_at),
-        "updated_at": stamp(one.updated_at),
-        "author_association": association(world, one.user),
-        "body": one.body,
         "reactions": _rollup(url, one.reactions),
-        "performed_via_github_app": shapes.app(world) if one.user is world.bot else None,
     }
 
 
 def pull_simple(world: World, one: Issue) -> Json:
-    assert one.pull is not None
+    pull = one.as_pull
+    urls = _pull_urls(world, one)
     issue = f"{repo_api(world)}/issues/{one.number}"
-    api = f"{repo_api(world)}/pulls/{one.number}"
-    page = f"{world.html}/pull/{one.number}"
-    review_comment = f"{repo_api(world)}/pulls/comments{{/number}}"
-    statuses = f"{repo_api(world)}/statuses/{one.pull.head_sha}"
-    links = {
-        "self": api,
-        "html": page,
-        "issue": issue,
+    related = {
+        "commits": f"{urls['url']}/commits",
+        "review_comments": f"{urls['url']}/comments",
+        "review_comment": f"{repo_api(world)}/pulls/comments{{/number}}",
         "comments": f"{issue}/comments",
-        "review_comments": f"{api}/comments",
-        "review_comment": review_comment,
-        "commits": f"{api}/commits",
-        "statuses": statuses,
+        "statuses": f"{repo_api(world)}/statuses/{pull.head_sha}",
     }
+    links = {"self": urls["url"], "html": urls["html_url"], "issue": issue, **related}
     return {
-        "url": api,
-        "id": one.pull.id,
-        "node_id": node_id("PullRequest", one.pull.id),
-        "html_url": page,
-        "diff_url": f"{page}.diff",
-        "patch_url": f"{page}.patch",
+        **ids("PullRequest", pull.id),
+        **_thread(world, one),
+        **urls,
+        **{f"{name}_url": url for name, url in related.items()},
         "issue_url": issue,
-        "number": one.number,
-        "state": one.state,
-        "locked": one.locked,
-        "title": one.title,
-        "user": shapes.user(world, one.user),
-        "body": one.body,
-        "created_at": stamp(one.created_at),
-        "updated_at": stamp(one.updated_at),
-        "closed_at": time(one.closed_at),
-        "merged_at": time(one.pull.merged_at),
-        "merge_commit_sha": one.pull.merge_commit_sha,
-        "assignee": None,
-        "assignees": [],
+        "_links": {name: {"href": href} for name, href in links.items()},
+        "merged_at": time(pull.merged_at),
+        "merge_commit_sha": pull.merge_commit_sha,
         "requested_reviewers": [],
         "requested_teams": [],
         "labels": [
-            label(world, each) | {"description": each.description or ""} for each in one.labels
+            shape | {"description": shape["description"] or ""}
+            for shape in labels(world, one.labels)
         ],
-        "milestone": None,
-        "draft": one.pull.draft,
-        "commits_url": f"{api}/commits",
-        "review_comments_url": f"{api}/comments",
-        "review_comment_url": review_comment,
-        "comments_url": f"{issue}/comments",
-        "statuses_url": statuses,
-        "head": _side(
-            world, one.pull.head_owner, one.pull.head_repository, one.pull.head, one.pull.head_sha
-        ),
-        "base": _side(world, world.owner, world.repository_id, one.pull.base, one.pull.base_sha),
-        "_links": {name: {"href": href} for name, href in links.items()},
-        "author_association": association(world, one.user),
+        "head": _side(world, pull.head_owner, pull.head_repository, pull.head, pull.head_sha),
+        "base": _side(world, world.owner, world.repository_id, pull.base, pull.base_sha),
         "auto_merge": None,
-        "active_lock_reason": one.lock_reason,
     }
 
 
@@ -192,100 +175,73 @@ def _side(world: World, owner: User, repository: int | None, branch: str, sha: s
 
 
 def pull(world: World, one: Issue) -> Json:
-    assert one.pull is not None
-    changes = shapes_code.pull_changes(world, one)
+    changes, pull = shapes_code.pull_changes(world, one), one.as_pull
     return pull_simple(world, one) | {
-        "merged": one.pull.merged_at is not None,
+        "merged": pull.merged_at is not None,
         "mergeable": None,
         "rebaseable": None,
-        "mergeable_state": "draft" if one.pull.draft else "unknown",
-        "merged_by": shapes.user(world, one.pull.merged_by) if one.pull.merged_by else None,
+        "mergeable_state": "draft" if pull.draft else "unknown",
+        "merged_by": shapes.maybe_user(world, pull.merged_by),
         "comments": len(one.comments),
         "review_comments": 0,
         "maintainer_can_modify": False,
-        "commits": len(world.git.log(one.pull.base_sha, one.pull.head_sha)),
+        "commits": len(world.git.log(pull.base_sha, pull.head_sha)),
         "additions": sum(change.additions for change in changes),
         "deletions": sum(change.deletions for change in changes),
         "changed_files": len(changes),
     }
 
 
-def review(world: World, one: Issue, each: Review) -> Json:
-    page = f"{world.html}/pull/{one.number}#pullrequestreview-{each.id}"
-    api = f"{repo_api(world)}/pulls/{one.number}"
+def review(world: World, one: Review) -> Json:
+    urls = _pull_urls(world, world.issues[one.number])
+    page = f"{urls['html_url']}#pullrequestreview-{one.id}"
     return {
-        "id": each.id,
-        "node_id": node_id("PullRequestReview", each.id),
-        "user": shapes.user(world, each.user),
-        "body": each.body,
-        "state": each.state,
+        **ids("PullRequestReview", one.id),
+        **_written(world, one),
+        "state": one.state,
         "html_url": page,
-        "pull_request_url": api,
-        "author_association": association(world, each.user),
-        "_links": {"html": {"href": page}, "pull_request": {"href": api}},
-        "submitted_at": stamp(each.created_at),
-        "commit_id": each.commit_id,
+        "pull_request_url": urls["url"],
+        "_links": {"html": {"href": page}, "pull_request": {"href": urls["url"]}},
+        "submitted_at": stamp(one.created_at),
+        "commit_id": one.commit_id,
     }
-
-
-# What a REST timeline calls the page's events; what is not here is not told there.
-_EVENTS = {
-    "closed": "closed", "reopened": "reopened", "labeled": "labeled", "unlabeled": "unlabeled",
-    "renamed": "renamed", "force-pushed": "head_ref_force_pushed", "merged": "merged",
-    "retargeted": "base_ref_changed", "drafted": "convert_to_draft",
-    "readied": "ready_for_review", "dismissed": "review_dismissed", "locked": "locked",
-    "unlocked": "unlocked",
-}  # fmt: skip
 
 
 def timeline(world: World, one: Issue) -> list[Json]:
     """Comments, reviews, commits and events in their order.
 
     A commit carries its own dates only. A pull request lists the commits that it has now."""
-    told = [(each.id, _commented(world, each)) for each in one.comments]
-    told += [(each.id, _event(world, one, each)) for each in one.events if each.kind in _EVENTS]
+    told = [(each.id, _event(world, one, each)) for each in one.events if each.kind != "pushed"]
+    for each in one.comments:
+        actor = {"event": "commented", "actor": shapes.user(world, each.user)}
+        told.append((each.id, comment(world, each) | actor))
     if one.pull:
-        told += [(each.id, _reviewed(world, one, each)) for each in one.pull.reviews]
+        for made in one.pull.reviews:
+            shape = review(world, made) | {"event": "reviewed", "state": made.state.lower()}
+            told.append((made.id, shape))
         pushes: dict[str, int] = {}
-        for each in one.events:
-            if each.kind in ("pushed", "force-pushed"):
-                pushes.setdefault(each.detail, each.id)
+        for event in one.events:
+            if event.kind in ("pushed", "head_ref_force_pushed"):
+                pushes.setdefault(event.detail, event.id)
         shas = world.git.log(one.pull.base_sha, one.pull.head_sha)
         at = 0
         for sha in reversed(shas):  # a commit stands where the push that brought it stands
             at = pushes.get(sha, at)
-            told.insert(0, (at, _committed(world, sha)))
+            told.insert(0, (at, shapes_code.git_commit(world, sha) | {"event": "committed"}))
     return [each for _, each in sorted(told, key=lambda pair: pair[0])]
 
 
-def _commented(world: World, each: Comment) -> Json:
-    shape = comment(world, each)
-    return shape | {"event": "commented", "actor": shape["user"]}
-
-
-def _reviewed(world: World, one: Issue, each: Review) -> Json:
-    shape = review(world, one, each)
-    return shape | {"event": "reviewed", "state": each.state.lower()}
-
-
-def _committed(world: World, sha: str) -> Json:
-    shape = shapes_code.git_commit(world, sha)
-    return shape | {"event": "committed"}
-
-
 def _event(world: World, one: Issue, each: Event) -> Json:
-    url = f"{repo_api(world)}/issues/events/{each.id}"
-    pushed = each.detail if each.kind in ("force-pushed", "merged") else None
+    pushed = each.detail if each.kind in ("head_ref_force_pushed", "merged") else None
     shape: Json = {
-        "id": each.id,
-        "node_id": node_id("IssueEvent", each.id),
-        "url": url,
+        **ids("IssueEvent", each.id),
+        **shapes.via_app(world, each.user),
+        "url": f"{repo_api(world)}/issues/events/{each.id}",
         "actor": shapes.user(world, each.user),
-        "event": _EVENTS[each.kind],
+        "event": each.kind,
         "commit_id": pushed,
         "commit_url": f"{repo_api(world)}/commits/{pushed}" if pushed else None,
         "created_at": stamp(each.at),
-        "performed_via_github_app": shapes.app(world) if each.user is world.bot else None,
     }
     match each.kind:
         case "labeled" | "unlabeled":

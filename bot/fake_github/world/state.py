@@ -13,12 +13,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from bot.fake_github.world.git import Git
 
-Role = str  # "admin", "maintain", "write", "triage", "read"; "" is a stranger
-RANKS: Mapping[Role, int] = {"": 0, "read": 0, "triage": 1, "write": 2, "maintain": 3, "admin": 4}
+Role = str  # "admin", "maintain", "write", "triage", "read"; None is a stranger
+RANKS: Mapping[Role | None, int] = {
+    None: 0,
+    "read": 0,
+    "triage": 1,
+    "write": 2,
+    "maintain": 3,
+    "admin": 4,
+}
+LONGEST_OUTPUT = 65_535
+Status = Literal["queued", "in_progress", "completed"]
+Conclusion = Literal[
+    "action_required", "cancelled", "failure", "neutral", "success", "skipped", "stale",
+    "timed_out",
+]  # fmt: skip
 REACTIONS = ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes")
 
 
@@ -51,9 +66,12 @@ class User:
     id: int
     login: str
     name: str
-    role: Role = ""
+    role: Role | None = None
     type: str = "User"  # "User", "Bot" or "Organization"
-    email: str = ""
+
+    @property
+    def email(self) -> str:
+        return f"{self.login}@users.noreply.localhost"
 
 
 @dataclass
@@ -73,12 +91,16 @@ class Reaction:
 
 
 @dataclass
-class Comment:
+class Post:
     id: int
     number: int  # of the issue or pull request it stands on
     user: User
     body: str
     created_at: datetime
+
+
+@dataclass
+class Comment(Post):
     updated_at: datetime
     reactions: list[Reaction] = field(default_factory=list)
     edited: bool = False
@@ -89,9 +111,7 @@ class Event:
     """Something the page's timeline tells between two comments."""
 
     id: int  # from the same counter as comments, so that their order is the order of things
-    # "labeled", "unlabeled", "closed", "reopened", "renamed", "pushed", "force-pushed",
-    # "retargeted", "drafted", "readied", "dismissed", "merged", "locked", "unlocked"
-    kind: str
+    kind: str  # as a REST timeline calls it, and "pushed", which is not told there
     user: User
     at: datetime
     detail: str = ""
@@ -99,13 +119,9 @@ class Event:
 
 
 @dataclass
-class Review:
-    id: int
-    user: User
-    body: str
+class Review(Post):
     state: str  # "APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED"
     commit_id: str
-    created_at: datetime
     edited_at: datetime | None = None
 
 
@@ -149,25 +165,59 @@ class Issue:
     locked: bool = False
     lock_reason: str | None = None
 
+    @property
+    def as_pull(self) -> Pull:
+        """Of what is known to be a pull request."""
+        assert self.pull is not None
+        return self.pull
 
-@dataclass
-class CheckRun:
+
+def moment(text: str) -> datetime:
+    """An ISO 8601 time as clients send it, to the second; without a zone it is UTC."""
+    at = datetime.fromisoformat(text.strip().replace(" ", "+"))
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)
+
+
+Moment = Annotated[datetime, BeforeValidator(moment)]
+
+
+class Button(BaseModel):
+    """Of a check run; its texts are no longer than GitHub shows."""
+
+    label: str = Field(min_length=1, max_length=20)
+    identifier: str = Field(min_length=1, max_length=20)
+    description: str = Field(min_length=1, max_length=40)
+
+
+def _output(name: str, default: object = None, longest: int | None = None) -> Any:
+    return Field(default, validation_alias=AliasPath("output", name), max_length=longest)
+
+
+class CheckFields(BaseModel):
+    """What a request says of a check run."""
+
+    name: str | None = Field(default=None, min_length=1)
+    head_sha: str | None = None
+    status: Status | None = None
+    conclusion: Conclusion | None = None
+    external_id: str | None = None
+    details_url: str | None = None
+    started_at: Moment | None = None
+    completed_at: Moment | None = None
+    title: str | None = _output("title")
+    summary: str | None = _output("summary", longest=LONGEST_OUTPUT)
+    text: str | None = _output("text", longest=LONGEST_OUTPUT)
+    images: list[dict[str, str]] = _output("images", [])
+    annotations: list[dict[str, object]] = _output("annotations", [])
+    actions: list[Button] = Field(default=[], max_length=3)
+
+
+class CheckRun(CheckFields):
     id: int
     name: str
     head_sha: str
     created_at: datetime
-    status: str = "queued"
-    conclusion: str | None = None
-    started_at: datetime | None = None
-    completed_at: datetime | None = None
-    external_id: str = ""
-    details_url: str | None = None
-    title: str | None = None
-    summary: str | None = None
-    text: str | None = None
-    images: list[dict[str, str]] = field(default_factory=list)
-    annotations: list[dict[str, object]] = field(default_factory=list)
-    actions: list[dict[str, str]] = field(default_factory=list)  # its buttons
+    status: Status = "queued"
 
 
 @dataclass
@@ -196,7 +246,7 @@ class World:
     forks: dict[int, World] = field(default_factory=dict)  # by repository id
     parent: World | None = None  # of a fork
     old_names: set[str] = field(default_factory=set)  # lower-case; they redirect
-    elsewhere: dict[int, str] = field(default_factory=dict)  # transferred issues → their new path
+    elsewhere: dict[int, str | None] = field(default_factory=dict)  # issues → new path; None: gone
     private: bool = False
     suspended_at: datetime | None = None  # the App's installation
     app_key: str | None = None  # the App's public key, PEM; without one there is no App to sign
@@ -205,6 +255,11 @@ class World:
     def repository(self, id: int | None) -> World | None:
         """This repository or one of its forks; None if there is none of that id."""
         return self if id == self.repository_id else self.forks.get(id or 0)
+
+    def open_pulls(self) -> Iterator[tuple[Issue, Pull]]:
+        for issue in list(self.issues.values()):
+            if issue.pull and issue.state == "open":
+                yield issue, issue.pull
 
     @property
     def full_name(self) -> str:
@@ -224,9 +279,3 @@ class World:
 
 def stamp(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def moment(text: str) -> datetime:
-    """An ISO 8601 time as clients send it, to the second; without a zone it is UTC."""
-    at = datetime.fromisoformat(text.strip().replace(" ", "+"))
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC).replace(microsecond=0)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bot.fake_github.world import shapes_thread
-from bot.fake_github.world.actions import Actions
+from bot.fake_github.world.actions import Actions, known
 from bot.fake_github.world.errors import forbidden, invalid, not_found
 from bot.fake_github.world.state import REACTIONS, Comment, Event, Issue, Label, Reaction, User
 
@@ -19,7 +19,7 @@ class Threads(Actions):
     # Issues
 
     def open_issue(
-        self, login: str, title: str, body: str | None = None, labels: Sequence[str] = (),
+        self, login: str, title: str = "", body: str | None = None, labels: Sequence[str] = (),
         *, by_form: bool = False,
     ) -> Issue:  # fmt: skip
         """Open an issue. Labels are the form's, or those of somebody who may triage; a
@@ -31,9 +31,7 @@ class Threads(Actions):
                 issue.labels = self._named(labels)
             self._tell_issue("opened", user, issue)
             for label in issue.labels:
-                self._tell_issue(
-                    "labeled", user, issue, label=shapes_thread.label(self.world, label)
-                )
+                self._tell_label("labeled", user, issue, label)
             return issue
 
     def _new_thread(self, user: User, title: str, body: str | None) -> Issue:
@@ -96,26 +94,24 @@ class Threads(Actions):
         self._note(issue, action, user)
         self._tell_issue(action, user, issue)
 
-    def lock(self, login: str, number: int, reason: str | None = None) -> None:
+    def lock(self, login: str, number: int, lock_reason: str | None = None) -> None:
         """Nobody but those with write access comments any more."""
-        with self.changing() as now:
-            user, issue = self.user(login), self.issue(number)
-            self.need(user, "triage")
-            if reason not in (None, "off-topic", "too heated", "resolved", "spam"):
-                raise invalid("Issue", "lock_reason", "invalid")
-            if not issue.locked:
-                issue.locked, issue.lock_reason, issue.updated_at = True, reason, now
-                self._note(issue, "locked", user, reason or "")
-                self._tell_issue("locked", user, issue)
+        if lock_reason not in (None, "off-topic", "too heated", "resolved", "spam"):
+            raise invalid("Issue", "lock_reason", "invalid")
+        self._set_lock(login, number, True, lock_reason)
 
     def unlock(self, login: str, number: int) -> None:
+        self._set_lock(login, number, False, None)
+
+    def _set_lock(self, login: str, number: int, locked: bool, reason: str | None) -> None:
         with self.changing() as now:
             user, issue = self.user(login), self.issue(number)
             self.need(user, "triage")
-            if issue.locked:
-                issue.locked, issue.lock_reason, issue.updated_at = False, None, now
-                self._note(issue, "unlocked", user)
-                self._tell_issue("unlocked", user, issue)
+            if issue.locked != locked:
+                issue.locked, issue.lock_reason, issue.updated_at = locked, reason, now
+                action = "locked" if locked else "unlocked"
+                self._note(issue, action, user, reason or "")
+                self._tell_issue(action, user, issue)
 
     def _note(self, issue: Issue, kind: str, user: User, detail: str = "", **told: Any) -> None:
         """Remember an event for the page's timeline."""
@@ -132,9 +128,12 @@ class Threads(Actions):
             told = {"action": action, "number": issue.number, "pull_request": seen}
             self.emit("pull_request", user, **told, **more)
 
+    def _tell_label(self, action: str, user: User, issue: Issue, label: Label) -> None:
+        self._tell_issue(action, user, issue, label=shapes_thread.label(self.world, label))
+
     # Comments
 
-    def comment(self, login: str, number: int, body: str) -> Comment:
+    def comment(self, login: str, number: int, body: str = "") -> Comment:
         with self.changing() as now:
             user, issue = self.user(login), self.issue(number)
             self._check_comment(body)
@@ -148,7 +147,7 @@ class Threads(Actions):
             self._tell_comment("created", user, made)
             return made
 
-    def edit_comment(self, login: str, comment_id: int, body: str) -> Comment:
+    def edit_comment(self, login: str, comment_id: int, body: str = "") -> Comment:
         """Edit a comment: one's own, or anybody's with write access, the bot's included."""
         with self.changing() as now:
             user, comment = self.user(login), self.issue_comment(comment_id)
@@ -185,7 +184,7 @@ class Threads(Actions):
 
     # Reactions; GitHub sends no webhook for them
 
-    def react(self, login: str, on: Comment | Issue, content: str) -> tuple[Reaction, bool]:
+    def react(self, login: str, on: Comment | Issue, content: str = "") -> tuple[Reaction, bool]:
         """React; the second time the first reaction is the answer. Returns whether it is new."""
         with self.changing() as now:
             user = self.user(login)
@@ -201,18 +200,15 @@ class Threads(Actions):
     def unreact(self, login: str, on: Comment | Issue, reaction_id: int) -> None:
         with self.changing():
             user = self.user(login)
-            for reaction in on.reactions:
-                if reaction.id == reaction_id:
-                    if reaction.user is not user:
-                        raise forbidden("You may only delete your own reactions.")
-                    on.reactions.remove(reaction)
-                    return
-            raise not_found()
+            reaction = known({each.id: each for each in on.reactions}, reaction_id)
+            if reaction.user is not user:
+                raise forbidden("You may only delete your own reactions.")
+            on.reactions.remove(reaction)
 
     # Labels
 
     def create_label(
-        self, login: str, name: str, color: str = "ededed", description: str | None = None
+        self, login: str, name: str = "", color: str = "ededed", description: str | None = None
     ) -> Label:
         with self.changing():
             self.need(self.user(login), "triage")
@@ -230,18 +226,13 @@ class Threads(Actions):
         return made
 
     def repo_label(self, name: str) -> Label:
-        try:
-            return self.world.labels[name.lower()]
-        except KeyError:
-            raise not_found() from None
+        return known(self.world.labels, name.lower())
 
     def _named(self, names: Iterable[str]) -> list[Label]:
         """The labels of these names, made where they are missing, as GitHub does."""
-        wanted: dict[str, Label] = {}
-        for name in names:
-            known = self.world.labels.get(name.lower())
-            wanted[name.lower()] = known or self._add_label(name, "ededed")
-        return list(wanted.values())
+        wanted = {name.lower(): name for name in names}
+        known = self.world.labels
+        return [known.get(key) or self._add_label(wanted[key], "ededed") for key in wanted]
 
     def set_labels(self, login: str, number: int, names: Iterable[str]) -> list[Label]:
         with self.changing() as now:
@@ -253,7 +244,7 @@ class Threads(Actions):
             for action, label in gone + new:
                 issue.updated_at = now
                 self._note(issue, action, user, label.name)
-                self._tell_issue(action, user, issue, label=shapes_thread.label(self.world, label))
+                self._tell_label(action, user, issue, label)
             return issue.labels
 
     def add_labels(self, login: str, number: int, names: Iterable[str]) -> list[Label]:

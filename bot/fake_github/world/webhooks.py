@@ -17,7 +17,8 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 import httpx
@@ -53,21 +54,17 @@ def sign(secret: str, body: bytes) -> str:
 
 class Webhooks:
     def __init__(
-        self, url: str | None, secret: str, deliver: Deliver | None = None, *, hook_id: int = 1,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:  # fmt: skip
+        self, url: str | None, secret: str, deliver: Deliver | None, now: Callable[[], datetime]
+    ) -> None:
         self.deliveries: list[Delivery] = []
         self.attempts: list[Attempt] = []  # oldest first
         self._now = now
         self._secret = secret
-        self._hook_id = hook_id
         self._waiting: collections.deque[Delivery] = collections.deque()
         self._sending = threading.Lock()
-        self._posts: queue.SimpleQueue[Attempt] = queue.SimpleQueue()
-        self._idle = threading.Condition()
-        self._unsent = 0
+        self._posts: queue.Queue[Attempt] = queue.Queue()
         self._thread: threading.Thread | None = None
-        self._deliver = deliver or (self._poster(url) if url else None)
+        self._deliver = deliver or (_poster(url) if url else None)
         self._in_background = deliver is None
 
     def emit(self, event: str, payload: Mapping[str, Any]) -> None:
@@ -79,7 +76,7 @@ class Webhooks:
             "User-Agent": "GitHub-Hookshot/sandbox",
             "X-GitHub-Delivery": delivery_id,
             "X-GitHub-Event": event,
-            "X-GitHub-Hook-ID": str(self._hook_id),
+            "X-GitHub-Hook-ID": "1",
             "X-GitHub-Hook-Installation-Target-Type": "integration",
             "X-Hub-Signature-256": sign(self._secret, body),
         }
@@ -105,8 +102,9 @@ class Webhooks:
 
     def drain(self, timeout: float = 10) -> bool:
         """Wait until everything queued was tried; False if time ran out."""
-        with self._idle:
-            return self._idle.wait_for(lambda: self._unsent == 0, timeout)
+        done = self._posts.all_tasks_done
+        with done:
+            return done.wait_for(lambda: not self._posts.unfinished_tasks, timeout)
 
     def _send(self, delivery: Delivery, *, again: bool = False) -> None:
         if self._deliver is None:
@@ -114,35 +112,34 @@ class Webhooks:
         attempt = Attempt(len(self.attempts) + 1, delivery, self._now(), again)
         self.attempts.append(attempt)
         if not self._in_background:
-            attempt.status = self._deliver(delivery.headers, delivery.body)
-            delivery.status = attempt.status
+            self._try(self._deliver, attempt)
             return
-        with self._idle:
-            self._unsent += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._post_all, name="hooks", daemon=True)
-                self._thread.start()
+        if self._thread is None:
+            post_all = partial(self._post_all, self._deliver)
+            self._thread = threading.Thread(target=post_all, name="hooks", daemon=True)
+            self._thread.start()
         self._posts.put(attempt)
 
-    def _post_all(self) -> None:
+    def _post_all(self, deliver: Deliver) -> None:
         while True:
-            attempt = self._posts.get()
-            delivery = attempt.delivery
-            try:
-                assert self._deliver is not None
-                attempt.status = self._deliver(delivery.headers, delivery.body)
-            except httpx.HTTPError as error:
-                log.warning("%s %s was not delivered: %s", delivery.event, delivery.id, error)
-            delivery.status = attempt.status
-            with self._idle:
-                self._unsent -= 1
-                self._idle.notify_all()
+            self._try(deliver, self._posts.get())
+            self._posts.task_done()
 
     @staticmethod
-    def _poster(url: str) -> Deliver:
-        client = httpx.Client(timeout=10, trust_env=False)
+    def _try(deliver: Deliver, attempt: Attempt) -> None:
+        delivery = attempt.delivery
+        attempt.status = delivery.status = deliver(delivery.headers, delivery.body)
 
-        def post(headers: Mapping[str, str], body: bytes) -> int:
+
+def _poster(url: str) -> Deliver:
+    client = httpx.Client(timeout=10, trust_env=False)
+
+    def post(headers: Mapping[str, str], body: bytes) -> int:
+        try:
             return client.post(url, content=body, headers=dict(headers)).status_code
+        except httpx.HTTPError as error:
+            event = headers["X-GitHub-Event"]
+            log.warning("%s was not delivered: %s", event, error)
+            return 0
 
-        return post
+    return post

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from runner.lib.base_record import Record
-from runner.lib.lab_code import ROOMS
+from runner.lib.paths import ROOMS
 
 MADE_FROM = ".made-from.json"  # path: what the file there was made from
 LOCK = ".lock"

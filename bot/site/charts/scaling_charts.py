@@ -63,11 +63,7 @@ class Side:
 @cache
 def side(axis: Axis) -> Side:
     """Every group of four sizes or more, fitted on all of them with one floor for the board."""
-    boards = {
-        group: tuple(point for _, point in sorted(sizes.items()))
-        for group, sizes in public_boards.groups(axis).items()
-        if len(sizes) >= public_boards.FEWEST_SIZES
-    }
+    boards = {group: tuple(points) for group, points in public_boards.groups(axis).items()}
     floor, at = scaling.pooled_floor(boards.values()), AT[axis]
     found, refused = [], {}
     for group, points in boards.items():

@@ -18,7 +18,7 @@ from bot.site.base.files import made_from
 from bot.site.facts import memory as facts_memory
 from bot.site.facts.memory import Facts, Memory
 from bot.site.facts.spent import Spent, spent
-from runner.analysis import promotion, ranking, registration_review, speedrun_rows
+from runner.analysis import designs, promotion, ranking, registration_review, speedrun_rows
 from runner.analysis import verdicts as analysis_verdicts
 from runner.analysis.comparability import Scored, scored_on
 from runner.analysis.registration_review import Outcome, Registration, Review
@@ -323,7 +323,7 @@ def _begun(entries: Iterable[Entry], until: datetime | None) -> dict[str, tuple[
     begun = ((one.execution.at, one.execution.id, one) for one in entries if one.state != "voided")
     for at, id, entry in sorted(begun, key=lambda one: one[:2]):
         if until and at < until:
-            for run in registration_review.same_run(entry.plan).values():
+            for run in designs.same_run(entry.plan).values():
                 found.setdefault(run, (at, id))
     return found
 
@@ -435,16 +435,14 @@ def groups(entries: Iterable[Entry]) -> tuple[Group, ...]:
         scored = scored_on(entry.plan)
         if entry.state not in ("done", "failed") or scored is None:
             continue
-        key = (scored.validation_sha256, scored.eval_tokens)
+        key = scored.text
         texts.setdefault(key, scored)
         for arm in entry.plan.arms:
             summary = entry.summary(arm)
             if summary.mean is not None:
                 comparable[key].append(Row(entry, arm, summary))
     found = [Group(texts[key], ranked(rows)) for key, rows in comparable.items()]
-    return tuple(
-        sorted(found, key=lambda g: (-len(g.rows), g.data.validation_sha256, g.data.eval_tokens))
-    )
+    return tuple(sorted(found, key=lambda g: (-len(g.rows), g.data.text)))
 
 
 def ranked(rows: list[Row]) -> tuple[Row, ...]:

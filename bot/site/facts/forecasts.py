@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import binomtest
-
 from bot.site.facts.board import Entry, reviews
 from runner.analysis import registration_review
-from runner.analysis.calibration import Calibration, calibration
+from runner.analysis.calibration import Calibration, calibration, wilson
 from runner.history import forecasts as history_forecasts
 from runner.schema import record
 
@@ -125,12 +123,10 @@ def coverage(told: Iterable[LabForecast]) -> list[Coverage]:
     for one in told:
         if not one.not_counted:
             by_level[one.outcome.foretold.level].append(one.outcome.inside)
-    found = []
-    for level, held in sorted(by_level.items()):
-        share = binomtest(sum(held), len(held)).proportion_ci(method="wilson")
-        ends = (float(share.low), float(share.high))
-        found.append(Coverage(level, len(held), sum(held), ends))
-    return found
+    return [
+        Coverage(level, len(held), sum(held), wilson(sum(held), len(held)))
+        for level, held in sorted(by_level.items())
+    ]
 
 
 def twin(told: Iterable[LabForecast]) -> list[dict[str, Any]]:

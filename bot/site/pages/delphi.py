@@ -17,9 +17,10 @@ from bot.site.base.files import File, made_from
 from bot.site.pages.public import signed
 from runner.analysis import forecast as forecasting
 from runner.analysis import scaling, sealed_forecast
-from runner.analysis.forecast import Axis, Forecast, Point, Refusal
+from runner.analysis.forecast import Forecast, Point, Refusal
 from runner.analysis.sealed_forecast import Beside, Outcome, Seal
 from runner.lib.canonical_json import to_json
+from runner.schema.prediction_forms import AXES, Axis
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 FOLDERS = tuple(EXPERIMENTS / name for name in ("delphi-mini-100", "delphi-mini"))  # newest first
@@ -217,7 +218,7 @@ def others(delphi: Delphi) -> list[Other]:
             found.append(told(words, None, str(error)))
     for axis in OTHER_AXES:
         there = seal.design.on(axis)
-        words = f"{forecasting.AXES[axis]} instead of {forecasting.AXES[seal.forecast.axis]}"
+        words = f"{AXES[axis]} instead of {AXES[seal.forecast.axis]}"
         said = forecasting.forecast(seal.points, there or 0.0, axis=axis, floor=stated)
         if isinstance(said, Refusal):
             found.append(told(words, None, said.words))

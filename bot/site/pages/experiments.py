@@ -13,7 +13,7 @@ from bot.site.facts.board import Entry, Lab, Row
 from bot.site.pages.executions import knobs, strip
 from bot.site.pages.preview import Bar, Line, Preview, many, spread
 from bot.site.pages.templating import Look
-from runner.analysis import verdicts
+from runner.analysis import estimates
 from runner.analysis.comparability import scored_on
 from runner.analysis.registration_review import Review
 from runner.lib import base_record
@@ -154,8 +154,8 @@ def pictured(one: Experiment) -> Preview:
 def _judged(verdict: record.Verdict) -> Line:
     figure, bar, where = "", None, strip(verdict)
     if where and verdict.estimate is not None and verdict.interval:
-        low, high = (verdicts.figure(end, 3) for end in verdict.interval)
-        figure = f"{verdicts.figure(verdict.estimate, 3)} [{low}, {high}]"
+        low, high = (estimates.figure(end, 3) for end in verdict.interval)
+        figure = f"{estimates.figure(verdict.estimate, 3)} [{low}, {high}]"
         bar = Bar(where["at"], where["from"], where["to"], (where["set_from"], where["set_to"]))
     words = verdict.prediction.sentence.removeprefix("eval/bpb of ")
     return Line(words, figure, verdict.outcome, bar)

@@ -12,7 +12,7 @@ from bot.site.facts.board import Lab
 from bot.site.pages.boards import Board
 from bot.site.pages.front import records
 from bot.site.pages.templating import Look
-from runner.analysis import verdicts
+from runner.analysis import estimates
 
 SHOWN = 50  # entries, newest first
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a lab changed of which nothing is known
@@ -100,7 +100,7 @@ def badge(boards: Sequence[Board], facts: Lab) -> str:
     )
     words = f"{counted:,} {'verdict' if counted == 1 else 'verdicts'}"
     if boards and (broken := boards[0].broken):
-        words += f" · best {verdicts.figure(broken[0].row.mean, 3)} bpb"
+        words += f" · best {estimates.figure(broken[0].row.mean, 3)} bpb"
     return words
 
 

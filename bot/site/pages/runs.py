@@ -138,7 +138,7 @@ def log_of(store: Store, entry: Entry, run: record.Run) -> str:
 def end_of_log(store: Store, name: str) -> str:
     """The end of the log `name` in the store, likewise."""
     try:
-        printed = store.ending(name, 4 * MOST_LOG)
+        printed = store.peek(name, start=-4 * MOST_LOG) or b""
     except StoreError:  # what a job left in its place is no file
         return ""
     words = redact.clean(printed.decode("utf-8", "replace"))[-MOST_LOG:]

@@ -16,7 +16,7 @@ from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
 from bot.site.facts import outputs
 from bot.site.pages import delphi
-from runner.analysis import verdicts
+from runner.analysis import estimates, verdicts
 from runner.lib import format
 from runner.publish import step_summary
 from runner.schema import prediction_forms, record
@@ -112,7 +112,7 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         cell=cell,
         shell=shlex.quote,
         short=short,
-        bpb=lambda value: verdicts.figure(value, 4),
+        bpb=lambda value: estimates.figure(value, 4),
         percent=format.percent,
         sure=format.sure,
         spans=spans,

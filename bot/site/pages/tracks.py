@@ -19,7 +19,7 @@ from bot.site.facts.board import Lab
 from bot.site.facts.frontier import Front
 from bot.site.pages.boards import TIERS, whisker
 from bot.site.pages.templating import Look
-from runner.analysis import estimates, ranking
+from runner.analysis import estimates, ranking, verdicts
 from runner.analysis.ranking import Ranked, Row
 from runner.analysis.verdicts import ArmSummary
 from runner.lib import format
@@ -37,9 +37,7 @@ class Scored:
     @cached_property
     def summary(self) -> ArmSummary:
         """Its seeds; all have a figure, or it would be void."""
-        values = list(self.row.figures)
-        spread = estimates.spread_over_seeds(values)
-        return ArmSummary(estimates.mean_of(values), spread, len(values), len(values))
+        return verdicts.summary(list(self.row.figures), len(self.row.figures))
 
     @property
     def mean(self) -> float:
@@ -270,5 +268,5 @@ def _row(ranked: Ranked) -> dict[str, Any]:
     row = told.pop("row")
     row["author"] = ranked.row.author.model_dump(mode="json")
     row["at"] = ranked.row.at.isoformat()
-    row["scored"] = ranked.row.scored._asdict() if ranked.row.scored else None
+    row["void"] = ranked.row.void or ""  # as programs know it
     return told | row

@@ -53,6 +53,7 @@ from runner.schema.record.plans import PlannedRung as PlannedRung
 from runner.schema.record.plans import PlannedStep as PlannedStep
 from runner.schema.record.plans import Resources as Resources
 from runner.schema.record.plans import Speedrun as Speedrun
+from runner.schema.record.plans import arm_named as arm_named
 from runner.schema.record.plans import run_name as run_name
 from runner.schema.record.plans import run_of as run_of
 from runner.schema.record.pull_requests import Climbed as Climbed

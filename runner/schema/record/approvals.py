@@ -47,6 +47,11 @@ class Approval(Record):
         return f"{self.repository}/{self.command}"
 
     @property
+    def given_at(self) -> Instant:
+        """When it was given, by GitHub's clock."""
+        return self.asked_at or self.at  # old records have one time only
+
+    @property
     def execution(self) -> str:
         """The id of the execution that this approval starts."""
         return execution_id(self.id)

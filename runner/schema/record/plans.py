@@ -125,13 +125,16 @@ class PlannedStep(Record):
 
 
 def run_of(name: str, do: str, config: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The (arm, seed) that a step trains; None if it trains nothing. An arm is called as its point
-    of the sweep is, without the seed, or as its step."""
-    step, _, label = name.partition("/")
-    if do != "train":
-        return None
+    """The (arm, seed) that a step trains; None if it trains nothing."""
+    return (arm_named(name), int(config["seed"])) if do == "train" else None
+
+
+def arm_named(step: str) -> str:
+    """The arm that a `train` step of this name is one of: called as its point of the sweep is,
+    without the seed, or as its step."""
+    name, _, label = step.partition("/")
     parts = [part for part in label.split(",") if not part.startswith("seed=")]
-    return ",".join(filter(None, parts)) or step, int(config["seed"])
+    return ",".join(filter(None, parts)) or name
 
 
 class PlannedRung(Record):

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from runner.lib.base_record import Instant, Record
+from runner.lib.bounds import Size, Speed
 from runner.schema.record.fields import Isolated, since
 from runner.schema.record.plans import Plan
 
@@ -46,8 +47,8 @@ class Climbed(Record):
     execution: str
     arm: str
     seed: int
-    bpb: float
-    tokens_per_second: float | None = None  # as the job reported
+    bpb: Size
+    tokens_per_second: Speed | None = None  # as the job reported
 
 
 class Source(Record):

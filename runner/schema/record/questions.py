@@ -44,7 +44,8 @@ class Prediction(Record):
     @property
     def arms(self) -> tuple[str, ...]:
         """All arms that it speaks of."""
-        return prediction_forms.arms(self)
+        alone = tuple(name for name in (self.arm, self.versus) if name is not None)
+        return (*alone, *self.order, *self.exponent, *self.smaller)
 
     @property
     def sentence(self) -> str:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.data.tokenize import BadText
+from engine.data.lab_texts import BadText
 
 SPLITS = ("train", "validation")
 TOGETHER = 8 << 20  # bytes of shards for which a process is worth its start, of some 0.2 s

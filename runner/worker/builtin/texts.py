@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.data.documents import documents
-from engine.data.tokenize import BadText
+from engine.data.lab_texts import BadText
 from runner.worker.builtin.shards import SPLITS as SPLITS
 from runner.worker.builtin.shards import files, link, shards
 

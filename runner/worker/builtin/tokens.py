@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from engine.data.documents import documents
+from engine.data.lab_texts import BadText, Text, read_text
 from engine.data.token_store import TokenStore, smallest_dtype, together
-from engine.data.tokenize import BadText, Text, Tokenizer, byte_tokenizer, read_text, train_bpe
+from engine.data.tokenize import Tokenizer, byte_tokenizer, train_bpe
 from runner.spec.step_types import KEPT
 from runner.worker.builtin.shards import SPLITS, of_split
 from runner.worker.builtin.texts import read_split

@@ -8,6 +8,7 @@ import pytest
 from engine.data.token_store import TokenStore
 from runner.execution.ray_jobs import RayAddress
 from runner.planning import planner
+from runner.spec.graph import MAX_NODES
 from runner.worker import task_groups
 from tests.bench import bot, steps, tokenizing
 from tests.bench import planning as planning_bench
@@ -20,7 +21,7 @@ def test_the_graphs_that_are_planned_are_as_large_as_they_say(name: str, tmp_pat
     (tmp_path / "experiment.yaml").write_text(planning_bench.HEAD + declare(200))
     plan = planner.plan_folder(tmp_path)
     assert 200 <= len(plan.steps) <= 202
-    assert most <= planner.declaration.stepping.MOST_NODES
+    assert most <= MAX_NODES
 
 
 def test_a_warm_plan_finds_every_step(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_body_without_any_length_is_refused(lab: Lab) -> None:
 def test_chunks_are_counted_while_they_are_read(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, length: bytes
 ) -> None:
-    monkeypatch.setattr(webhook, "MOST_BYTES", 300_000)
+    monkeypatch.setattr(webhook, "MAX_BYTES", 300_000)
     monkeypatch.setattr(webhook, "LARGE", 100_000)
     connection = lab.connect(sends=POST + length + CHUNKED + b"\r\n")
     with contextlib.suppress(OSError):

@@ -11,8 +11,9 @@ import numpy_decoder
 import pytest
 
 from engine.config.schema import ModelConfig
+from engine.data.lab_texts import Text
 from engine.data.token_store import TokenStore, WrongTokens, validation_windows
-from engine.data.tokenize import Text, train_bpe
+from engine.data.tokenize import train_bpe
 from engine.model.decoder import Decoder, Params
 from engine.training import checkpoint, evaluate
 from engine.training.checkpoint import BadCheckpoint

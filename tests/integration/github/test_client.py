@@ -28,7 +28,7 @@ def test_a_pull_request_tells_its_branches_and_where_its_head_lives(
     forked = github.pull(number)
     assert forked is not None
     assert forked.head_repository == sandbox.fork("sam").world.repository_id != github.id
-    assert github.changed(forked.base, forked.head)[0].path == DECLARATION  # through the base
+    assert github.changed(forked.base, forked.head)[0] == DECLARATION  # through the base
     sandbox.remove_fork("sam")
     orphan = github.pull(number)
     assert orphan is not None

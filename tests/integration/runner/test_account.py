@@ -278,7 +278,7 @@ def test_a_record_that_is_none_is_told_in_a_sentence(
 ) -> None:
     store, execution = Store(tmp_path / "store"), synthetic.execution(synthetic.plan())
     synthetic.begin(store, execution)
-    path = store.path(f"records/executions/{execution.id}/execution.json")
+    path = store.local(f"records/executions/{execution.id}/execution.json")
     path.write_text(content)
     answer = ask("results", execution.id, "--store", store.root)
     assert answer.exit_code == 2

@@ -18,8 +18,8 @@ import safetensors.numpy
 
 from engine.config import flops
 from engine.config.schema import ComputeConfig, ModelConfig
+from engine.data.lab_texts import read_text
 from engine.data.token_store import TokenStore
-from engine.data.tokenize import read_text
 from engine.model.decoder import Decoder, Model
 from engine.training.digest import path_of
 from engine.training.evaluate import CannotScore, Evaluation, bits_per_byte

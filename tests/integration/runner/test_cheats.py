@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.tokenize import read_text
+from engine.data.lab_texts import read_text
 from runner.analysis import ranking, speedrun_rows
 from runner.analysis.ranking import Ranked
 from runner.history import measurements, provenance
@@ -74,7 +74,7 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
     plan = planner.plan_folder(folder, store)
     execution = synthetic.execution(plan)
     terms = executor.Terms("bubblewrap", Limits(memory=4 << 30, seconds=200))
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
         executor.make(store, name, plan.steps, code, execution.id, terms=terms)
     ends = provenance.step_ends(store, execution)

@@ -123,7 +123,7 @@ def test_a_plan_that_is_recorded_while_gc_looks_keeps_its_text(
 def test_what_a_job_laid_among_the_manifests_does_not_stop_it(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     gone = _fill(store)
-    step = store.path(f"leases/{STEP}/1")
+    step = store.local(f"leases/{STEP}/1")
     step.mkdir(parents=True)
     os.mkfifo(step / "end.json")
     store.create(f"{STEP}/manifest.json", b"[" * 100_000)

@@ -425,7 +425,7 @@ def test_whatever_lies_in_the_place_of_a_leases_start_stops_nothing(
     life = Life(tmp_path, StubRay(pace=0))
     life.until(lambda facts: facts.attempts and facts.attempts[0].job == "pending")
     life.ray.advance(1)
-    lease = life.store.path(f"leases/{life.ray.submissions[0]}")
+    lease = life.store.local(f"leases/{life.ray.submissions[0]}")
     shutil.rmtree(lease)
     lease.mkdir()
     if kind == "pipe":
@@ -446,7 +446,7 @@ def test_a_spec_that_was_changed_is_not_submitted(tmp_path: Path) -> None:
     life.until(lambda facts: "t1.claimed" in life.events() and facts.attempts)
     # Undo the submission as a crash would: the job is unknown, its spec lies there changed.
     life.ray.forget()
-    spec = next(life.store.path("work").glob("*.t1-*/spec.json"))
+    spec = next(life.store.local("work").glob("*.t1-*/spec.json"))
     spec.write_bytes(spec.read_bytes().replace(b'"train"', b'"other"', 1))
     life.restart()
     with pytest.raises(effects.StoreError, match="it was changed"):

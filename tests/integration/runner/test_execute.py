@@ -69,7 +69,7 @@ def planned(
 def made(
     store: Store, plan: Plan, execution: str = "x1", terms: executor.Terms = executor.OWN_MACHINE
 ) -> Mapping[str, artifacts.Made]:
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     return {
         name: executor.make(store, name, plan.steps, code, execution, terms=terms) for name in names
@@ -169,6 +169,6 @@ def test_a_step_is_not_made_where_its_code_is_not_the_planned_one(tmp_path: Path
     store = Store(tmp_path / "store")
     declared = f"{HEAD}steps: {{a: {{do: own:prepare, config: {{documents: 2}}}}}}"
     plan = planned(tmp_path, store, declared)
-    (store.path(planner.code_folder(plan)) / "own.py").write_text(OWN + "x = 1\n")
+    (store.local(planner.code_folder(plan)) / "own.py").write_text(OWN + "x = 1\n")
     with pytest.raises(artifacts.MakingFailed, match=r"not the planned one \(own\.py changed\)"):
         made(store, plan)

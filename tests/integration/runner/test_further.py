@@ -118,7 +118,7 @@ def test_training_that_is_killed_four_times_goes_on_to_the_same_bytes(
     undisturbed = made(calm, planned(tmp_path, calm, TRAINING, own=OWN))
     plan = planned(tmp_path, store, TRAINING, own=OWN)
     step = plan.steps["train"]
-    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
+    at = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
 
     def kill() -> None:
         for n in (1, 2, 3, 4):

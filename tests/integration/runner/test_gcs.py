@@ -296,8 +296,8 @@ def test_a_store_on_two_disks_has_its_work_on_the_second(tmp_path: Path) -> None
     lab = Store(tmp_path / "a", jobs=tmp_path / "b")
     lab.create("records/a.json", b"1")
     lab.create("work/x/a", b"2")
-    assert lab.path("work/x/a") == tmp_path / "b" / "work/x/a"
-    assert lab.path("records/a.json").read_bytes() == b"1"
+    assert lab.local("work/x/a") == tmp_path / "b" / "work/x/a"
+    assert lab.local("records/a.json").read_bytes() == b"1"
     lab.remove("work/x/a")
     lab.prune("work/x")
     assert lab.list("work") == []

@@ -95,7 +95,7 @@ def sprung(
 ) -> tuple[Made, Path]:
     """The output of the trap's step, and its scratch folder. Raises MakingFailed."""
     plan = planned(store, tmp_path, trap, **config)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     terms = executor.Terms("bubblewrap", limits)
     for name in step_graph.order({name: step.needs for name, step in plan.steps.items()}):
         made = executor.make(store, name, plan.steps, code, "x1", terms=terms)
@@ -104,7 +104,7 @@ def sprung(
 
 def scratch(store: Store) -> Path:
     """The scratch folder of the only step `a`, which was not made."""
-    (found,) = store.path("steps").glob("*/*/*.scratch")
+    (found,) = store.local("steps").glob("*/*/*.scratch")
     return found
 
 
@@ -129,7 +129,7 @@ def test_no_key_token_record_or_other_run_can_be_read(store: Store, tmp_path: Pa
 
 
 def test_nothing_can_be_written_but_its_own_folders(store: Store, tmp_path: Path) -> None:
-    wanted = [str(tmp_path), str(store.path("records")), str(store.path("steps"))]
+    wanted = [str(tmp_path), str(store.local("records")), str(store.local("steps"))]
     made, _ = sprung(store, tmp_path, "writes", wanted=wanted)
     private = [place for place in reached(made) if place.startswith("/tmp/")]
     assert reached(made) == private, "its own /tmp is not the one outside"
@@ -186,7 +186,7 @@ def test_who_reads_what_own_code_made_is_isolated_as_that_was(
         "short",
         "tokens",
     ]
-    code, terms = store.path(planner.code_folder(plan)), executor.Terms("bubblewrap", SMALL)
+    code, terms = store.local(planner.code_folder(plan)), executor.Terms("bubblewrap", SMALL)
     for name in ("made", "short", "tokens"):
         made = executor.make(store, name, plan.steps, code, "x1", terms=terms)
         assert made.manifest.receipt["isolation"].startswith("bubblewrap "), name
@@ -320,7 +320,7 @@ def test_who_goes_beyond_a_limit_is_ended_with_all_it_started(
 ) -> None:
     with pytest.raises(MakingFailed, match=words):
         sprung(store, tmp_path, trap, limits)
-    assert not list(store.path("steps").glob("*/*/manifest.json"))
+    assert not list(store.local("steps").glob("*/*/manifest.json"))
 
 
 # ── Before approval ──────────────────────────────────────────────────────────────────────────
@@ -348,7 +348,7 @@ def test_planning_runs_nothing_of_what_it_reads(
 
 def test_nothing_but_what_is_reached_goes_into_the_job(store: Store, tmp_path: Path) -> None:
     plan = planned(store, tmp_path, "imports")
-    kept = store.path(planner.code_folder(plan))
+    kept = store.local(planner.code_folder(plan))
     assert [found.name for found in kept.rglob("*")] == ["own.py"]
 
 
@@ -371,7 +371,7 @@ def test_a_declaration_in_python_is_compiled_where_it_reaches_nothing(
 
 def test_without_a_word_on_isolation_own_code_is_not_run(store: Store, tmp_path: Path) -> None:
     plan = planned(store, tmp_path, "imports")
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     with pytest.raises(MakingFailed, match="nobody has said how"):
         executor.make(store, "a", plan.steps, code, "x1")
 
@@ -410,7 +410,7 @@ def test_the_receipt_says_where_nothing_was_isolated(
 ) -> None:
     plan = planned(store, tmp_path, "imports")
     terms = executor.Terms(how)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     made = executor.make(store, "a", plan.steps, code, "x1", terms=terms)
     assert made.manifest.receipt["isolation"] == step_process.NOT_ISOLATED[how]
 
@@ -421,7 +421,7 @@ def test_a_reason_is_told_however_long_or_odd_it_is(
     store: Store, tmp_path: Path, how: Any, words: str, odd: int
 ) -> None:
     plan = planned(store, tmp_path, "reasons", words=words, odd=odd)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     with pytest.raises(MakingFailed, match=f"ValueError: {words[:14]}"):
         executor.make(store, "a", plan.steps, code, "x1", terms=executor.Terms(how, SMALL))
 

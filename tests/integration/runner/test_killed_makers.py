@@ -118,7 +118,7 @@ def test_two_executions_whose_workers_are_killed_end_with_the_bytes_of_undisturb
 
 def start(folder: Path, store: Store, name: str, plan: Plan) -> "subprocess.Popen[bytes]":
     (folder / f"{name}.json").write_bytes(plan.canonical())
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     arguments = [str(store.root), str(folder / f"{name}.json"), str(code), name]
     return subprocess.Popen([sys.executable, "-c", MAKE, *arguments], cwd=paths.LAB)
 
@@ -127,12 +127,12 @@ def maker_at(store: Store, at: str, point: int, beyond: int) -> str | None:
     """Who trains as a later generation than `beyond`, once `point` steps are done. None: it has
     finished."""
     until = time.monotonic() + 120
-    while not store.path(f"steps/{at}/manifest.json").exists():
-        for curve in store.path(f"steps/{at}").glob("*.scratch/curve/*.jsonl"):
+    while not store.local(f"steps/{at}/manifest.json").exists():
+        for curve in store.local(f"steps/{at}").glob("*.scratch/curve/*.jsonl"):
             generation = int(curve.parents[1].name.partition("-")[0])
             lines = curve.read_text().splitlines()
             if generation > beyond and any(json.loads(line)["step"] >= point for line in lines):
-                start = store.path(f"leases/steps/{at}/{generation}/start.json")
+                start = store.local(f"leases/steps/{at}/{generation}/start.json")
                 return str(json.loads(start.read_bytes())["by"])
         assert time.monotonic() < until, f"nobody trained {point} steps"
         time.sleep(0.01)

@@ -16,10 +16,11 @@ from tests.unit.runner.test_lab_code import LAB
 SHIPPED = ("warm-learning-rate", "wide-or-deep", "gated-attention")
 PLAN = """
 import json, sys
-from runner.planning import planner as planning
-plans = [planning.plan_folder(planning.Path(folder)) for folder in sys.argv[1:]]
+from pathlib import Path
+from runner.planning import planner
+plans = [planner.plan_folder(Path(folder)) for folder in sys.argv[1:]]
 found = [[plan.fingerprint, *(x.fingerprint for x in plan.steps.values())] for plan in plans]
-print(json.dumps([planning.__file__, found]))
+print(json.dumps([planner.__file__, found]))
 """
 
 

@@ -304,7 +304,7 @@ def test_shared_memory_below_the_limit_is_counted_once(
 ) -> None:
     monkeypatch.setattr(cgroups, "held", lambda *_: contextlib.nullcontext(cgroups.Held()))
     script = TAKES_SHARED["some of each kind"].replace("time.sleep(20)", "[os.fork(), os.fork()]\n")
-    assert run(tmp_path, script + "time.sleep(2)", memory=180 << 20, seconds=15).why == ""
+    assert run(tmp_path, script + "time.sleep(2)", memory=180 << 20, seconds=15).why is None
 
 
 def test_what_was_swapped_out_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,11 +116,11 @@ def test_the_job_compiles_again_and_stops_on_a_difference(
     job = AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan, isolation="own machine")
     worker_main._steps(store, job)
     assert asked == ["run"]
-    old = store.path(planner.code_folder(plan)) / declaration.LOCK_NAME
+    old = store.local(planner.code_folder(plan)) / declaration.LOCK_NAME
     old.write_text("".join(old.read_text().partition("title:")[1:]))
     worker_main._steps(store, job)
     assert asked == ["run", "run"], "what an earlier lab has compiled is declared as it was"
-    kept = store.path(planner.code_folder(plan)) / declaration.PYTHON_NAME
+    kept = store.local(planner.code_folder(plan)) / declaration.PYTHON_NAME
     kept.write_text(kept.read_text().replace("8192", "4096"))
     with pytest.raises(MakingFailed, match="says something else now"):
         worker_main._steps(store, job)

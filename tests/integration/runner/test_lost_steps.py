@@ -65,7 +65,7 @@ def test_training_that_is_killed_goes_on_from_its_checkpoint_to_the_same_bytes(
     undisturbed = made(calm, planned(tmp_path, calm, TRAINING, own=OWN))
     plan = planned(tmp_path, store, TRAINING, own=OWN)
     step = plan.steps["train"]
-    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
+    at = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
 
     def kill() -> None:
         until = time.monotonic() + 60

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bot.messages import render
+from bot.messages import plan_comment
 from bot.site.facts.board import read_lab
 from bot.site.pages import build as pages_build
 from engine.config import flops
 from engine.config.schema import ModelConfig
-from engine.data.tokenize import read_text
+from engine.data.lab_texts import read_text
 from runner.analysis import ranking, speedrun_rows
-from runner.analysis.ranking import On
+from runner.analysis.comparability import Scored
 from runner.history import measurements, provenance
 from runner.lib.problems import BadExperiment
 from runner.planning import limits, planner
@@ -64,7 +64,7 @@ steps:
   evaluate: {do: evaluate, inputs: {models: train, tokens: tokens}, config: {tokens: 64}}
 """
 PYTHON = """\
-from runner.spec.declaration import Declaration, Step
+from runner.api import Declaration, Step
 
 experiment = Declaration(
     title="In Python",
@@ -279,7 +279,7 @@ def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> Non
         limit_seconds=limits.limit_seconds(plan, 4.0),
         isolation="bubblewrap",
     )
-    said = render.plan(found, "https://example.org")
+    said = plan_comment.plan(found, "https://example.org")
     assert "whose FLOPs are counted after approval (at most 0.25 device-hours, as decl" in said
     assert "For Ada (Regatta) it enters the track `tiny`" in said
     assert "sets aside 15 min" in said
@@ -306,7 +306,7 @@ def test_runs_are_counted_by_formula_or_trace_and_measured_by_the_clock(
     assert not rows["A small run: plain"].custom
     assert rows["A small run: mine"].tier == "self-reported", "nobody has approved it"
     text = read_text("lab-2026-11", None).validation_sha256
-    assert {row.scored for row in rows.values()} == {On(text, 64)}
+    assert {row.scored for row in rows.values()} == {Scored("lab-2026-11", "byte", text, 64)}
 
 
 def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(

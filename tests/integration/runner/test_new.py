@@ -27,7 +27,7 @@ def test_the_hackable_one_is_trained_and_scored(here: Path, tmp_path: Path) -> N
 
     store = Store(tmp_path / "store")
     plan = planner.plan_folder(here / "mine", store)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     made = {
         name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)

@@ -312,7 +312,7 @@ def test_an_arm_of_own_parts_alone_is_trained_and_scored(tmp_path: Path) -> None
     (folder / "experiment.yaml").write_text(SHORT)
     (folder / "own.py").write_text(OWN)
     plan = planner.plan_folder(folder, store)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     made = {
         name: executor.make(store, name, plan.steps, code, "x1", terms=executor.OWN_MACHINE)

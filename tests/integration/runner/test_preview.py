@@ -8,6 +8,7 @@ import pytest
 
 from engine.data.token_store import TokenStore
 from runner.isolation import bubblewrap
+from runner.lib import paths
 from runner.publish import preview
 from tests.unit.runner.test_preview import LINES, Output, table, write
 from tests.unit.runner.test_preview import output as output  # a fixture
@@ -73,7 +74,7 @@ def test_a_child_knows_no_environment(
     monkeypatch.setenv("GITHUB_TOKEN", "ghs_hunter2hunter2")
     monkeypatch.setattr(bubblewrap, "probe", lambda: why)
     monkeypatch.setattr(preview, "MODULE", "tests.runner.telling_child")
-    monkeypatch.setattr(bubblewrap, "ROOMS", (*bubblewrap.ROOMS, "tests"))
+    monkeypatch.setattr(paths, "SHOWN", (*paths.SHOWN, "tests"))
     bubblewrap._code.cache_clear()
     try:
         shown = write(output, "a.jsonl.gz", gzip.compress(LINES)).decoded()

@@ -44,7 +44,7 @@ def test_a_step_is_shown_the_files_that_count_and_no_others(tmp_path: Path, isol
 
 def _made(store: Store, folder: Path, isolation: str) -> Made:
     plan = planner.plan_folder(folder, store)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     terms = executor.Terms(isolation, bubblewrap.Limits(memory=1 << 30, seconds=30))  # type: ignore[arg-type]
     names = step_graph.order({name: step.needs for name, step in plan.steps.items()})
     made = {x: executor.make(store, x, plan.steps, code, "x1", terms=terms) for x in names}
@@ -55,7 +55,7 @@ def _made(store: Store, folder: Path, isolation: str) -> Made:
 # ── The lock ──
 
 PYTHON = (
-    '"""A title."""\nfrom runner.spec.declaration import Declaration, Step\n'
+    '"""A title."""\nfrom runner.api import Declaration, Step\n'
     "from sizes import SIZE\n"
     "experiment = Declaration(title=__doc__, resources={'kind': 'cpu'}, "
     "steps={'a': Step(do='own:step', config={'size': SIZE})})\n"

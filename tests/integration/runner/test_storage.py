@@ -216,7 +216,7 @@ def test_a_walk_sees_every_file_with_its_size(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["../a", "a/../../b", "/etc/passwd", "a//b", "", "a\0b", "a/."])
 def test_names_that_leave_the_store_are_refused(store: Store, name: str) -> None:
-    for do in (store.path, store.url, store.read, store.remove, lambda x: store.create(x, b"")):
+    for do in (store.local, store.url, store.read, store.remove, lambda x: store.create(x, b"")):
         with pytest.raises(StoreError, match="inside the store"):
             do(name)
 

@@ -112,7 +112,7 @@ class Life:
         return record.require(self.store, f"executions/{self.id}/result", record.Result)
 
     def out(self, attempt: str) -> Path:
-        return next(self.store.path("work").glob(f"{self.id}.{attempt}-*/out"))
+        return next(self.store.local("work").glob(f"{self.id}.{attempt}-*/out"))
 
     def run(self, name: str) -> record.Run:
         return record.require(self.store, f"runs/{self.id}.{name}", record.Run)
@@ -128,7 +128,7 @@ class Life:
     def place(self, step: str) -> Path:
         """Where the outputs of this step lie."""
         of = self.plan.steps[step]
-        return self.store.path(f"steps/{of.store}/{of.fingerprint[:16]}")
+        return self.store.local(f"steps/{of.store}/{of.fingerprint[:16]}")
 
     def made(self, step: str) -> artifacts.Made:
         of = self.plan.steps[step]
@@ -267,7 +267,7 @@ def test_where_every_run_diverges_the_execution_has_failed(life: Life, tmp_path:
 
 def test_a_text_that_is_not_the_planned_one_is_refused_in_words(tmp_path: Path) -> None:
     life = Life(declare(tmp_path / "x", ONE_SEED), Store(tmp_path / "store"))
-    [text] = life.store.path("texts").iterdir()
+    [text] = life.store.local("texts").iterdir()
     (text / "train").write_text("another text, and not a short one\n" * 1000)
     result = life.to_the_end()
     assert result.state == "failed"
@@ -277,7 +277,7 @@ def test_a_text_that_is_not_the_planned_one_is_refused_in_words(tmp_path: Path) 
 
 def test_a_spec_that_cannot_be_read_is_said_and_not_retried(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    where = store.path("work/x.t1-aa")
+    where = store.local("work/x.t1-aa")
     where.mkdir(parents=True)
     (where / "spec.json").write_text("{}")
     assert work(where) == 1
@@ -289,7 +289,7 @@ def test_a_spec_that_cannot_be_read_is_said_and_not_retried(tmp_path: Path) -> N
 
 def test_a_spec_of_another_digest_is_left_alone_with_a_code_of_its_own(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    where = store.path("work/x.t1-aa")
+    where = store.local("work/x.t1-aa")
     where.mkdir(parents=True)
     (where / "spec.json").write_text("{}")
     left = subprocess.run(
@@ -326,7 +326,7 @@ def test_nothing_that_a_job_started_outlives_its_last_report(tmp_path: Path) -> 
     plan = synthetic.plan(arms={"fast": synthetic.planned_arm()}, seeds=[0])
     spec = job_reports.AttemptSpec(attempt="x.t1", nonce="aa", plan=plan)
     store.create(f"work/{spec.folder}/spec.json", spec.canonical())
-    where, pid = store.path(f"work/{spec.folder}"), tmp_path / "pid"
+    where, pid = store.local(f"work/{spec.folder}"), tmp_path / "pid"
     code = ORPHAN.format(pid=pid)
     assert subprocess.run([sys.executable, "-c", code, where], check=False).returncode == 1
     assert "is not" in (where / "out" / "failed.json").read_text()

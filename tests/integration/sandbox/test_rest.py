@@ -45,7 +45,7 @@ def test_a_permission_collapses_and_the_role_name_does_not(
 
 
 def test_a_role_that_was_taken_away_is_gone_at_once(bot: Repository, sandbox: Sandbox) -> None:
-    sandbox.set_role("grace", "")
+    sandbox.set_role("grace", None)
     assert bot.get_collaborator_role_name("grace") == "read"
 
 

@@ -155,6 +155,6 @@ def test_with_each_number_wherever_it_is_taken_every_page_is_built(
         lived(store, partial(fill, number), str(n))
         # Equal steps are made once in a store.
         ran(local, folder / f"small-{n}", folder / f"of-{n}", partial(fill, number))
-        shutil.copytree(folder / f"of-{n}/records", store.path("records"), dirs_exist_ok=True)
+        shutil.copytree(folder / f"of-{n}/records", store.local("records"), dirs_exist_ok=True)
     assert len(record.names(store, "executions")) == 2 * len(hostile.NUMBERS)
     built(store, folder)

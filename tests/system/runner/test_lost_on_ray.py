@@ -91,7 +91,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     undisturbed = made(calm, planned(root, calm, DECLARED, own=OWN))
     story = Story({name: one.manifest.output_sha256 for name, one in undisturbed.items()})
     plan = planned(root, store, DECLARED, own=OWN)
-    store.path("together").mkdir()
+    store.local("together").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_ray, "local_cpus", lambda: 2 * WORKERS)
         _run(story, store, plan)
@@ -101,7 +101,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 def _run(story: Story, store: Store, plan: Plan) -> None:
     console = Console(file=io.StringIO())
     execution = local_run.begin(store, plan, console)
-    with local_ray.local_ray(store.path("ray")) as ray, terminal.Watching(console) as watching:
+    with local_ray.local_ray(store.local("ray")) as ray, terminal.Watching(console) as watching:
         killer = threading.Thread(target=_disturb, args=(story, store, plan, ray))
         killer.start()
         with pytest.raises(RayError) as gone:
@@ -110,7 +110,7 @@ def _run(story: Story, store: Store, plan: Plan) -> None:
         killer.join()
     again = local_run.begin(store, plan, console)
     assert again == execution
-    with local_ray.local_ray(store.path("ray")) as ray, terminal.Watching(console) as watching:
+    with local_ray.local_ray(store.local("ray")) as ray, terminal.Watching(console) as watching:
         facts = local_run.turn(store, ray, execution, watching)
     assert facts.result
     assert facts.result.state == "done", facts.result.why
@@ -124,9 +124,9 @@ def _run(story: Story, store: Store, plan: Plan) -> None:
 
 
 def _disturb(story: Story, store: Store, plan: Plan, ray: LocalRay) -> None:
-    _kill_a_worker(story, store.path("together"))
+    _kill_a_worker(story, store.local("together"))
     step = plan.steps["train"]
-    at = store.path(f"steps/{step.store}/{step.fingerprint[:16]}")
+    at = store.local(f"steps/{step.store}/{step.fingerprint[:16]}")
     _await(lambda: len(list(at.glob("1-*.scratch/checkpoints/40"))) == 1)
     _kill_the_head(story, ray)
 

@@ -72,7 +72,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     story = Story()
     os.environ["REGATTA_CANARY"] = CANARY
     try:
-        with local_ray.local_ray(store.path("ray")) as ray:
+        with local_ray.local_ray(store.local("ray")) as ray:
             story.scratch = ray.token_file.parent
             _run_twice(story, folder, store, ray)
             _run_disturbed(story, folder, other, ray)
@@ -146,7 +146,7 @@ def _run_disturbed(story: Story, folder: Path, store: Store, ray: LocalRay) -> N
 
 def _disturb(story: Story, store: Store, attempt: str, ray: LocalRay) -> None:
     started = json.loads(store.require(f"leases/{attempt}/start.json"))
-    steps = store.path("steps/train")
+    steps = store.local("steps/train")
     deadline = time.monotonic() + 60
     while not (saved := list(steps.glob("*/*/checkpoints/30"))):
         assert time.monotonic() < deadline
@@ -158,7 +158,7 @@ def _disturb(story: Story, store: Store, attempt: str, ray: LocalRay) -> None:
                 os.kill(pid, signal.SIGSTOP)  # so that it stays where it is while we look
     story.trainer = saved[0].parents[2].name
     story.environments = {pid: _environment(pid) for pid in family}
-    command = [sys.executable, "-m", "runner.worker.main", str(store.path(f"work/{attempt}"))]
+    command = [sys.executable, "-m", "runner.worker.main", str(store.local(f"work/{attempt}"))]
     story.second_worker = subprocess.run(command, check=False).returncode
     story.worker = started["pid"]
     os.kill(story.worker, signal.SIGKILL)

@@ -324,13 +324,12 @@ def test_a_base_branch_that_moves_forward_voids_nothing(lab: Lab) -> None:
 def test_an_upgrade_of_the_lab_that_changes_what_would_run_voids_an_approval(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runner.planning import planner
     from runner.schema import plan_fingerprint
 
     pull = approved_and_held(lab)
     real = plan_fingerprint.fingerprint
     lab.die()  # and is upgraded
-    monkeypatch.setattr(planner, "fingerprint", lambda plan: real(plan)[::-1])
+    monkeypatch.setattr(plan_fingerprint, "fingerprint", lambda plan: real(plan)[::-1])
     assert "the lab's own code has changed since plan 1" in voided(lab)
     lab.say("sam", pull, "Oh.")
     assert line(lab, pull, 2) != line(lab, pull, 1)

@@ -109,7 +109,7 @@ def test_a_look_that_came_further_before_the_process_ended_is_not_counted(lab: L
 
 @pytest.mark.parametrize(
     ("error", "times"),
-    [(RuntimeError, quarantine.MOST_FAILURES), (SystemExit, quarantine.MOST_ENDS)],
+    [(RuntimeError, quarantine.MAX_FAILURES), (SystemExit, quarantine.MAX_ENDS)],
 )
 def test_a_delivery_that_always_raises_does_not_hold_its_thread_for_ever(
     lab: Lab, poison: Poison, error: type[BaseException], times: int

@@ -344,14 +344,14 @@ def test_a_plan_that_waited_for_a_seal_is_made_when_the_thread_is_looked_at_agai
         (
             "So it is.",
             PREDICTIONS.replace("eval/bpb", "eval/loss", 1),
-            "`Predictions`, line 1: `metric` must be 'eval/bpb'",
+            "`Predictions`, line 1, `metric`: must be `eval/bpb`",
         ),
         (
             "So it is.",
             PREDICTIONS.replace("versus", "verses"),
-            "line 3: `verses` is no key of a prediction; did you mean `versus`?",
+            "line 3, `verses`: unknown key; did you mean `versus`?",
         ),
-        ("So it is.", PREDICTIONS.replace("  arm: fast\n", "", 1), "line 1: `arm` is missing"),
+        ("So it is.", PREDICTIONS.replace("  arm: fast\n", "", 1), "line 1, `arm`: is missing"),
         (
             "So it is.",
             PREDICTIONS.replace('"< -0.05"', "> 1.5"),
@@ -360,26 +360,26 @@ def test_a_plan_that_waited_for_a_seal_is_made_when_the_thread_is_looked_at_agai
         (
             "So it is.",
             PREDICTIONS.replace('"< -0.05"', "less"),
-            "line 4: `expect`: 'less' is no set of numbers",
+            "line 4, `expect`: 'less' is no set of numbers",
         ),
         (
             "So it is.",
             PREDICTIONS.replace("80 %", "180 %"),
-            "line 5: `confidence` must lie between 0 and 1",
+            "line 5, `confidence`: it should be less than 1",
         ),
-        ("So it is.", PREDICTIONS.replace("80 %", "1.2.3 %"), "line 5: `confidence`"),
-        ("So it is.", PREDICTIONS.replace("80 %", "sure"), "line 5: `confidence`"),
+        ("So it is.", PREDICTIONS.replace("80 %", "1.2.3 %"), "line 5, `confidence`"),
+        ("So it is.", PREDICTIONS.replace("80 %", "sure"), "line 5, `confidence`"),
         (
             "So it is.",
             PREDICTIONS.replace("versus: slow", "versus: so slow"),
-            "line 3: `versus`: 'so slow' can be no arm's name",
+            "line 3, `versus`: 'so slow' can be no arm's name",
         ),
         (
             "So it is.",
             PREDICTIONS.replace("arm: fast", "arm: 1", 1),
-            "line 2: `arm` must be text; write it in quotes",
+            "line 2, `arm`: must be text",
         ),
-        ("So it is.", "- fast\n- slow\n", "line 2: each prediction is a mapping"),
+        ("So it is.", "- fast\n- slow\n", "line 2: must be a mapping"),
         ("So it is.", PREDICTIONS * 11, "has more than 20 entries"),
     ],
 )

@@ -29,7 +29,7 @@ def check(lab: Lab, name: str = "regatta / x") -> CheckRun:
 
 
 def labels(run: CheckRun) -> list[str]:
-    return [button["label"] for button in run.actions]
+    return [button.label for button in run.actions]
 
 
 def press(lab: Lab, who: str, run: CheckRun, identifier: str) -> None:

@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_read_is_told_and_strangers_words_are_no_markup(la
     pull = enter(lab, b'{"runs": [{"run_info": {"<img src=x>@grace": 1}}]}')
     assert "it cannot be taken" in lab.last(pull)
     push(lab, results(EVIL))
-    push(lab, b" " * (results_entries.MOST_BYTES + 1))
+    push(lab, b" " * (results_entries.MAX_BYTES + 1))
     assert "is larger than 1,000,000 bytes" in lab.last(pull)
     said = "".join(lab.comments(pull))
     assert [word for word in MARKUP if word in said] == []

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bot.fake_github.world.faults import Fault
-from bot.model import questions
-from bot.model.thread import Show, ThreadId
+from bot.model.actions import Show
+from bot.model.thread import ThreadId
 from runner.lib import fault_points
 from runner.publish import charts
 from tests.scenarios.lab import EXPERIMENT, Lab, a_lab
@@ -63,7 +63,7 @@ def test_a_push_while_the_bot_looks_is_not_taken_for_handled(lab: Lab) -> None:
 
     def answer(id: ThreadId, question: Any) -> Any:
         found = real(id, question)
-        if isinstance(question, questions.Pull) and not pushed:
+        if question == ("pull",) and not pushed:
             pushed.append(lab.sandbox.commit("ada", "warm", {FILE: OTHER.encode()}, "Other"))
         return found
 

@@ -125,7 +125,7 @@ def test_a_full_disk_is_seen_in_health_figures_and_words(
     stumbles = _stumbles()
     caplog.set_level(logging.CRITICAL)
     with monkeypatch.context() as full:
-        full.setattr(lab.store._files, "put", _no_space)
+        full.setattr(lab.store._lab, "put", _no_space)
         for _ in range(70):
             lab.sleep(10)
             bot.come_around()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bot.model.thread import Isolated
 from bot.site.pages import build
 from runner.isolation import bubblewrap
 from runner.lib import redact
@@ -14,6 +13,7 @@ from runner.planning import lockfile, planner
 from runner.publish import charts
 from runner.schema import step_graph
 from runner.schema.job_reports import AttemptReport
+from runner.schema.record import Isolated
 from runner.store.store import Store
 from runner.worker import executor
 from tests.scenarios.lab import READING, Lab, a_lab, form_body
@@ -182,7 +182,7 @@ def really_made(job: StubJob) -> None:
     """Make the steps as `runner.worker.executor` does, but one after another and without a Ray."""
     store, spec = Store(job.root), job.spec
     execution = spec.attempt.rpartition(".")[0]
-    code = store.path(planner.code_folder(spec.plan))
+    code = store.local(planner.code_folder(spec.plan))
     if spec.plan.compiled:
         lockfile.check(code, isolated=spec.isolation == "bubblewrap")
     for name in step_graph.order({name: step.needs for name, step in spec.plan.steps.items()}):

@@ -358,7 +358,7 @@ def test_a_pull_request_closed_before_the_launch_is_not_launched(slow_lab: Lab) 
 def test_the_role_counts_at_the_moment_of_the_command(lab: Lab) -> None:
     lab.preregister()
     pull = lab.propose()
-    for role, answer in (("", "has no role"), ("write", "has the role `write`")):
+    for role, answer in ((None, "has no role"), ("write", "has the role `write`")):
         lab.sandbox.set_role("grace", role)
         lab.say("grace", pull, "/run")
         assert answer in lab.last(pull)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import pygit2
 import pytest
 from typer.testing import CliRunner
 
@@ -86,10 +87,13 @@ class Copying:
             self.lab.sleep(wait)
         raise AssertionError("the witness does not come to rest")
 
+    def remove_branch(self) -> None:
+        pygit2.Repository(str(self.git.path)).references.delete(REF)
+
     def forget(self) -> None:
         """The branch is gone, and so is all that is known of it."""
         if self.git.ref(REF):
-            self.git._run("update-ref", "-d", REF)
+            self.remove_branch()
         for name in self.store.list("records/witnessed"):
             self.store.remove(f"records/witnessed/{name}")
 
@@ -282,7 +286,7 @@ def test_what_somebody_else_committed_meanwhile_stays(copying: Copying, first: b
 
 def test_a_branch_that_was_removed_begins_anew_with_what_ends_then(copying: Copying) -> None:
     copying.work()
-    copying.git._run("update-ref", "-d", REF)
+    copying.remove_branch()
     copying.another("x" + "1" * 16, 2030)
     copying.witness.look()
     copying.work()
@@ -380,11 +384,11 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     copying.work()
     whole = files(copying.sandbox)
     copying.forget()
-    monkeypatch.setattr(records_branch, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(records_branch, "MAX_AT_ONCE", 3)
     sizes = {path: len(content) for path, content in whole.items() if "/runs/" in path}
     largest = max(sizes, key=sizes.__getitem__)
     big = copying.place / largest
-    big.write_bytes(big.read_bytes() + b" " * records_branch.MOST_FILE)
+    big.write_bytes(big.read_bytes() + b" " * records_branch.MAX_FILE)
     copying.new_life()
     copying.work()
     assert len([x for x in copying.sandbox.requests if x.path.endswith("/git/trees")]) >= 5
@@ -395,7 +399,7 @@ def test_what_is_large_goes_in_parts_and_what_is_too_large_is_named(
     why = "it is larger than 1 MB"
     assert told == {largest: {"bytes": big.stat().st_size, "sha256": digest, "why": why}}
     assert "left-out/" in commits(copying.sandbox)[-1]
-    monkeypatch.setattr(records_branch, "MOST_FILES", 3)
+    monkeypatch.setattr(records_branch, "MAX_FILES", 3)
     copying.forget()
     copying.new_life()
     copying.work()

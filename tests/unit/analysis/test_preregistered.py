@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.analysis import registration_review
+from runner.analysis import designs, registration_review
 from runner.analysis.registration_review import (
     EXPLORATORY,
     RUN_AGAIN,
@@ -17,7 +17,7 @@ from runner.analysis.registration_review import (
     Registration,
     review,
 )
-from runner.analysis.text_diff import MOST_LINES, text_diff
+from runner.analysis.text_diff import MAX_LINES, text_diff
 from runner.lib.lab_code import LAB_CODE
 from runner.schema import record
 from runner.schema.plan_fingerprint import fingerprint
@@ -188,9 +188,9 @@ def test_what_is_voided_after_a_verdict_does_not_change_which_design_was_sealed(
 def test_one_design_is_one_whatever_lab_has_computed_its_fingerprint() -> None:
     plan = synthetic.plan(**DESIGN)
     upgraded = plan.model_copy(update={"fingerprint": "1" * 64, "title": "Put otherwise"})
-    assert registration_review.same_design(plan, upgraded)
+    assert designs.same_design(plan, upgraded)
     other = synthetic.plan(**DESIGN, eval_tokens=8192)
-    assert not registration_review.same_design(upgraded, other)
+    assert not designs.same_design(upgraded, other)
 
 
 def with_code(plan: record.Plan, **code: str) -> record.Plan:
@@ -214,15 +214,15 @@ def with_code(plan: record.Plan, **code: str) -> record.Plan:
 def test_a_design_in_arms_is_told_by_its_own_code_and_not_by_the_labs() -> None:
     plan = synthetic.plan(**DESIGN)
     before, upgraded = (with_code(plan, lab=words, loss="1") for words in ("then", "now"))
-    assert registration_review.same_design(before, upgraded)
+    assert designs.same_design(before, upgraded)
     edited = with_code(plan, lab="then", loss="2")
-    assert not registration_review.same_design(before, edited)
-    lines = registration_review.design_diff(before, edited)
+    assert not designs.same_design(before, edited)
+    lines = designs.design_diff(before, edited)
     assert sorted({line.partition(".loss")[0] for line in lines}) == [
         f"{sign} arms.{arm}.code" for sign in "+-" for arm in ("fast", "slow")
     ]
-    assert registration_review.same_run(before) == registration_review.same_run(upgraded)
-    runs = registration_review.same_run(before), registration_review.same_run(edited)
+    assert designs.same_run(before) == designs.same_run(upgraded)
+    runs = designs.same_run(before), designs.same_run(edited)
     assert not set(runs[0].values()) & set(runs[1].values())
 
 
@@ -317,7 +317,7 @@ def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
         ("a" * 65_000, "b" * 65_000),
     ):
         found = text_diff(before, after)
-        assert 0 < len(found) <= MOST_LINES + 1
+        assert 0 < len(found) <= MAX_LINES + 1
         assert all(len(line) <= 202 for line in found)
     assert time.process_time() - began < 30, "minutes would hold up every thread"
 
@@ -328,7 +328,7 @@ def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
 def after(earlier: Outcome, *outcomes: Outcome) -> registration_review.Review:
     """What counts where the lab had begun `earlier`, under whatever plan, before the seal."""
     begun = dict.fromkeys(
-        registration_review.same_run(earlier.execution.plan).values(),
+        designs.same_run(earlier.execution.plan).values(),
         (SEAL.at - timedelta(hours=1), earlier.execution.id),
     )
     plans = [one.execution.plan for one in outcomes]
@@ -370,6 +370,6 @@ def test_how_often_a_run_is_saved_does_not_make_it_another_one() -> None:
 
 
 def test_only_what_was_begun_before_the_seal_was_known() -> None:
-    runs = registration_review.same_run(ran(1).execution.plan)
+    runs = designs.same_run(ran(1).execution.plan)
     begun = dict.fromkeys(runs.values(), (SEAL.at, "x1"))
     assert registration_review.begun_before(SEAL, [ran(1).execution.plan], begun) == {}

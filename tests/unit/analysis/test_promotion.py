@@ -34,7 +34,7 @@ def test_the_speed_up_is_the_compute_that_the_baseline_would_need_times_the_spee
     found = gate([1.60, 1.61, 1.59], [1.50, 1.51, 1.49], (10_000.0, 8_000.0))
     assert found.speedup is not None
     assert found.speedup.estimate == pytest.approx((1.0 / 0.9) ** 10 * 0.8)
-    assert found.faster == pytest.approx(0.8)
+    assert found.speedup.faster == pytest.approx(0.8)
     assert found.outcome == "passed"
 
 
@@ -72,7 +72,26 @@ def test_what_cannot_be_computed_is_inconclusive_in_words(
 ) -> None:
     found = gate(*given)
     assert (found.outcome, found.speedup) == ("inconclusive", None)
+    assert found.why is not None
     assert why in found.why
+
+
+def test_seeds_that_agree_leave_no_doubt() -> None:
+    """By Marin's law for mixtures of experts, 1.6 + 95.18 · C^(−0.0941)."""
+    rung = RUNG.model_copy(update={"floor": 1.6, "exponent": 0.0941})
+    plan = PLAN.model_copy(update={"rung": rung})
+    found = promotion.gate(plan, runs([3.0] * 3, [2.9] * 3, (100.0, 90.0)))
+    assert found is not None
+    assert found.speedup is not None
+    assert found.speedup.estimate == pytest.approx((1.4 / 1.3) ** (1 / 0.0941) * 0.9)
+    assert found.speedup.low == found.speedup.estimate == found.speedup.high
+
+
+def test_one_seed_has_no_spread() -> None:
+    found = promotion.gate(PLAN.model_copy(update={"seeds": (0,)}), runs([1.6], [1.5]))
+    assert found is not None
+    assert (found.outcome, found.speedup) == ("inconclusive", None)
+    assert "a gate needs two seeds" in (found.why or "")
 
 
 def test_a_plan_that_is_no_rung_has_no_gate() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_ind
 
-from engine.data.tokenize import read_text
+from engine.data.lab_texts import read_text
 from runner.analysis import ranking
-from runner.analysis.ranking import On, Ranked, Row
-from runner.analysis.speedrun_file import Author
+from runner.analysis.comparability import Scored
+from runner.analysis.ranking import Ranked, Row
 from runner.schema import tracks
+from runner.schema.record import Author
 from runner.schema.tracks import Track
 
 ADA = Author(name="Ada", affiliation="", url="")
@@ -28,6 +29,10 @@ TIME = Track.model_validate(
 SCALING = Track.model_validate({**BASE, "kind": "scaling", "at": 1e13, "cost": "model"})
 
 
+def on(text: str, tokens: int, tokenizer: str = "byte") -> Scored:
+    return Scored("a text", tokenizer, text, tokens)
+
+
 def row(id: str, day: int = 0, **more: Any) -> Row:
     given: dict[str, Any] = {
         "title": id,
@@ -36,7 +41,7 @@ def row(id: str, day: int = 0, **more: Any) -> Row:
         "tier": "reproduced",
         "at": START + timedelta(days=day),
         "figures": (1.9, 1.92),
-        "scored": On(TEXT, 1000),
+        "scored": on(TEXT, 1000),
         "model_flops": (1e11, 1e11),
         "hardware_flops": (4e11, 4.1e11),
         "hardware": "1 × cpu",
@@ -73,11 +78,11 @@ def test_a_track_without_its_number_is_refused(tmp_path: Path) -> None:
     [
         (
             COST,
-            {"scored": On("b" * 64, 1000)},
+            {"scored": on("b" * 64, 1000)},
             "SHA-256 bbbbbbbbbbbb…, and this track is on a text",
         ),
-        (COST, {"scored": On(TEXT, 500)}, "on 500 tokens (byte), and this track is on 1,000"),
-        (COST, {"scored": On(TEXT, 1000, "bpe")}, "on 1,000 tokens (bpe), and this track"),
+        (COST, {"scored": on(TEXT, 500)}, "on 500 tokens (byte), and this track is on 1,000"),
+        (COST, {"scored": on(TEXT, 1000, "bpe")}, "on 1,000 tokens (bpe), and this track"),
         (COST, {"scored": None}, "on which text it was scored is not known"),
         (COST, {"figures": ()}, "no run of it has a figure"),
         (COST, {"figures": (2.1,)}, "its 2.1000 bits per byte do not reach 2"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.model.commands import KNOWN, MOST, MOST_READ, Command, Reading, read
+from bot.model.commands import KNOWN, MAX_COMMANDS, MAX_READ, Command, Reading, read
 
 
 def commands(body: str) -> list[tuple[str, str]]:
@@ -184,8 +184,8 @@ def test_a_comment_is_read_once_and_what_stands_far_down_is_not_read_but_told() 
     found = [read(f"/status\n\n{wide}\n/run") for _ in range(20)]
     assert time.process_time() - began < 2
     assert found[0] == Reading((Command("status", "", 0),), too_long=True)
-    assert read("a" * MOST_READ + "\n\n/run") == Reading(too_long=True)
-    assert commands("a" * (MOST_READ - 8) + "\n\n/run") == [("run", "")]
+    assert read("a" * MAX_READ + "\n\n/run") == Reading(too_long=True)
+    assert commands("a" * (MAX_READ - 8) + "\n\n/run") == [("run", "")]
     assert not read(f"/status\n\n{wide}").too_long
 
 
@@ -196,10 +196,10 @@ def test_other_bots_commands_are_none_of_ours(word: str) -> None:
 
 def test_commands_are_counted_and_only_the_first_few_taken() -> None:
     found = read("/help\n" * 100)
-    assert found.commands == tuple(Command("help", "", n) for n in range(MOST))
+    assert found.commands == tuple(Command("help", "", n) for n in range(MAX_COMMANDS))
     assert found.too_many
-    assert not read("/help\n" * MOST).too_many
-    assert len(read("\n".join(f"/statu{c}" for c in "abcdefghij")).near_misses) == MOST
+    assert not read("/help\n" * MAX_COMMANDS).too_many
+    assert len(read("\n".join(f"/statu{c}" for c in "abcdefghij")).near_misses) == MAX_COMMANDS
 
 
 @pytest.mark.parametrize(

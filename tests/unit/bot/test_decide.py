@@ -6,30 +6,11 @@ from typing import Any
 
 import pytest
 
-from bot.model import questions
+from bot.model.actions import Action, Check, Drive, Label, React, Say, Show, Write
 from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import Policy
 from bot.model.questions import Question
-from bot.model.thread import (
-    Action,
-    Check,
-    Drive,
-    Finding,
-    Form,
-    Issue,
-    Label,
-    Message,
-    Pull,
-    Ran,
-    React,
-    Said,
-    Say,
-    Show,
-    Shown,
-    Thread,
-    ThreadId,
-    Write,
-)
+from bot.model.thread import Finding, Issue, Message, Pull, Ran, Said, Shown, Thread, ThreadId
 from bot.rules.decide import POLL_EVERY, decide
 from bot.rules.execution import EDIT_EVERY
 from runner.execution import lifecycle
@@ -39,7 +20,7 @@ from tests.scenarios.lab import form_body
 
 NOW = synthetic.START
 HEAD, BASE = "a" * 40, "b" * 40
-PULL = Pull("Warm", synthetic.ADA, HEAD, BASE, open=True, draft=False, head_repository=7)
+PULL = Pull(HEAD, BASE, open=True, draft=False, head_repository=7)
 PLANNED = record.PlanRecord(
     repository=7,
     pull=2,
@@ -52,17 +33,17 @@ SAID = Said("comment", 100, NOW)
 
 
 KNOWN = {
-    questions.Pull(): PULL,
-    questions.Role("grace"): "maintain",
-    questions.Role("sam"): "none",
-    questions.Policy(): Policy(sha="f" * 40),
-    questions.Refusal(synthetic.GRACE, 1): None,
-    questions.Forced(): (),
-    questions.Replan(1): PLANNED.plan.fingerprint if PLANNED.plan else "",
-    questions.Registration(1): None,
-    questions.Code(1): "abcd-efgh-ijkl-mnop-qrst",
-    questions.Code(2): "bbcd-efgh-ijkl-mnop-qrst",
-    questions.Finding(BASE, HEAD): Finding("experiments/warm", plan=PLANNED.plan),
+    ("pull",): PULL,
+    ("role", "grace"): "maintain",
+    ("role", "sam"): "none",
+    ("policy",): Policy(sha="f" * 40),
+    ("refusal", synthetic.GRACE, 1, None): None,
+    ("forced",): (),
+    ("replan", 1): PLANNED.plan.fingerprint if PLANNED.plan else "",
+    ("registration", 1): None,
+    ("code", 1): "abcd-efgh-ijkl-mnop-qrst",
+    ("code", 2): "bbcd-efgh-ijkl-mnop-qrst",
+    ("finding", BASE, HEAD, 1): Finding("experiments/warm", plan=PLANNED.plan),
 }
 
 
@@ -76,7 +57,11 @@ def issue(**changes: Any) -> Thread:
 
 
 def pull(**changes: Any) -> Thread:
-    """A pull request whose plan was said, and of which GitHub's answers are known."""
+    """A pull request whose plan was said, and of which GitHub's answers are known. What runs on it
+    was approved."""
+    begun = changes.get("executions", ())
+    keys = [CommandKey.parse(record.command_of(one.execution.origin.approval)) for one in begun]
+    approvals = {key: approval(key.id, key.nth) for key in keys}
     thread = Thread(
         ThreadId(7, 2),
         "r/l",
@@ -86,8 +71,11 @@ def pull(**changes: Any) -> Thread:
         plans=(PLANNED,),
         said={Key.parse("plan.1"): SAID, Key.parse("check.plan.1"): SAID},
         answers=KNOWN,
+        approvals=approvals,
     )
-    return replace(thread, **changes)
+    thread = replace(thread, **changes)
+    answered = {Key("react", f"{key.id}.rocket"): SAID for key in keys}
+    return replace(thread, said={**thread.said, **answered})
 
 
 def approval(comment: int = 50, index: int = 0, **changes: Any) -> record.Approval:
@@ -131,7 +119,8 @@ def ended(state: str, seconds: int = 60) -> record.Result:
 
 
 def actions(thread: Thread, *recorded: str) -> tuple[Action, ...]:
-    decision = decide(thread, recorded)
+    begun = [f"executions/{one.execution.id}/execution" for one in thread.executions]
+    decision = decide(thread, [*begun, *recorded])
     assert not decision.questions, decision.questions
     return decision.actions
 
@@ -151,9 +140,9 @@ THREADS = {
     "an issue": issue(
         news=True,
         answers={
-            questions.Issue(): Issue("Warm", form_body(), synthetic.ADA, open=True),
-            questions.Form(): Form({"hypothesis": "Hypothesis", "predictions": "Predictions",
-                                 "notes": "Notes"}),
+            ("issue",): Issue("Warm", form_body(), synthetic.ADA, open=True),
+            ("form",): {"hypothesis": "Hypothesis", "predictions": "Predictions",
+                                 "notes": "Notes"},
         },
     ),
 }  # fmt: skip
@@ -181,12 +170,12 @@ def test_the_same_thread_gives_the_same_decision(
 
 def test_nothing_is_done_before_everything_is_known() -> None:
     thread = pull(messages=(comment("/run\n\n/help"),), news=True, answers={})
-    assert set(decide(thread).questions) == {questions.Pull(), questions.Role("grace")}
+    assert set(decide(thread).questions) == {("pull",), ("role", "grace")}
     assert decide(thread).actions == (React(50, "eyes"),)  # which says no more than: heard
     thread = replace(thread, said={**thread.said, Key.parse("react.50.eyes"): SAID})
     assert decide(thread).actions == ()
-    thread = replace(thread, answers={questions.Pull(): PULL})
-    assert set(decide(thread).questions) == {questions.Replan(1), questions.Role("grace")}
+    thread = replace(thread, answers={("pull",): PULL})
+    assert set(decide(thread).questions) == {("replan", 1), ("role", "grace")}
 
 
 def test_a_thread_at_rest_asks_nothing() -> None:
@@ -211,10 +200,10 @@ def test_a_new_head_has_a_plan_and_a_known_one_has_not() -> None:
     (written,) = of_kind(Write, pull(plans=(), said={}, news=True))
     assert written.path == "plans/7/2/1"
     assert of_kind(Write, pull(news=True)) == []
-    moved = {**KNOWN, questions.Pull(): replace(PULL, head="c" * 40)}
-    moved[questions.Finding(BASE, "c" * 40)] = Finding(None)
+    moved = {**KNOWN, ("pull",): replace(PULL, head="c" * 40)}
+    moved[("finding", BASE, "c" * 40, 1)] = Finding(None)
     assert of_kind(Write, pull(news=True, answers=moved)) == []
-    moved[questions.Finding(BASE, "c" * 40)] = Finding("experiments/warm", problems=("words",))
+    moved[("finding", BASE, "c" * 40, 1)] = Finding("experiments/warm", problems=("words",))
     (written,) = of_kind(Write, pull(news=True, answers=moved))
     assert written.path == "plans/7/2/2"
 
@@ -256,7 +245,7 @@ def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not
     while asked := decide(replace(due, answers=looked_up)).questions:
         looked_up |= {question: KNOWN[question] for question in asked}
     assert set(looked_up) == {
-        questions.Pull(), questions.Policy(), questions.Role("grace"), questions.Replan(1),
+        ("pull",), ("policy",), ("role", "grace"), ("replan", 1),
     }  # fmt: skip
     due = replace(due, answers=KNOWN)
     assert of_kind(Drive, due) == []  # its status comment comes first, and then a look of its own
@@ -264,13 +253,13 @@ def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not
     status, check = Key("status", name), Key("check", name)
     bodies = {
         action.key: action.body if isinstance(action, Say) else action.summary
-        for action in decide(due).actions
+        for action in actions(due)
         if isinstance(action, Say | Check)
     }
     known = {**due.said, status: SAID, check: SAID}
     now = {key: Shown(bodies[key], "queued", due.now) for key in (status, check)}
     alone = replace(due, said=known, shown=now)
-    assert decide(alone).actions == (Drive(name, lifecycle.Submit("t1")),)
+    assert actions(alone) == (Drive(name, lifecycle.Submit("t1")),)
     begun = pull(executions=(ran(started=True),), answers={})
     assert decide(begun).questions == ()
 
@@ -278,13 +267,13 @@ def test_the_first_launch_looks_at_head_and_role_again_and_a_later_look_does_not
 @pytest.mark.parametrize(
     "answers",
     [
-        {questions.Pull(): replace(PULL, head="c" * 40)},
-        {questions.Pull(): replace(PULL, open=False)},
-        {questions.Pull(): None},
-        {questions.Role("grace"): "write"},
-        {questions.Role("grace"): "none"},
-        {questions.Policy(): Policy(problems=("it is wrong",))},
-        {questions.Replan(1): "0" * 64},
+        {("pull",): replace(PULL, head="c" * 40)},
+        {("pull",): replace(PULL, open=False)},
+        {("pull",): None},
+        {("role", "grace"): "write"},
+        {("role", "grace"): "none"},
+        {("policy",): Policy(problems=("it is wrong",))},
+        {("replan", 1): "0" * 64},
     ],
 )
 def test_an_approval_that_no_longer_holds_is_voided_and_not_launched(

@@ -373,7 +373,7 @@ def test_no_finding_holds_a_secret(world: World) -> None:
     for plant, _ in FAULTS.values():
         plant(world)
     found = world.found()
-    told = doctor.as_json(found) + "\n".join(doctor.lines(found))
+    told = repr(found) + "\n".join(doctor.lines(found))
     assert not [secret for secret in held if secret in told]
 
 

@@ -227,7 +227,7 @@ def test_a_text_longer_than_github_takes_is_cut() -> None:
     said = payloads.read("issue_comment", comment(body="x" * 10**6))
     assert said
     assert said.message
-    assert len(said.message.body) == payloads.MOST_TEXT
+    assert len(said.message.body) == payloads.MAX_TEXT
 
 
 JSON = st.recursive(

@@ -7,22 +7,11 @@ from typing import Any
 import pytest
 
 from bot.inbox import payloads
-from bot.model import commands, questions
+from bot.model import commands
+from bot.model.actions import Button, Check, React, Say, Show, Write
 from bot.model.keys import CommandKey, Key
 from bot.model.policy_file import Permitted, Policy
-from bot.model.thread import (
-    Button,
-    Check,
-    Finding,
-    Message,
-    Push,
-    Ran,
-    React,
-    Say,
-    Show,
-    Thread,
-    Write,
-)
+from bot.model.thread import Finding, Message, Push, Ran, Thread
 from bot.rules import plan, slash_commands
 from bot.rules.decide import decide
 from runner.schema import record
@@ -139,7 +128,7 @@ def test_a_refused_cancel_stays_refused_when_it_comes_again_and_its_author_was_p
     thread = replace(
         thread,
         answered={CommandKey.parse("60-0"): answer},
-        answers={questions.Role("sam"): "admin"},
+        answers={("role", "sam"): "admin"},
     )
     assert [w.path for w in writes(thread)] == []
     assert (60, "confused") in reactions(thread)
@@ -297,10 +286,10 @@ def test_what_cannot_run_once_more_is_refused_in_words(body: str, state: str, wh
 @pytest.mark.parametrize(
     "answers",
     [
-        {questions.Role("grace"): "write"},
-        {questions.Pull(): replace(PULL, head="c" * 40)},
-        {questions.Pull(): replace(PULL, open=False)},
-        {questions.Refusal(synthetic.GRACE, 1): "The budget is spent."},
+        {("role", "grace"): "write"},
+        {("pull",): replace(PULL, head="c" * 40)},
+        {("pull",): replace(PULL, open=False)},
+        {("refusal", synthetic.GRACE, 1, None): "The budget is spent."},
     ],
 )
 def test_a_retry_is_under_all_conditions_of_a_run(answers: dict[Any, Any]) -> None:
@@ -326,7 +315,7 @@ def test_a_retry_of_what_runs_again_already_is_refused() -> None:
 def test_who_may_retry_and_not_run_has_a_retry_launched(may: Any, state: str) -> None:
     nobody = Permitted(roles=())
     only = {"run": nobody, "retry": nobody, may: Permitted(roles=(), people=("grace",))}
-    known = {**KNOWN, questions.Policy(): Policy(sha="f" * 40, commands=only)}
+    known = {**KNOWN, ("policy",): Policy(sha="f" * 40, commands=only)}
     again = approval(70, what="retry")
     first = over("failed")
     thread = replace(
@@ -350,7 +339,7 @@ def test_a_reproduction_names_what_it_is_to_be_compared_with() -> None:
 
 def test_commands_of_a_pull_request_are_refused_on_an_issue() -> None:
     for what in ("retry", "reproduce"):
-        known = {questions.Role("grace"): "maintain"}
+        known = {("role", "grace"): "maintain"}
         thread = issue(messages=(comment(f"/{what}"),), answers=known)
         assert "belongs on the pull request" in approvals_of(thread)[0].why
     thread = issue(messages=(comment("/plan"),), answers={})
@@ -368,7 +357,7 @@ def test_a_plan_that_was_asked_for_is_made_also_of_a_head_that_has_one() -> None
     assert [w.path for w in writes(thread)] == ["plans/7/2/2"]
     second = PLANNED.model_copy(update={"n": 2})
     fingerprint = second.plan.fingerprint if second.plan else ""
-    known = {**KNOWN, questions.Replan(2): fingerprint}
+    known = {**KNOWN, ("replan", 2): fingerprint}
     thread = replace(thread, plans=(PLANNED, second), answers=known)
     assert writes(thread) == []
     assert (50, "rocket") in reactions(thread)
@@ -379,9 +368,9 @@ def test_a_plan_that_was_asked_for_is_made_also_of_a_head_that_has_one() -> None
     [
         (SAM, "/plan", {}, "no role"),
         (synthetic.GRACE, "/plan now", {}, "takes nothing after it"),
-        (synthetic.GRACE, "/plan", {questions.Pull(): replace(PULL, open=False)}, "closed"),
-        (synthetic.GRACE, "/plan", {questions.Pull(): None}, "closed"),
-        (synthetic.GRACE, "/plan", {questions.Finding(BASE, HEAD): Finding(None)}, "nothing to"),
+        (synthetic.GRACE, "/plan", {("pull",): replace(PULL, open=False)}, "closed"),
+        (synthetic.GRACE, "/plan", {("pull",): None}, "closed"),
+        (synthetic.GRACE, "/plan", {("finding", BASE, HEAD, 1): Finding(None)}, "nothing to"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(

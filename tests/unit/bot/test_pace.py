@@ -23,25 +23,10 @@ from bot.controller.write_budget import (
     Pace,
     importance,
 )
-from bot.model import questions
+from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, Write
 from bot.model.keys import CommandKey, Key
 from bot.model.questions import Question
-from bot.model.thread import (
-    Action,
-    Check,
-    Drive,
-    Message,
-    Picture,
-    Ran,
-    React,
-    Said,
-    Say,
-    Show,
-    Shown,
-    Thread,
-    ThreadId,
-    Write,
-)
+from bot.model.thread import Message, Ran, Said, Shown, Thread, ThreadId
 from bot.rules import decide as rules
 from runner.execution import lifecycle
 from runner.execution.progress import Progress, RunProgress
@@ -247,7 +232,7 @@ class Day:
     # … of who answers questions …
 
     def answer(self, _: ThreadId, question: Question) -> Any:
-        return "maintain" if isinstance(question, questions.Role) else KNOWN.get(question)
+        return "maintain" if question[0] == "role" else KNOWN.get(question)
 
     # … and of its actor.
 
@@ -256,8 +241,6 @@ class Day:
 
     def again(self, _: ThreadId) -> None:
         return None
-
-    weed = again
 
     def act(self, thread: Thread, action: Action) -> None:
         if isinstance(action, Write):

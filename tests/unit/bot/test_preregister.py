@@ -8,15 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bot.messages import render
-from bot.model.thread import Form, Issue, Thread, ThreadId
+from bot.messages import seal_comments
+from bot.model.thread import Issue, Thread, ThreadId
 from bot.rules.preregistration import NotReadable, read
 from runner.lib.canonical_json import to_json
 from runner.schema.record import Edit, Person, Prediction, Preregistration
 from tests.examples import examples
 from tests.scenarios.lab import HYPOTHESIS, PREDICTIONS, form_body
 
-FORM = Form({"hypothesis": "Hypothesis", "predictions": "Predictions", "notes": "Notes"})
+FORM = {"hypothesis": "Hypothesis", "predictions": "Predictions", "notes": "Notes"}
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 THREAD = Thread(ThreadId(7, 1), "lab/lab", "https://github.com/lab/lab", NOW, is_pull=False)
 
@@ -79,11 +79,11 @@ def test_an_issue_without_the_forms_headings_is_none_of_ours(body: str) -> None:
 
 
 def test_without_a_form_in_the_repository_no_issue_is_ours() -> None:
-    assert read(issue(form_body()), Form({}), THREAD) is None
+    assert read(issue(form_body()), {}, THREAD) is None
 
 
 def test_the_headings_are_those_of_the_labs_own_form() -> None:
-    form = Form({"hypothesis": "Vermutung", "predictions": "Vorhersagen", "notes": "Notes"})
+    form = {"hypothesis": "Vermutung", "predictions": "Vorhersagen", "notes": "Notes"}
     body = form_body().replace("### Hypothesis", "### Vermutung")
     body = body.replace("### Predictions", "### Vorhersagen")
     found = read(issue(body), form, THREAD)
@@ -130,7 +130,8 @@ def test_confidence_is_a_share_or_a_percentage(typed: str, confidence: float) ->
 )  # fmt: skip
 def test_other_confidences_are_refused_with_their_line(typed: str) -> None:
     (problem,) = problems(form_body(predictions=one('"< 1"', typed)))
-    assert problem.startswith("`Predictions`, line 1: `confidence`")
+    assert problem.startswith("`Predictions`, line 1, `confidence`: ")
+    assert problem.endswith("; it is a share between 0 and 1, as 0.8 or `80 %`.")
 
 
 @pytest.mark.parametrize("arm", ["", "Fast", "a b", "a/b", "@grace", "`a`", "x" * 41, "a\\nb"])
@@ -139,7 +140,7 @@ def test_a_name_that_no_arm_can_have_is_refused_before_it_is_sealed(arm: str) ->
         predictions=f'- metric: eval/bpb\n  arm: "{arm}"\n  expect: "< 1"\n  confidence: 0.8'
     )
     (problem,) = problems(body)
-    assert problem.startswith("`Predictions`, line 2: `arm`: ")
+    assert problem.startswith("`Predictions`, line 2, `arm`: ")
     assert "can be no arm's name" in problem
 
 
@@ -176,7 +177,7 @@ def test_the_other_forms_are_sealed_as_they_are_written() -> None:
 
 
 def test_the_examples_that_are_shown_are_sealed_as_they_stand() -> None:
-    _, _, shown = render.not_sealed(("line 1",)).partition("```yaml\n")
+    _, _, shown = seal_comments.not_sealed(("line 1",)).partition("```yaml\n")
     found = sealed(form_body(predictions=shown.removesuffix("\n```"))).predictions
     assert [bool(one.order) + 2 * bool(one.exponent) + 4 * bool(one.smaller) for one in found] == [
         0, 1, 2, 4,
@@ -186,20 +187,20 @@ def test_the_examples_that_are_shown_are_sealed_as_they_stand() -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["orders: [a, b]", "expect: < 1"], "line 3: `orders` is no key of a prediction; did you "
-         "mean `order`?"),
-        (["order: a"], "line 3: `order` must be a list of arms, as [a, b, c]."),
-        (["order: [a, 1]"], "line 3: `order.1` must be text; write it in quotes."),
-        (["order: [a, B]"], "line 3: `order`: 'B' can be no arm's name"),
-        (["order: [a]"], "line 3: `order` names 1 of the 2 arms"),
-        (["order: [a, b]", "arm: a"], "line 4: `arm` cannot stand beside `order`"),
-        (["order: [a, b]", 'expect: "< 0"'], "line 4: `expect`: of an `order` it says by how much"),
-        (["exponent: [a, b, c, d]", "axis: model_flop", "expect: < 1"], "line 4: `axis` must be "
-         "'model_flops', 'hardware_flops', 'tokens' or 'parameters'; did you mean `model_flops`?"),
-        (["exponent: [a, b, c, d]", "expect: < 1"], "line 1: `axis` is missing; say what C is"),
-        (["exponent: [a, b, c, d]", "axis: tokens"], "line 1: `expect` is missing."),
-        (["expect: < 1"], "line 1: `arm` is missing; name an `arm`, or the arms of an `order`"),
-        ([f"order: [{', '.join(f'a{n}' for n in range(21))}]"], "`order` names more than 20 arms"),
+        (["orders: [a, b]", "expect: < 1"], "line 3, `orders`: unknown key; did you mean "
+         "`order`?"),
+        (["order: a"], "line 3, `order`: must be a list, not `a`."),
+        (["order: [a, 1]"], "line 3, `order.1`: must be text, not `1`."),
+        (["order: [a, B]"], "line 3, `order.1`: 'B' can be no arm's name"),
+        (["order: [a]"], "line 3, `order`: names 1 of the 2 arms"),
+        (["order: [a, b]", "arm: a"], "line 4, `arm`: cannot stand beside `order`"),
+        (["order: [a, b]", 'expect: "< 0"'], "line 4, `expect`: of an `order` it says by how much"),
+        (["exponent: [a, b, c, d]", "axis: model_flop", "expect: < 1"], "line 4, `axis`: must be "
+         "`model_flops`, `hardware_flops`, `tokens` or `parameters`, not `model_flop`"),
+        (["exponent: [a, b, c, d]", "expect: < 1"], "line 1, `axis`: is missing; say what C is"),
+        (["exponent: [a, b, c, d]", "axis: tokens"], "line 1, `expect`: is missing; it"),
+        (["expect: < 1"], "line 1, `arm`: is missing; name an `arm`, or the arms of an `order`"),
+        ([f"order: [{', '.join(f'a{n}' for n in range(21))}]"], "must have at most 20 entries"),
     ],
 )  # fmt: skip
 def test_a_bad_form_is_refused_with_its_line_and_key(lines: list[str], said: str) -> None:
@@ -215,7 +216,7 @@ def test_everything_that_is_missing_is_said_at_once() -> None:
 def test_each_bad_prediction_has_its_own_line() -> None:
     text = PREDICTIONS.replace("metric", "metrics").replace("confidence: 0.6", "confidence: 6")
     said = problems(form_body(predictions=text))
-    lines = sorted(problem.split(":")[0] for problem in said)
+    lines = sorted(problem.split(", `")[0] for problem in said)
     assert lines == [f"`Predictions`, line {n}" for n in (1, 1, 6, 6, 9)]
 
 

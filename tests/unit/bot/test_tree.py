@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from bot.github import Entry, GitHub, commit_tree
+from bot.github.branches import blob_id
 from bot.github.commit_tree import Tree, Unfit
 
 FOLDER = "experiments/warm"
@@ -62,8 +63,8 @@ def test_other_bytes_than_the_commit_names_are_refused() -> None:
 
 def test_a_repository_of_sha256_is_compared_likewise() -> None:
     whole = hashlib.sha256(b"blob 1\0x").hexdigest()
-    assert commit_tree.blob_sha(b"x", whole) == whole
-    assert commit_tree.blob_sha(b"x", "0" * 40) == sha1(b"x")
+    assert blob_id(b"x", whole) == whole
+    assert blob_id(b"x", "0" * 40) == sha1(b"x")
 
 
 @pytest.mark.parametrize(
@@ -107,14 +108,14 @@ def test_a_name_that_leads_anywhere_else_is_refused(tmp_path: Path, name: str) -
 def test_files_and_bytes_are_counted_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [(f"{n}.py", "100644", b"%d" % n) for n in range(4)]
     found, answers = a_tree(*files)
-    monkeypatch.setattr(commit_tree, "MOST_FILES", 3)
+    monkeypatch.setattr(commit_tree, "MAX_FILES", 3)
     with pytest.raises(Unfit, match="more than 3 files of experiments/warm would be read"):
         [found.fetch(name) for name in found]
     assert len(answers.asked) == 3
-    monkeypatch.setattr(commit_tree, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(commit_tree, "MAX_ENTRIES", 3)
     with pytest.raises(Unfit, match="has 4 files"):
         found.check()
     large, _ = a_tree(("a.py", "100644", b"12345"))
-    monkeypatch.setattr(commit_tree, "MOST_BYTES", 4)
+    monkeypatch.setattr(commit_tree, "MAX_BYTES", 4)
     with pytest.raises(Unfit, match="larger than 4 bytes"):
         large.fetch("a.py")

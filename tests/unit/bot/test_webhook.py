@@ -310,10 +310,10 @@ def posted(hall: Hall, *pieces: bytes, length: int | None) -> list[Message]:
     ("pieces", "length", "status"),
     [
         ((b"{}",), 2, 401),
-        ((), webhook.MOST_BYTES + 1, 413),
+        ((), webhook.MAX_BYTES + 1, 413),
         ((), None, 411),
         ((b"x" * 100,), 1000, 408),
-        ((b"x" * 100,), webhook.MOST_BYTES, 408),
+        ((b"x" * 100,), webhook.MAX_BYTES, 408),
     ],
 )
 def test_what_is_too_long_or_does_not_come_is_refused(

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot.messages import render
+from bot.messages import (
+    command_answers,
+    plan_comment,
+    result_comment,
+    seal_comments,
+    status_comment,
+)
 from bot.model import escape
 from bot.model.commands import Reading
 from bot.model.keys import Key
@@ -131,6 +137,14 @@ def everything(word: str) -> dict[str, str]:
         approved=False,
         why=f"`/run` takes nothing after it, and here stands `{escape.code(word)}`. {word}",
     )
+    cannot = record.Answered(
+        command="1-0",
+        what="cancel",
+        by=person,
+        at=synthetic.START,
+        yes=False,
+        why=f"There is no `{escape.code(word)}`. {word}",
+    )
     ran = ran_of(plan, word, person)
     thread = Thread(
         id=ThreadId(1, 2),
@@ -146,26 +160,26 @@ def everything(word: str) -> dict[str, str]:
     edit = record.Edit(at=synthetic.START, text_sha256="0" * 64, text=f"now\n{word}")
     spread = record.Spread(deviation=0.1, arms=3, freedom=6)
     return {
-        "sealed": render.sealed(sealed),
-        "not sealed": render.not_sealed((f"line 1: {word}", f"`{word}` is no key")),
-        "edited": render.edited(sealed, edit, before=f"then\n{word} {word}"),
-        "plan": render.plan(planned),
-        "plan with a spread": render.plan(planned.model_copy(update={"spread": spread})),
-        "plan with own code": render.plan(
+        "sealed": seal_comments.sealed(sealed),
+        "not sealed": seal_comments.not_sealed((f"line 1: {word}", f"`{word}` is no key")),
+        "edited": seal_comments.edited(sealed, edit, before=f"then\n{word} {word}"),
+        "plan": plan_comment.plan(planned),
+        "plan with a spread": plan_comment.plan(planned.model_copy(update={"spread": spread})),
+        "plan with own code": plan_comment.plan(
             planned.model_copy(update={"plan": with_own(plan, word)})
         ),
-        "problems": render.plan(bad),
-        "refused": render.refused(approval),
-        "cannot": render.cannot(word, "/cancel", f"There is no `{escape.code(word)}`. {word}"),
-        "status": render.status(ran),
-        "status of": render.status_of(thread),
-        "result": render.result(thread, ran),
-        "verdict": render.verdict(thread, ran),
+        "problems": plan_comment.plan(bad),
+        "refused": command_answers.refused(approval),
+        "cannot": command_answers.refused(cannot),
+        "status": status_comment.status(ran),
+        "status of": command_answers.status_of(thread),
+        "result": result_comment.result(thread, ran),
+        "verdict": result_comment.verdict(thread, ran),
         "verdict with deviations": deviating(thread, word, person),
-        "folded": render.folded(planned, 2),
-        "type again": render.type_again(Message(1, person, synthetic.START, "/run")),
+        "folded": plan_comment.folded(planned, 2),
+        "type again": command_answers.type_again(Message(1, person, synthetic.START, "/run")),
         "once more": once_more(thread, word, person),
-        "pushed to": render.status(ran, head="b" * 40),
+        "pushed to": status_comment.status(ran, head="b" * 40),
     }
 
 
@@ -193,7 +207,7 @@ def deviating(thread: Thread, word: str, person: record.Person) -> str:
     changed["plan"] = second.execution.plan.model_copy(update={"fingerprint": "1" * 64})
     execution = second.execution.model_copy(update=changed)
     again = Ran(replace(second.life, execution=execution), second.progress, second.runs)
-    return render.verdict(
+    return result_comment.verdict(
         replace(thread, seal=seal, edits=(edit,), executions=(first, again)), again
     )
 
@@ -207,7 +221,7 @@ def once_more(thread: Thread, word: str, person: record.Person) -> str:
     result = record.Result(at=synthetic.START, state="done")
     life = replace(second.life, execution=execution, result=result)
     again = Ran(life, second.progress, second.runs)
-    return render.result(replace(thread, executions=(first, again)), again)
+    return result_comment.result(replace(thread, executions=(first, again)), again)
 
 
 def ran_of(plan: record.Plan, word: str, person: record.Person, *, failed: bool = True) -> Ran:
@@ -483,14 +497,18 @@ def test_an_experiment_of_256_arms_fits_into_comments_that_stay_whole(failed: bo
         plans=(planned,),
         executions=(ran,),
     )
-    for body in (render.plan(planned), render.status(ran), render.result(thread, ran)):
+    for body in (
+        plan_comment.plan(planned),
+        status_comment.status(ran),
+        result_comment.result(thread, ran),
+    ):
         assert len(body) < LONGEST
         assert body.count("<details>") == body.count("</details>")
         assert body.count("```") % 2 == 0
-    body = render.plan(planned)
+    body = plan_comment.plan(planned)
     assert "… and " in body
     assert body.endswith("A push to this branch makes a new plan to approve.")
-    assert re.search(r"… and \d+ more", render.result(thread, ran))
+    assert re.search(r"… and \d+ more", result_comment.result(thread, ran))
 
 
 def test_what_is_cut_is_linked_to_where_all_of_it_is() -> None:
@@ -509,13 +527,15 @@ def test_what_is_cut_is_linked_to_where_all_of_it_is() -> None:
         executions=(ran,),
     )
     page = re.escape("https://lab.example/executions/x0123456789abcdef/")
-    assert re.search(rf"… and \[\d+ more\]\({page}\) \|\n", render.result(thread, ran))
+    assert re.search(rf"… and \[\d+ more\]\({page}\) \|\n", result_comment.result(thread, ran))
     assert ran.progress
     many = replace(ran, progress=replace(ran.progress, runs=ran.progress.runs * 10))
-    assert re.search(rf"… and \[\d+ more\]\({page}\)", render.status(many, site=thread.site))
+    assert re.search(
+        rf"… and \[\d+ more\]\({page}\)", status_comment.status(many, site=thread.site)
+    )
     tree = re.escape(f"https://github.com/r/l/tree/{'a' * 40}/experiments/warm-rate")
-    assert re.search(rf"… and \[\d+ more\]\({tree}\)", render.plan(planned, thread.url))
-    folded = render.folded(planned, 2, thread.url)
+    assert re.search(rf"… and \[\d+ more\]\({tree}\)", plan_comment.plan(planned, thread.url))
+    folded = plan_comment.folded(planned, 2, thread.url)
     assert len(folded) < LONGEST
     assert folded.count("<details>") == folded.count("</details>")
     assert folded.count("```") % 2 == 0
@@ -534,14 +554,14 @@ def test_an_arm_with_own_code_says_so_in_place_of_what_nobody_knows() -> None:
     proposed = record.PlanRecord(
         repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan
     )
-    body = render.plan(proposed)
+    body = plan_comment.plan(proposed)
     assert "| arm | train.learning\\_rate | own.model | parameters |" in body
     assert "| `mine` | 0.003 | model:wide | own code | 65,536 | own code |" in body
     assert "`fast` 2,207,744, `slow` 2,207,744, `mine` own code" in body
     assert "\nmodel: {seq_len: 256, vocab_size: 256, style: wide, wide: wide}\n" in body
     assert "\nown: {model: 'model:wide'}\n" in body
     assert "**It cannot be started here yet.** It has code of its own (`mine`), and" in body
-    isolated = render.plan(proposed.model_copy(update={"isolation": "bubblewrap"}))
+    isolated = plan_comment.plan(proposed.model_copy(update={"isolation": "bubblewrap"}))
     assert "Code of its own (`mine`) would run isolated: without network" in isolated
     assert "**To start it**" in isolated
 
@@ -552,7 +572,7 @@ def plan_with(phases: list[dict[str, object]]) -> str:
     train = TrainConfig.model_validate(one.train.model_dump() | {"phases": phases})
     phased = {f"late{n}": one.model_copy(update={"train": train}) for n in range(4)}
     plan = synthetic.plan(arms={"flat": one, **phased})
-    return render.plan(
+    return plan_comment.plan(
         record.PlanRecord(repository=1, pull=2, n=1, commit="a" * 40, at=synthetic.START, plan=plan)
     )
 
@@ -585,13 +605,17 @@ def test_256_seeds_fit_too() -> None:
         is_pull=True,
         executions=(ran,) * 300,
     )
-    for body in (render.status(ran), render.result(thread, ran), render.status_of(thread)):
+    for body in (
+        status_comment.status(ran),
+        result_comment.result(thread, ran),
+        command_answers.status_of(thread),
+    ):
         assert len(body) < LONGEST
 
 
 def test_a_thousand_problems_are_said_as_far_as_they_fit() -> None:
     problems = tuple(f"file, line {n}: {'words ' * 90}" for n in range(1000))
-    body = render.not_sealed(problems)
+    body = seal_comments.not_sealed(problems)
     assert len(body) < LONGEST
     assert "… and 900 more" in body or "… and 950 more" in body
     assert body.endswith("```")
@@ -631,7 +655,7 @@ def test_flops_as_the_field_writes_them(value: float, said: str) -> None:
 
 
 def test_a_hint_names_each_near_miss_and_what_was_meant() -> None:
-    said = render.hint(Reading(near_misses=(("cancle", "cancel"),), swallowed=True))
+    said = command_answers.hint(Reading(near_misses=(("cancle", "cancel"),), swallowed=True))
     assert "`/cancle` is no command here; did you mean `/cancel`?" in said
     assert "Leave an empty line before the command" in said
     assert "Nothing was done." in said
@@ -646,7 +670,7 @@ def test_the_verdict_comes_first_and_counts_the_outcomes() -> None:
     assert ran.result
     done = ran.result.model_copy(update={"verdicts": judged, "state": "done", "why": ""})
     life = lifecycle.Facts(ran.execution, ran.life.attempts, None, None, done)
-    body = render.result(
+    body = result_comment.result(
         Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True),
         Ran(life, ran.progress, ran.runs),
     )
@@ -664,7 +688,7 @@ def foretelling(**changes: object) -> record.PlanRecord:
 
 
 def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
-    body = render.plan(
+    body = plan_comment.plan(
         foretelling(
             forecasts={"a": FORETOLD},
             no_forecast=dict.fromkeys("bcde", "they are too few"),
@@ -677,10 +701,10 @@ def test_a_plan_says_what_the_lab_foretells_and_why_not() -> None:
 
 
 def test_where_no_arm_is_foretold_one_line_says_why() -> None:
-    body = render.plan(foretelling(no_forecast=dict.fromkeys("abcde", "they are too few")))
+    body = plan_comment.plan(foretelling(no_forecast=dict.fromkeys("abcde", "they are too few")))
     assert "No forecast: they are too few." in body
     assert body.count("forecast") == 1
-    assert "forecast" not in render.plan(foretelling()), "a plan of before there were any"
+    assert "forecast" not in plan_comment.plan(foretelling()), "a plan of before there were any"
 
 
 def test_a_result_says_how_the_labs_forecast_came_out() -> None:
@@ -691,4 +715,4 @@ def test_a_result_says_how_the_labs_forecast_came_out() -> None:
 
 def test_how_sure_somebody_is_stands_on_one_line() -> None:
     planned = synthetic.plan(predictions=[synthetic.prediction()], preregistration=1)
-    assert "**< -0.05** — 80\u00a0%\u00a0sure" in render.plan(foretelling(plan=planned))
+    assert "**< -0.05** — 80\u00a0%\u00a0sure" in plan_comment.plan(foretelling(plan=planned))

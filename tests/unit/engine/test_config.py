@@ -4,8 +4,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine.config.flops import parameters
+from engine.config.model_config import SHAPE
 from engine.config.schema import (
-    SHAPE,
     ComputeConfig,
     DataConfig,
     EvalConfig,

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from engine.data.documents import documents
-from engine.data.tokenize import BadText
+from engine.data.lab_texts import BadText
 
 TEXTS = ["one\ntwo\r\n", "", "Ärger \u2028 日本 🚣", "x" * 300_000]
 LINES = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)).encode()
@@ -79,7 +79,7 @@ def test_documents_come_before_the_rest_is_read(tmp_path: Path) -> None:
         ("x.jsonl", b'{"text": "\xff"}\n', "line 1 is not UTF-8"),
         ("x.jsonl.gz", gzip.compress(LINES)[:-300], "truncated or damaged"),
         ("x.jsonl.gz", LINES, "truncated or damaged"),
-        ("x.jsonl.zst", zstandard.compress(LINES)[:-5], "ends in the middle of a frame"),
+        ("x.jsonl.zst", zstandard.compress(LINES)[:-5], "Truncated compressed stream"),
         ("x.jsonl.zst", LINES, "truncated or damaged"),
         ("x.parquet", LINES, "cannot be read after row 0"),
         ("x.txt", b"caf\xe9", r"not UTF-8 text \(byte 3\)"),

@@ -8,16 +8,14 @@ import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.data import tokenize
+from engine.data import lab_texts, tokenize
+from engine.data.lab_texts import BadText, Text, read_text
 from engine.data.tokenize import (
     END,
-    BadText,
     BadTokenizer,
-    Text,
     Tokenizer,
     byte_tokenizer,
     load_tokenizer,
-    read_text,
     train_bpe,
 )
 
@@ -42,7 +40,7 @@ def test_the_standard_library_is_split_by_path(
     (tmp_path / "_sysconfigdata__linux.py").write_text("of this machine\n")
     (tmp_path / "latin.py").write_bytes(b"caf\xe9\n")
     (tmp_path / "notes.txt").write_text("no source\n")
-    monkeypatch.setattr(tokenize.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    monkeypatch.setattr(lab_texts.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
 
     text = read_text("stdlib", None)
 

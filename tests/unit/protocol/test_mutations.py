@@ -19,7 +19,7 @@ from tests.system.protocol.test_exhaustive import plain, wide
 from tests.unit.bot import test_approve
 
 CONDITIONS = [
-    (rules, condition.name)
+    (rules, condition.__name__)
     for rules in ("AT_APPROVAL", "AT_LAUNCH")
     for condition in getattr(approval_checks, rules)
 ]
@@ -27,7 +27,7 @@ CONDITIONS = [
 
 def without(patch: pytest.MonkeyPatch, rules: str, name: str) -> None:
     """The rules without one of their conditions."""
-    left = tuple(one for one in getattr(approval_checks, rules) if one.name != name)
+    left = tuple(one for one in getattr(approval_checks, rules) if one.__name__ != name)
     assert len(left) == len(getattr(approval_checks, rules)) - 1
     patch.setattr(approval_checks, rules, left)
 

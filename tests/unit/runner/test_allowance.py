@@ -109,7 +109,7 @@ def test_steps_hold_what_may_be_made_side_by_side(
 
 def test_a_budget_of_one_kind_counts_that_kind_alone() -> None:
     wanted = [taking(2), taking(3, kind="h100")]
-    assert budget_ledger.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) == ""
+    assert budget_ledger.over_budget(wanted, [], {"*": 5, "h100": 3, "cpu": 2}, NOW) is None
     assert "sets aside 5 device-hours, and" in budget_ledger.over_budget(wanted, [], {"*": 4}, NOW)
     assert "3 device-hours of `h100`" in budget_ledger.over_budget(wanted, [], {"h100": 2}, NOW)
 

@@ -182,7 +182,7 @@ def test_an_attempt_at_a_graph_got_further_where_a_step_of_it_did(
             host="gone",
         )
         store.create(f"leases/{start.lease}/start.json", start.canonical())
-        checkpoint(store.path(f"{start.folder}.scratch/checkpoints"), steps)
+        checkpoint(store.local(f"{start.folder}.scratch/checkpoints"), steps)
     assert progress_left.of_steps(store, execution, {}) == {"train": 16}, (
         "by this execution's makers"
     )

@@ -91,7 +91,7 @@ def one_step(tmp_path: Path, store: Store, function: str) -> Plan:
 def ends(store: Store, plan: Plan, name: str = "a") -> Iterator[tuple[str, str, str]]:
     """(by whom, how, why) of each generation."""
     step = plan.steps[name]
-    folder = store.path(f"leases/steps/{step.store}/{step.fingerprint[:16]}")
+    folder = store.local(f"leases/steps/{step.store}/{step.fingerprint[:16]}")
     for lease in sorted(folder.iterdir()):
         start = Start.model_validate_json((lease / "start.json").read_bytes())
         end = End.model_validate_json((lease / "end.json").read_bytes())
@@ -116,7 +116,7 @@ def test_makers_that_fell_silent_count_as_lost(tmp_path: Path, store: Store) -> 
         store.create(f"leases/steps/{at}/{generation}/end.json", end.canonical())
     with pytest.raises(artifacts.MakingFailed, match="lost 3 times; the last time it stood still"):
         made(store, plan)
-    assert not store.path(f"steps/{at}").exists(), "and no process was begun"
+    assert not store.local(f"steps/{at}").exists(), "and no process was begun"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_attempt_whose_steps_were_lost_says_so_and_neither_that_it_failed_nor
 
     monkeypatch.setattr(executor, "run", lose)
     spec = AttemptSpec(attempt="x1.t1", nonce="0" * 16, plan=plan, isolation="own machine")
-    folder = store.path(f"work/{spec.folder}")
+    folder = store.local(f"work/{spec.folder}")
     folder.mkdir(parents=True)
     assert main._attempt(store, folder, spec.canonical()) == PREEMPTED
     assert [path.name for path in folder.rglob("*.json")] == ["preempted.json"]

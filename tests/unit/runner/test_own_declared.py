@@ -210,7 +210,7 @@ def test_what_cannot_be_is_said_at_the_authors_own_line(
          "unknown key; did you mean `loss`?"),
         ("own: {model: \"model:Mine\", loss: \"loss:focal\"}\n      model: {seq_len: 16, width: 4}",
          "model: {depth: 1, seq_len: 16}", "steps.train.config.options",
-         "`options` are for functions of `own`, which names none"),
+         "`options` are for functions of `own`, and the arm `gamma=1` names none"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_in_a_step_is_said_with_its_field(
@@ -266,9 +266,9 @@ def test_a_module_is_read_once_for_all_of_its_functions(tmp_path: Path) -> None:
     )
     head = "title: Many\nresources: {kind: cpu}\nsteps:\n  text: {do: 'loss:text'}\n"
     own += "def text(config, inputs, out): ...\n"
-    before = code_digest._plain.cache_info().misses
+    before = code_digest._read.cache_info().misses
     assert len(planned(tmp_path / "x", head + steps, loss=own).steps) == 31
-    assert code_digest._plain.cache_info().misses == before + 1
+    assert code_digest._read.cache_info().misses == before + 1
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_record_beyond_all_bounds_stops_nobody_who_reads_all_executions(store:
         (f"runs/{one.id}.fast.s0", {"evaluated": {"bpb": 1e300}}),
         (f"executions/{other.id}/result", {"entered": [competed]}),
     ):
-        file = store.path(f"records/{path}.json")
+        file = store.local(f"records/{path}.json")
         file.write_text(json.dumps(json.loads(file.read_bytes()) | told))
     past, now = Past(store), START + timedelta(hours=9)
     spread = past.spread(synthetic.plan())

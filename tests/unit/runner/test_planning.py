@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 
-from engine.data.tokenize import Text
-from runner.planning import planner
+from engine.data.lab_texts import Text
+from runner.lib.problems import BadExperiment
+from runner.planning import planned_steps, planner
 from runner.publish import step_summary
 from runner.schema import plan_fingerprint, record
 from runner.schema.devices import KINDS
 from runner.schema.record import Person, Plan, Prediction, Preregistration
 from runner.spec import declaration as spec_declaration
-from runner.spec.declaration import BadExperiment
 from runner.store.store import Store
 from tests.pretended import DECLARED, declare
 from tests.scenarios.lab import EXPERIMENT, TEXT
@@ -51,7 +51,7 @@ def plan(
     sealed: Preregistration | None = None,
 ) -> Plan:
     experiment = spec_declaration.parse(declaration, FILE)
-    with mock.patch.object(planner, "_text", lambda _, source: replace(text, source=source)):
+    with mock.patch.object(planned_steps, "text", lambda _, source: replace(text, source=source)):
         return planner.make_plan(experiment, Path("no-folder"), called=folder, sealed=sealed)
 
 

@@ -147,7 +147,7 @@ def test_what_was_not_made_is_made_after_a_power_cut(
 
 def test_a_generation_whose_words_were_cut_off_was_lost(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    lease = store.path(f"leases/steps/{NAME}/{FINGERPRINT[:16]}/1")
+    lease = store.local(f"leases/steps/{NAME}/{FINGERPRINT[:16]}/1")
     lease.mkdir(parents=True)
     (lease / "start.json").write_bytes(b"")
     start, end = artifacts.newest(store, NAME, FINGERPRINT)

@@ -91,7 +91,7 @@ def making(store: Store, step: PlannedStep, generation: int = 1) -> Path:
         host="here",
     )
     store.create(f"leases/{start.lease}/start.json", start.canonical())
-    return scratch_paths.of(store.path(start.folder)) / scratch_paths.CURVE
+    return scratch_paths.of(store.local(start.folder)) / scratch_paths.CURVE
 
 
 def test_progress_counts_tokens_over_all_runs_and_says_what_is_left(store: Store) -> None:

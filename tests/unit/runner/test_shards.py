@@ -217,6 +217,6 @@ def test_small_shards_share_a_process(tmp_path: Path, monkeypatch: pytest.Monkey
 def made(tmp_path: Path, function: str, mapper: Mapper = map) -> artifacts.Made:
     store = Store(tmp_path / "store")
     plan = planned(tmp_path, store, DECLARED.replace("NAME", function), own=OWN)
-    code = store.path(planner.code_folder(plan))
+    code = store.local(planner.code_folder(plan))
     executor.make(store, "prepare", plan.steps, code, "x1", terms=executor.OWN_MACHINE)
     return executor.make(store, "map", plan.steps, code, "x1", mapper, terms=executor.OWN_MACHINE)

@@ -1,7 +1,7 @@
 """The simulator: what holds whatever happens, some stories, and its figures."""
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from runner.cli import simulate_chart
 from runner.scheduler import simulate
-from runner.scheduler.admission import Request
-from runner.scheduler.queue import HOUR, WEEK, Priority, Queue
+from runner.scheduler.queue import HOUR, WEEK, Priority, Queue, Request
 from runner.scheduler.schedule import Cluster, Decision, Policy, Pool, forecast, schedule
 from runner.scheduler.simulate import Fate, Faults, Job, Submission, summarise
 from tests.unit.runner.test_schedule import request
@@ -98,39 +97,22 @@ def plays(draw: st.DrawFn, gentle: bool = False) -> Play:
 
 @settings(deadline=None)
 @given(plays())
-def test_no_device_is_used_twice(play: Play) -> None:
-    sizes = {pool.name: pool.slices for pool in play.cluster.pools}
-    held: dict[tuple[str, int], list[tuple[int, int]]] = {}
+def test_no_device_is_used_twice_nor_while_it_is_away(play: Play) -> None:
+    taken: dict[str, list[tuple[int, int]]] = {pool.name: [] for pool in play.cluster.pools}
     for fate in play().values():
         for spell in fate.spells:
-            assert len(spell.slices) == fate.devices // _size(play.cluster, spell.pool)
-            for number in spell.slices:
-                assert 0 <= number < sizes[spell.pool]
-                held.setdefault((spell.pool, number), []).append((spell.start, spell.end))
-    for spells in held.values():
-        spells.sort()
-        assert all(end <= begin for (_, end), (begin, _) in pairwise(spells))
+            assert spell.slices == fate.devices // _size(play.cluster, spell.pool)
+            taken[spell.pool] += [(spell.start, spell.slices), (spell.end, -spell.slices)]
+            if spell.how == "preempted":
+                back = spell.end + play.faults.away.get(spell.pool, 0)
+                taken[spell.pool] += [(spell.end, 1), (back, -1)]
+    for pool in play.cluster.pools:
+        changes = (change for _, change in sorted(taken[pool.name]))
+        assert all(held <= pool.slices for held in accumulate(changes))
 
 
 def _size(cluster: Cluster, name: str) -> int:
     return next(pool.size for pool in cluster.pools if pool.name == name)
-
-
-@settings(deadline=None)
-@given(plays())
-def test_a_slice_that_is_away_is_held_by_nobody(play: Play) -> None:
-    fates = play()
-    away = [
-        (spell.pool, spell.hit, spell.end, spell.end + play.faults.away.get(spell.pool, 0))
-        for fate in fates.values()
-        for spell in fate.spells
-        if spell.how == "preempted"
-    ]
-    for fate in fates.values():
-        for spell in fate.spells:
-            for pool, number, begin, end in away:
-                if pool == spell.pool and number in spell.slices:
-                    assert spell.end <= begin or spell.start >= end
 
 
 @settings(deadline=None)

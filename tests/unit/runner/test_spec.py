@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 
 from engine.config.schema import DataConfig, EvalConfig
 from runner.lib import problems as lib_problems
+from runner.lib.problems import MAX_PROBLEMS, BadExperiment, Problem
 from runner.spec import declaration
-from runner.spec.declaration import MOST_RUNS, BadExperiment, Experiment
+from runner.spec.experiment import MAX_RUNS
+from runner.spec.graph import Graph
 from tests.examples import examples
 from tests.scenarios.lab import EXPERIMENT
 
 FILE = "experiments/warm/experiment.yaml"
 
 
-def parse(text: str) -> Experiment:
+def parse(text: str) -> Graph:
     return declaration.parse(text, FILE)
 
 
@@ -39,30 +41,32 @@ def changed(was: str, now: str) -> str:
 
 
 def test_an_experiment_is_resolved_to_the_last_default() -> None:
-    found = parse(EXPERIMENT)
+    graph = parse(EXPERIMENT)
+    found = graph.experiment
     assert found.title == "Does a warmer learning rate pay off in 16 steps?"
     assert found.preregistration == 1
     assert found.data == DataConfig(source="text.txt", tokenizer="byte")
     assert found.eval == EvalConfig(tokens=64)
     assert (found.resources.kind, found.resources.count) == ("cpu", 1)
     assert found.seeds == (0, 1, 2)
-    assert list(found.arms) == ["slow", "fast"]
-    model, train = found.arms["fast"].model, found.arms["fast"].train
+    assert list(graph.arms) == ["slow", "fast"]
+    model, train = graph.arms["fast"].model, graph.arms["fast"].train
     assert model.num_kv_heads == model.num_heads == 2
     assert (model.vocab_size, model.tie_word_embeddings) == (256, False)
     assert (train.learning_rate, train.lr_schedule, train.optimizer) == (0.003, "wsd", "adamw")
-    slow = found.arms["slow"]
+    slow = graph.arms["slow"]
     assert slow.model == model
     assert slow.train == train.model_copy(update={"learning_rate": 0.0003})
 
 
 def test_what_is_optional_may_be_left_out() -> None:
-    found = parse(
+    graph = parse(
         "title: t\ndata: {source: stdlib}\nresources: {kind: cpu}\n"
         "model: {hidden_dim: 8, intermediate_dim: 8, num_layers: 1, num_heads: 2, seq_len: 8}\n"
         "train: {train_batch_size: 1, num_train_steps: 1, learning_rate: 1}\n"
     )
-    assert (found.preregistration, found.seeds, list(found.arms)) == (None, (0,), ["main"])
+    found = graph.experiment
+    assert (found.preregistration, found.seeds, list(graph.arms)) == (None, (0,), ["main"])
     assert found.eval.tokens == 16_384
 
 
@@ -90,8 +94,8 @@ def test_arms_train_on_as_many_devices_as_they_ask_for_and_all_else_takes_one() 
 
 
 def test_as_many_runs_as_there_may_be_are_read() -> None:
-    seeds = ", ".join(map(str, range(MOST_RUNS // 2)))
-    assert len(parse(changed("0, 1, 2", seeds)).seeds) == MOST_RUNS // 2
+    seeds = ", ".join(map(str, range(MAX_RUNS // 2)))
+    assert len(parse(changed("0, 1, 2", seeds)).experiment.seeds) == MAX_RUNS // 2
 
 
 def test_the_labs_own_experiments_can_be_read() -> None:
@@ -257,6 +261,21 @@ def test_a_key_that_is_misspelt_is_not_missing_too() -> None:
     assert len(problems(changed("num_layers", "num_layer"))) == 1
 
 
+def test_what_only_follows_from_a_misspelt_key_is_told_in_no_arm() -> None:
+    text = changed("learning_rate: 0.003", "learning_rte: 0.003")
+    assert [field for _, field, _ in problems(text)] == ["train.learning_rte"]
+
+
+def test_what_is_wrong_with_several_arms_is_told_at_once() -> None:
+    text = changed("  fast: {}", "  fast: {model: {num_heads: 3}}\n  other: {train: {beta1: 2}}")
+    text = text.replace("0.0003", "slow")
+    assert [field for _, field, _ in problems(text)] == [
+        "arms.slow.train.learning_rate",
+        "arms.fast.model.num_heads",
+        "arms.other.train.beta1",
+    ]
+
+
 def test_what_strangers_wrote_is_quoted_short_and_without_backticks() -> None:
     ((_, _, message),) = problems(changed("num_layers: 2", 'num_layers: "`' + "x\\n" * 500 + '"'))
     assert message == f"must be a whole number, not `ʼ{'x ' * 29}…`"
@@ -277,9 +296,9 @@ def test_a_folder_without_a_declaration_and_a_file_that_is_no_text_are_named(
 
 
 def test_a_problem_reads_as_file_line_and_field() -> None:
-    problem = declaration.Problem("a/experiment.yaml", 4, "model.num_layer", "unknown key")
+    problem = Problem("a/experiment.yaml", 4, "model.num_layer", "unknown key")
     assert str(problem) == "a/experiment.yaml, line 4, `model.num_layer`: unknown key"
-    assert str(declaration.Problem("f", 1, "", "it is empty")) == "f, line 1: it is empty"
+    assert str(Problem("f", 1, "", "it is empty")) == "f, line 1: it is empty"
 
 
 # ── Anything ─────────────────────────────────────────────────────────────────────────────────
@@ -327,7 +346,7 @@ def test_any_text_is_read_or_refused_in_words(text: str) -> None:
 
 def _read_or_refuse(text: str) -> None:
     try:
-        said = [parse(text).title]
+        said = [parse(text).experiment.title]
     except BadExperiment as error:
         said = [str(problem) for problem in error.problems]
     assert said
@@ -368,12 +387,12 @@ def test_a_long_file_is_answered_with_work_in_proportion_to_its_length(
 ) -> None:
     written: list[object] = []
     whole = lib_problems.told
-    monkeypatch.setattr(declaration, "told", lambda *args: written.append(args) or whole(*args))
+    monkeypatch.setattr(lib_problems, "told", lambda *args: written.append(args) or whole(*args))
     guessed: list[object] = []
     near = lib_problems.near
     monkeypatch.setattr(lib_problems, "near", lambda *args: guessed.append(args) or near(*args))
     found = problems(text)
     assert any(said in message for _, _, message in found)
-    assert len(found) <= declaration.MOST_PROBLEMS + 1
-    assert len(written) <= 2 * declaration.MOST_PROBLEMS
-    assert len(guessed) <= 3 * declaration.MOST_PROBLEMS
+    assert len(found) <= MAX_PROBLEMS + 1
+    assert len(written) <= 2 * MAX_PROBLEMS
+    assert len(guessed) <= 3 * MAX_PROBLEMS

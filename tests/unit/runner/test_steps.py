@@ -170,6 +170,20 @@ def test_a_value_of_a_sweep_that_cannot_be_is_said_where_it_stands(
     assert words in found[line, f"steps.a.sweep.{field}"], found
 
 
+def test_all_points_that_cannot_be_are_told_at_once_and_each_once() -> None:
+    text = (
+        f"  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"
+        f"      model: {MODEL}\n      train: {TRAIN}\n    seeds: [0, 1]\n"
+        "    sweep: {train.learning_rate: [fast, 0.1, slow], train.beta1: [0.5, 2]}\n"
+    )
+    place = "steps.a.sweep.train"
+    assert [field.removeprefix(f"{place}.") for _, field, _ in problems(text)] == [
+        "learning_rate.0",
+        "beta1.1",
+        "learning_rate.2",
+    ]
+
+
 def test_seeds_of_a_sweep_are_read_as_if_each_stood_alone() -> None:
     step = (
         "  t: {{do: m:f}}\n  a:\n    do: train\n    inputs: {{tokens: t}}\n    config:\n"

@@ -156,7 +156,7 @@ def test_a_page_is_drawn_once_whoever_uses_the_output(built, store, tmp_path, mo
 def test_what_was_removed_is_said_with_what_it_was(built, store, tmp_path, gone, said):
     built(lines("words that are gone"))
     manifest = artifacts.said(store, "texts.map", FINGERPRINT)
-    folder = store.path(manifest.folder)
+    folder = store.local(manifest.folder)
     shutil.rmtree(folder if gone else folder.parent)
     assert draw(store, tmp_path) == [PAGE]
     page = Page(tmp_path / "site" / PAGE)
@@ -169,7 +169,7 @@ def test_what_was_removed_is_said_with_what_it_was(built, store, tmp_path, gone,
 def test_a_link_in_a_files_place_is_not_followed(store, tmp_path):
     (tmp_path / "secret").write_text('{"text": "words of somebody else"}\n')
     end = made(store, lines("twenty-two characters!"))
-    path = store.path(f"{end.folder}/train.jsonl")
+    path = store.local(f"{end.folder}/train.jsonl")
     path.unlink()
     path.symlink_to(tmp_path / "secret")
     execute(store, {"text": end})
@@ -181,7 +181,7 @@ def test_a_link_in_a_files_place_is_not_followed(store, tmp_path):
 
 def test_a_manifest_that_cannot_be_read_is_said(store, tmp_path):
     end = made(store, lines("a"))
-    store.path(f"{end.folder}").parent.joinpath("manifest.json").write_text("no json")
+    store.local(f"{end.folder}").parent.joinpath("manifest.json").write_text("no json")
     execute(store, {"text": end})
     page = drawn_page(store, tmp_path)
     assert "It cannot be shown" in page.text
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_listed_or_read_stops_no_build(store, tmp_path):
     synthetic.finish(store, synthetic.execution(plan, "2"), synthetic.PLAIN)
     end = made(store, lines("a"))
     execute(store, {"text": end})
-    manifest = store.path(end.folder).parent / "manifest.json"
+    manifest = store.local(end.folder).parent / "manifest.json"
     manifest.unlink()
     os.mkfifo(manifest)
     assert "It cannot be shown" in drawn_page(store, tmp_path).text

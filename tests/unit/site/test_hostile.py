@@ -78,7 +78,7 @@ def as_metrics(path: Path) -> object:
 
 
 def as_an_entry(path: Path) -> object:
-    content = untrusted_files.read(path, results_entries.MOST_BYTES) or b""
+    content = untrusted_files.read(path, results_entries.MAX_BYTES) or b""
     return results_entries.examined("a", content, {}).canonical()
 
 
@@ -107,7 +107,7 @@ def as_a_receipt(path: Path) -> object:
 
 def as_a_manifest(path: Path) -> object:
     store = Store(path.parent / "store")
-    place = store.path("steps/a/0000000000000000/manifest.json")
+    place = store.local("steps/a/0000000000000000/manifest.json")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.unlink(missing_ok=True)
     if path.is_file():
@@ -141,7 +141,7 @@ def little_memory() -> Iterator[None]:
 def reading(reader: Callable[[Path], object], path: Path) -> object:
     """What a reader says of a file, or the refusal, each in words that can be written down."""
 
-    def file_of(_: object, __: object, ___: str, most: int = step_runs.MOST_BYTES) -> object:
+    def file_of(_: object, __: object, ___: str, most: int = step_runs.MAX_BYTES) -> object:
         return untrusted_files.read(path, most)
 
     with pytest.MonkeyPatch.context() as patched:
@@ -194,7 +194,7 @@ def test_whatever_the_size_of_a_file_its_readers_take_little_memory(
 
 def test_of_a_log_of_any_size_the_end_is_read(tmp_path: Path) -> None:
     store = Store(tmp_path.resolve() / "store")
-    path = store.path("work/x/out/log.txt")
+    path = store.local("work/x/out/log.txt")
     path.parent.mkdir(parents=True)
     path.touch()
     os.truncate(path, hostile.SPARSE)

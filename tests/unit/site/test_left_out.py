@@ -37,7 +37,7 @@ def number(n: int) -> str:
 
 def changed(store: Store, path: str, change: Any) -> bytes:
     """A record as an older lab has written it; the bytes that it had."""
-    file = store.path(f"records/{path}.json")
+    file = store.local(f"records/{path}.json")
     before = file.read_bytes()
     told = json.loads(before)
     change(told)
@@ -84,7 +84,7 @@ def test_a_number_beyond_all_bounds_in_an_old_record_leaves_out_its_execution_on
         assert number(1) in said, page
         assert competed in said, page
     assert built(store, site).drawn == (), "and nothing is drawn twice for it"
-    store.path(f"records/executions/{competed}/result.json").write_bytes(before)
+    store.local(f"records/executions/{competed}/result.json").write_bytes(before)
     assert set(built(store, site).left_out) == {number(1)}
     assert f"executions/{competed}/index.html" in html(site)
 

@@ -45,7 +45,7 @@ def client(store, clock):
 
 def report(store, run, *steps):
     """A job's word on steps of a run."""
-    path = store.path(f"{synthetic.making(store, NAME, run)}/curve/{steps[0]:06d}.jsonl")
+    path = store.local(f"{synthetic.making(store, NAME, run)}/curve/{steps[0]:06d}.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
         {
@@ -139,7 +139,7 @@ def test_strangers_words_on_a_live_page_are_words(store, client, tmp_path):
 def test_each_run_has_a_page_of_its_own_with_what_its_job_prints(store, client, tmp_path):
     synthetic.begin(store, synthetic.execution(synthetic.plan()), "t1.claimed", "t1.started")
     report(store, "fast.s1", 1, 2, 3)
-    log = store.path(f"{synthetic.making(store, NAME, 'fast.s1')}/log.txt")
+    log = store.local(f"{synthetic.making(store, NAME, 'fast.s1')}/log.txt")
     log.write_text("compiling\nstep 3\n")
     page, _ = read(client, tmp_path)
     assert f"{NAME}/fast.s1" in page.links

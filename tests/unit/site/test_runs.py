@@ -80,7 +80,7 @@ def test_a_name_with_commas_stays_one_name_in_a_link():
 
 def write_log(store, execution, words):
     folder = synthetic.making(store, execution.id, "fast.s0", execution.plan)
-    path = store.path(f"{folder}/log.txt")
+    path = store.local(f"{folder}/log.txt")
     path.parent.mkdir(parents=True)
     path.write_bytes(words)
 
@@ -100,7 +100,7 @@ def test_the_end_of_the_log_is_shown_without_secrets_and_control_characters(stor
 def test_a_link_in_the_logs_place_is_not_followed(store, entry, tmp_path):
     (tmp_path / "secret").write_text("words of somebody else")
     execution = entry.execution
-    folder = store.path(synthetic.making(store, execution.id, "fast.s0", execution.plan))
+    folder = store.local(synthetic.making(store, execution.id, "fast.s0", execution.plan))
     folder.mkdir(parents=True)
     (folder / "log.txt").symlink_to(tmp_path / "secret")
     assert "somebody" not in runs.log_of(store, entry, entry.runs[0])

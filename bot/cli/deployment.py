@@ -1,0 +1,67 @@
+"""`regatta serve`, `handle` and `doctor`: the bot as a server, the bot as a job of GitHub Actions,
+and a look at either, which says how to mend what is wrong."""
+
+import os
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from bot.cli.options import reads, told
+from bot.setup.settings import Settings
+from runner.cli.ending import DONE, FAILED, print_json
+from runner.cli.options import AsJson
+
+app = typer.Typer()
+
+
+@app.command()
+@reads("app_id", "seconds_between_writes", "key", "metrics_port", "metrics_host", "logs")
+def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8080) -> None:
+    """Run the bot. Secrets come from the environment, or from files that it names."""
+    from bot.service import server
+    from runner.publish.signing import BadKey
+    from runner.store.store import StoreError
+
+    mend = "Mend REGATTA_REPOSITORY, or install the App there."
+    with told(settings, "these credentials", mend, BadKey, StoreError):
+        server.serve(settings, host, port)
+
+
+@app.command()
+@reads("seconds_between_writes", bot="github-actions[bot]")
+def handle(
+    settings: Settings,
+    minutes: Annotated[
+        float, typer.Option(help="Work for so long at most; the next invocation goes on.")
+    ] = 5.0,
+) -> None:
+    """Do whatever is due, as a job of GitHub Actions, and end. Exit codes: 0 done, or another
+    bot leads, or time is over; 1 GitHub is away; 2 something is missing."""
+    from bot.service import actions_job
+
+    with told(settings, "this token", "", actions_job.NoEvent, actions_job.NoPlace):
+        ended = actions_job.handle(settings, os.environ, may_take=minutes * 60)
+    print(ended)
+    sys.exit(FAILED if ended == "GitHub is away" else DONE)
+
+
+@app.command()
+@reads("app_id", "url")
+def doctor(
+    settings: Settings,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="Look at Actions mode: no webhook, no App.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at a deployment from where it runs. Exit codes: 0 all is well, 1 something is not."""
+    from bot.setup.doctor import lines, looked_at
+
+    found = looked_at(settings, actions)
+    if as_json:
+        print_json([{"check": name, **asdict(one)} for name, one in found.items()])
+    else:
+        print(*lines(found), sep="\n")
+    sys.exit(DONE if all(one.ok for one in found.values()) else FAILED)

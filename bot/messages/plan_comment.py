@@ -1,0 +1,198 @@
+"""What a pull request is told of its plan. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from bot.messages import templating
+from bot.messages.templating import MAX_BODY, listed, say
+from bot.model.escape import code, fenced
+from runner.analysis import power
+from runner.lib import format
+from runner.planning import cost as planning_cost
+from runner.publish import step_summary
+from runner.schema.devices import KINDS
+from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord
+
+MAX_DRAWN = 40  # steps of a flow chart
+MAX_LINE = 600  # characters of one line of a step's configuration
+MAX_OWN = 2_000  # likewise of what an arm says to code of its own
+MAX_COLUMNS = 12  # keys in which arms differ, in one table
+ISOLATED = {
+    "bubblewrap": "isolated: without network, and with nothing in reach but its inputs and its "
+    "output",
+    "trusted": "isolated by nothing: this lab's operator trusts what is approved. Read it before "
+    "you approve it",
+}
+
+Settings = Mapping[str, Mapping[str, Any]]  # of an arm, by section
+
+
+def plan(record: PlanRecord, repository_url: str | None = None) -> str:
+    """What would run at a commit, and in what code of its own would, or what is wrong there."""
+    if record.plan is None:
+        return say("plan-problems", record=record)
+    plan, folder = record.plan, quote(record.plan.experiment)
+    arms = _settings(plan) if plan.data else {}
+    flat = {name: _flat(arm) for name, arm in arms.items()}
+    return say(
+        "plan" if plan.data else "plan-steps",
+        link=repository_url and f"{repository_url}/tree/{record.commit}/{folder}",
+        record=record,
+        plan=plan,
+        steps=list(step_summary.ordered(plan.steps).items()),
+        takes=_takes,
+        flow_lines=_flow_lines,
+        standings=Counter(sorted(one.state for one in record.standings.values())),
+        cost=planning_cost.left(plan, record.standings),
+        drawing=_drawing(plan),
+        told=power.told(plan, plan.predictions, record.spread),
+        own_code=None if record.isolation else own_code(plan),
+        runs_in=runs_in(plan, record.isolation),
+        differing=_differing(flat.values()),
+        columns=MAX_COLUMNS,
+        value=lambda arm, name: flat[arm].get(name, format.UNKNOWN),
+        peak=KINDS[plan.resources.kind].peak_flops * plan.resources.count,
+        lines=lambda arm: _arm_lines(arms[arm]),
+        level=next((one.level for one in record.forecasts.values()), 0.0),
+        not_forecast=_not_forecast(record),
+    )
+
+
+def _not_forecast(record: PlanRecord) -> list[tuple[str, str | None]]:
+    """Why there are arms without a forecast, each time with these arms; None where it is all."""
+    by_reason: dict[str, list[str]] = {}
+    for arm, why in record.no_forecast.items():
+        by_reason.setdefault(why, []).append(arm)
+    all_alike = not record.forecasts and len(by_reason) == 1
+    return [(why, None if all_alike else listed(arms)) for why, arms in by_reason.items()]
+
+
+def folded(record: PlanRecord, by: int, repository_url: str | None = None) -> str:
+    """The comment of a plan after which plan `by` came."""
+    summary = f"Plan {record.n}, for {record.commit[:12]}: plan {by} has taken its place"
+    return templating.folded(summary, plan(record, repository_url))
+
+
+def title(record: PlanRecord) -> str:
+    """The plan in one line, for a check."""
+    if record.plan is None:
+        return format.many(len(record.problems), "problem")
+    plan, cost = record.plan, planning_cost.left(record.plan, record.standings)
+    what = format.many(cost.runs, "run") if plan.data else format.many(len(plan.steps), "step")
+    return f"{what}, {format.flops(cost.model_flops)} model FLOPs"
+
+
+# ── Code of its own ──────────────────────────────────────────────────────────────────────────
+
+
+def runs_in(plan: Plan, isolation: Isolated) -> str | None:
+    """What the plan's own code would run in; None where it has none, or cannot run."""
+    names = _own_names(plan)
+    if not isolation or names is None:
+        return None
+    return f"Code of its own ({names}) would run {ISOLATED[isolation]}."
+
+
+def own_code(plan: Plan) -> str | None:
+    """Why a lab that cannot isolate code does not run this plan; None if it does."""
+    names = _own_names(plan)
+    if names is None:
+        return None
+    return (
+        f"It has code of its own ({names}), and the lab runs such code only where it is isolated, "
+        f"which it cannot be here. `regatta run {code(plan.experiment)}` runs it on your own "
+        "machine."
+    )
+
+
+def _own_names(plan: Plan) -> str | None:
+    """The arms, or else the steps, that have code of the experiment's own, or else its declaration,
+    if that is such code."""
+    arms = [name for name, arm in plan.arms.items() if arm.own] if plan.data else []
+    if names := arms or plan.own_code():
+        return listed(names, 5)
+    return "`experiment.py`, which declares it" if plan.compiled else None
+
+
+# ── Steps and settings ───────────────────────────────────────────────────────────────────────
+
+
+def _takes(step: PlannedStep) -> str:
+    """From which steps a step takes something."""
+    counts = Counter(other.partition("/")[0] for other in step.needs)
+    return ", ".join(f"{name} × {n}" if n > 1 else name for name, n in counts.items())
+
+
+def _drawing(plan: Plan) -> str | None:
+    """A flow chart of the steps; None where it would be too large to be read."""
+    if len(plan.steps) > MAX_DRAWN:
+        return None
+    drawn = "\n".join(step_summary.mermaid(plan.steps))
+    return drawn if len(drawn) <= MAX_BODY // 6 else None
+
+
+def _flow_lines(config: Mapping[str, Any], most: int = MAX_LINE) -> list[str]:
+    """Configuration as YAML, a line a section; nothing in it can end a fence."""
+    lines = []
+    for key, value in config.items():
+        if value in (None, {}):
+            continue
+        if isinstance(value, Mapping):
+            value = {name: inner for name, inner in value.items() if inner is not None}
+        flow = yaml.safe_dump(
+            value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False
+        )
+        flow = flow.removesuffix("\n").removesuffix("\n...")
+        lines.append(fenced(f"{key}: {flow}", most))
+    return lines
+
+
+def _settings(plan: Plan) -> dict[str, Settings]:
+    """All that says how each arm is trained."""
+    steps = {arm: plan.steps[name].config for (arm, _), name in plan.trained().items()}
+    return {
+        name: {
+            "model": arm.model.model_dump(mode="json", exclude_none=True),
+            "train": arm.train.model_dump(mode="json", exclude_none=True),
+            "own": arm.own,
+            "options": steps.get(name, {}).get("options", {}),
+            "compute": steps.get(name, {}).get("compute", {}),
+        }
+        for name, arm in plan.arms.items()
+    }
+
+
+def _arm_lines(arm: Settings) -> list[str]:
+    """An arm's settings, whole but for what code of its own is told: there is no end to that."""
+    labs = ("train",) if "model" in arm["own"] else ("model", "train")
+    return [
+        line
+        for section, values in arm.items()
+        for line in _flow_lines({section: values}, MAX_BODY if section in labs else MAX_OWN)
+    ]
+
+
+def _flat(arm: Settings) -> dict[str, str]:
+    """An arm's settings by their whole names, as `train.learning_rate`."""
+    return {
+        f"{section}.{key}": format.flow(value)
+        for section, values in arm.items()
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def _differing(arms: Collection[Mapping[str, str]]) -> list[str]:
+    """The names of the settings in which the arms differ. Of models of several kinds, of what all
+    of them have: which function makes one differs, too."""
+    alike = len({arm.get("own.model") for arm in arms}) == 1
+    return [
+        name
+        for name in dict.fromkeys(name for arm in arms for name in arm)
+        if len({arm.get(name) for arm in arms}) > 1
+        if alike or not name.startswith("model.") or all(name in arm for arm in arms)
+    ]

@@ -1,0 +1,113 @@
+"""The answer: what an execution came to, and what that says of what was predicted. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bot.messages import loss_curves
+from bot.messages.status_comment import HEADLINES, ends, page, why_failed
+from bot.messages.templating import listed, say
+from bot.model.thread import Ran, Thread
+from runner.analysis import promotion, registration_review, run_comparison, verdicts
+from runner.analysis.registration_review import Registration, Review
+from runner.history import forecasts
+from runner.lib import format
+from runner.schema.record import run_name
+
+
+def result(thread: Thread, ran: Ran, review: Review | None = None) -> str:
+    """The answer: verdicts first, then figures, curves and the receipt. `review`: of what is under
+    its preregistration, if it has one."""
+    assert ran.result, f"{ran.execution.id} has no result yet"
+    plan, scores = ran.execution.plan, verdicts.figures_of(ran.runs)
+    return say(
+        "result",
+        link=page(ran, thread.site),
+        ran=ran,
+        **_under(ran, review),
+        again=_again(thread, ran),
+        steps=ends(ran),
+        found=_found(ran),
+        why=why_failed(ran),
+        failed=[run for run in ran.runs if run.state == "failed"],
+        scored=[run for run in ran.runs if run.evaluated],
+        summary=lambda arm: str(verdicts.arm_summary(plan, scores, arm)),
+        seeds=lambda arm: _seeds(ran, arm),
+        picture=loss_curves.line(thread, ran),
+        receipt=_receipt(ran),
+        foretold=list(forecasts.outcomes(ran.execution, scores)),
+        gate=promotion.gate(plan, ran.runs) if ran.result.state == "done" else None,
+    )
+
+
+def verdict(thread: Thread, ran: Ran, earlier: Mapping[str, str] | None = None) -> str:
+    """How the predictions came out, for the issue that made them. `earlier` as a `Registration` has
+    it."""
+    assert ran.result
+    assert thread.seal
+    outcomes = tuple(one.outcome for one in thread.executions)
+    registration = Registration(thread.seal, thread.edits, outcomes, earlier or {})
+    return say(
+        "verdict",
+        link=page(ran, thread.site),
+        ran=ran,
+        **_under(ran, registration_review.review(registration)),
+        headline=HEADLINES[ran.life.state][1],
+        why=why_failed(ran),
+        seal=thread.seal.seal[:16],
+    )
+
+
+def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
+    """What the template `under` says: what counts under the preregistration, and what of this
+    execution is not as it was sealed."""
+    if review is None or ran.execution.id not in {x.outcome.execution.id for x in review.weighed}:
+        return {"review": None, "deviations": (), "beside": ""}
+    weighed = review.of(ran.execution.id)
+    beside = "Run again: " if review.counted and not weighed.counts else ""
+    if registration_review.KNOWN in weighed.why_not:
+        beside = "Begun before the seal: "
+    if weighed.exploratory:
+        beside = "Exploratory: "
+    deviations = review.deviations(ran.execution.id)
+    return {"review": review, "weighed": weighed, "beside": beside, "deviations": deviations}
+
+
+def _found(ran: Ran) -> str | None:
+    """Which of an execution's runs others had made before; None where none was, and where a table
+    of steps says it."""
+    plan = ran.execution.plan
+    names = plan.trained().values() if plan.data else ()
+    made = [ran.steps[name] for name in names if name in ran.steps]
+    cached = [end for end in made if end.state == "cached"]
+    if not cached:
+        return None
+    by = listed([one for one in dict.fromkeys(end.by for end in cached) if one])
+    whole = format.many(len(plan.runs()), "run")
+    return f"{len(cached)} of {whole} had been made before" + (f", by {by}" if by else "")
+
+
+def _again(thread: Thread, ran: Ran) -> dict[str, Any] | None:
+    """How what was run once more came out beside the first time; None for another execution."""
+    known = {one.execution.id: one for one in thread.executions}
+    first = known.get(ran.execution.reproduces)
+    if first is None or ran.result is None or ran.result.state != "done":
+        return None
+    before, now = (
+        {run_name(run.arm, run.seed): run.evaluated for run in one.runs} for one in (first, ran)
+    )
+    found = run_comparison.compare(before, now)
+    return {
+        "whole": run_comparison.whole(found),
+        "runs": found,
+        "differing": run_comparison.differing(_receipt(first), _receipt(ran)),
+    }
+
+
+def _receipt(ran: Ran) -> dict[str, str]:
+    training = [a.ended for a in ran.life.attempts if a.ended and a.ended.how == "finished"]
+    return training[-1].receipt if training else {}
+
+
+def _seeds(ran: Ran, arm: str) -> str:
+    figures = [run.evaluated for run in ran.runs if run.arm == arm]
+    return ", ".join(f"{one.bpb:.4f}" if one else "failed" for one in figures)

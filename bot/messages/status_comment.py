@@ -1,0 +1,85 @@
+"""How far an execution is: its comment and its check run, which follow it by edits. Pure."""
+
+from datetime import datetime
+
+from bot.messages.templating import say, tally
+from bot.model.escape import prose
+from bot.model.keys import CommandKey
+from bot.model.thread import Ran
+from runner.publish import step_summary
+from runner.schema.record import StepEnd, command_of
+
+HEADLINES = {
+    "queued": ("🕓", "Queued"),
+    "running": ("🏃", "Training"),
+    "done": ("🏁", "Done"),
+    "failed": ("⚠️", "Failed"),
+    "cancelled": ("🛑", "Cancelled"),
+    "voided": ("🛑", "Not started"),
+}
+_VIA = {"comment": "", "review": " in a review", "button": " by a button"}  # how an approval came
+
+
+def status(
+    ran: Ran, now: datetime | None = None, head: str | None = None, site: str | None = None
+) -> str:
+    """How far an execution is. With `now`, and its place in the queue; with `head`, and where the
+    branch has gone meanwhile."""
+    icon, headline = _headline(ran)
+    if ran.life.state == "cancelled" and ran.result:
+        headline = prose(ran.result.why[:1].upper() + ran.result.why[1:])
+    elif why := why_failed(ran):
+        headline += f": {prose(why)}"
+    steps = ran.execution.plan.steps
+    fraction = ran.progress.fraction if ran.progress else len(ran.steps) / max(1, len(steps))
+    return say(
+        "status",
+        link=page(ran, site),
+        ran=ran,
+        steps=ends(ran),
+        icon=icon,
+        headline=headline,
+        bar="█" * round(20 * fraction) + "░" * (20 - round(20 * fraction)),
+        lost=[a for a in ran.life.attempts if a.ended and a.ended.how == "lost"],
+        head=head,
+        via=_VIA[CommandKey.parse(command_of(ran.origin.approval)).via],
+        place=ran.place and now and prose(ran.place.words(int(now.timestamp()))),
+    )
+
+
+def title(ran: Ran) -> str:
+    """An execution's state in one line, for a check."""
+    headline = _headline(ran)[1]
+    if not ran.execution.plan.data and not ran.result:
+        return f"{headline}: {len(ran.steps)} of {len(ran.execution.plan.steps)}"
+    return tally(ran.result) or headline
+
+
+def _headline(ran: Ran) -> tuple[str, str]:
+    plan = ran.execution.plan
+    if ran.life.state == "running" and not plan.data:
+        return "🏃", "Making the steps"
+    if ran.life.state == "running" and ran.steps.keys() >= set(plan.trained().values()):
+        return "🔎", "Scoring the models"
+    return HEADLINES[ran.life.state]
+
+
+def page(ran: Ran, site: str | None) -> str | None:
+    """Where all of an execution is shown; None if the lab's site has no address."""
+    return f"{site}/executions/{ran.execution.id}/" if site else None
+
+
+def why_failed(ran: Ran) -> str | None:
+    """Why it did not come to its end. Where no run did, each of them says why itself."""
+    if ran.result is None or not ran.result.why:
+        return None
+    if ran.execution.plan.data and ran.runs and all(run.state == "failed" for run in ran.runs):
+        return "no run was trained to its end, so that there is none to score"
+    return ran.result.why
+
+
+def ends(ran: Ran) -> list[tuple[str, StepEnd | None]]:
+    """The steps and how they ended, where they were declared as such."""
+    plan = ran.execution.plan
+    found = {} if plan.data else step_summary.ordered(plan.steps)
+    return [(name, ran.steps.get(name)) for name in found]

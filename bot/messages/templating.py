@@ -1,0 +1,124 @@
+"""Facts in, Markdown out, by the templates in `templates/`. Pure.
+
+Answers come first, tables after, details folded. What people wrote (titles, hypotheses, reasons)
+passes through `text`, `prose` or `code`, so that it is shown as they wrote it and can neither
+mention anybody nor break a table, a fence or a marker.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from bot.model.escape import code, fenced, prose, text
+from runner.analysis import designs, speedrun_rows
+from runner.lib import format
+from runner.publish import step_summary
+from runner.schema import prediction_forms
+from runner.schema.record import Result, Verdict
+
+MAX_BODY = 60_000  # characters; GitHub's own limit is 65,536
+MAX_SHOWN = (1000, 200, 100, 50, 20, 5, 1)  # entries of a list; the first that fits
+OWN = "own code"  # in the place of what is not known of a model of the experiment's own
+MARKS = {"confirmed": "✅", "refuted": "❌", "inconclusive": "◻️"}
+
+_jinja = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+    auto_reload=False,  # a bot that runs says what it said when it started
+    autoescape=False,  # Markdown, not HTML: strangers' words pass `text` or `code`
+)
+
+
+def say(template: str, **facts: Any) -> str:
+    """The template with as many entries of its lists (`most`) as fit into a comment."""
+    for most in MAX_SHOWN:
+        drawn = _jinja.get_template(f"{template}.md.j2").render(most=most, **facts)
+        body = re.sub(r"\n{3,}", "\n\n", drawn).strip()
+        if len(body) <= MAX_BODY:
+            return body
+    raise AssertionError(f"{template} does not fit into a comment")
+
+
+def folded(summary: str, body: str) -> str:
+    """What is left of a comment after which a newer one came."""
+    head, end = f"<details><summary>{summary}</summary>\n\n", "\n\n</details>"
+    if len(head + body + end) > MAX_BODY:
+        body = "Its comment is too long to be folded whole."
+    return head + body + end
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Names as code; of many the first ones."""
+    shown = ", ".join(f"`{code(name)}`" for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def sentence(prediction: Any) -> str:
+    """A prediction in words; its arms are strangers' words until a plan has resolved them."""
+    drawn = {"": "{}", "metric": "`{}`", "arm": "`{}`", "expect": "**{}**"}
+    return "".join(
+        drawn[what].format(code(words) if what == "arm" else words)
+        for what, words in prediction_forms.parts(prediction)
+    )
+
+
+def judged(verdict: Verdict) -> str:
+    """One prediction and how it came out, the outcome first."""
+    predicted = f"{sentence(verdict.prediction)} ({format.sure(verdict.prediction.confidence)})"
+    if verdict.outcome == "inconclusive":  # then `why` says so itself
+        why = verdict.why[:1].upper() + verdict.why[1:]
+        return f"{MARKS[verdict.outcome]} **{prose(why)}.** Predicted: {predicted}."
+    line = f"{MARKS[verdict.outcome]} **{verdict.outcome.capitalize()}:** {predicted}. "
+    line += f"{prose(verdict.why)}."
+    if verdict.beyond_two_se is not None:
+        line += f" The difference is {'beyond' if verdict.beyond_two_se else 'within'} 2·SE."
+    return line
+
+
+def tally(result: Result | None) -> str:
+    """How many predictions came out how."""
+    outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
+    return " · ".join(
+        f"{mark} {outcomes.count(outcome)} {outcome}"
+        for outcome, mark in MARKS.items()
+        if outcome in outcomes
+    )
+
+
+@jinja2.pass_context
+def _rest(context: jinja2.runtime.Context, items: Collection[Any], most: int) -> str:
+    """How many entries of a list are not shown, and where they are."""
+    if len(items) <= most:
+        return ""
+    more = f"{len(items) - most} more"
+    return f"… and [{more}]({context['link']})" if context.get("link") else f"… and {more}"
+
+
+_jinja.globals.update(
+    rest=_rest,
+    foreseen=speedrun_rows.foreseen,
+    sentence=sentence,
+    judged=judged,
+    tally=tally,
+    ended=step_summary.ended,
+    pooled=designs.pooled,
+)
+_jinja.filters.update(
+    upto=lambda items, most: list(items)[:most],
+    text=text,
+    code=code,
+    prose=prose,
+    fenced=fenced,
+    flops=lambda value: OWN if value is None else format.flops(value),
+    duration=format.duration,
+    between=lambda seconds: format.between(*seconds),
+    many=format.many,
+    count=lambda value: OWN if value is None else format.count(value),
+    percent=format.percent,
+    sure=format.sure,
+)

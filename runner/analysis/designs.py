@@ -1,0 +1,103 @@
+"""Which plans are one design, which runs come to the same, and how designs differ. Pure."""
+
+import hashlib
+from typing import Any
+
+from runner.analysis.comparability import scored_on
+from runner.analysis.forecast import SAVING
+from runner.lib.canonical_json import to_json
+from runner.lib.lab_code import LAB_CODE
+from runner.schema import record, step_graph
+
+
+def same_design(one: record.Plan, other: record.Plan) -> bool:
+    """Whether two plans are one design, whatever lab has computed their fingerprints. All rungs of
+    a ladder that predictions speak of are one."""
+    if one.rung and other.rung and one.rung.n != other.rung.n:
+        return one.rung.ladder == other.rung.ladder is not None and _rest(one) == _rest(other)
+    return one.fingerprint == other.fingerprint or not design_diff(one, other)
+
+
+def design_diff(before: record.Plan, after: record.Plan) -> list[str]:
+    """What of two designs is not the same, as lines of a diff: whole arms, keys of those that both
+    have, seeds, steps of a graph, text, evaluation and devices."""
+    lines = []
+    arms = _arms(before), _arms(after)
+    for name in sorted(before.arms.keys() | after.arms.keys()):
+        one, other = (these.get(name) for these in arms)
+        if one and other:
+            lines += _changed(f"arms.{name}.", one, other)
+        else:
+            lines.append(f"{'-' if one else '+'} arms.{name}")
+    lines += _changed("", _rest(before), _rest(after))
+    if not (before.data and after.data):  # or else the arms have said it
+        found = step_graph.differences(before.steps, after.steps)
+        lines += [f"! {name}: {why}" for name, why in found]
+    return lines
+
+
+def _arms(plan: record.Plan) -> dict[str, dict[str, Any]]:
+    """What decides how each arm comes out, and not with which lab or how it is computed: model and
+    recipe; the functions of the experiment's own that its training calls, what these are told and
+    their code; and in what it is computed where that is said."""
+    steps = {arm: plan.steps[name] for (arm, _), name in plan.trained().items()}
+    found = {}
+    for name, arm in plan.arms.items():
+        config, code = (steps[name].config, steps[name].code) if name in steps else ({}, {})
+        found[name] = {
+            "model": arm.model.model_dump(mode="json"),
+            "train": arm.train.model_dump(mode="json"),
+            "own": arm.own,
+            "options": config.get("options", {}),
+            "dtype": config.get("compute", {}).get("dtype"),
+            "code": {name: sha256 for name, sha256 in code.items() if name != LAB_CODE},
+        }
+    return found
+
+
+def _rest(plan: record.Plan) -> dict[str, Any]:
+    data = plan.data.model_dump(mode="json") if plan.data else {}
+    return {
+        "seeds": ", ".join(map(str, plan.seeds)),
+        "data": {name: value for name, value in data.items() if not name.endswith("_tokens")},
+        "eval": plan.eval.model_dump(mode="json"),
+        "resources": plan.resources.model_dump(mode="json"),
+    }
+
+
+def _changed(under: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    leaves = step_graph.leaves(before), step_graph.leaves(after)
+    return [
+        f"{sign} {under}{key}: {step_graph.shown(value)}"
+        for key, one, other in step_graph.differing(*leaves)
+        for sign, value in (("-", one), ("+", other))
+    ]
+
+
+def same_run(plan: record.Plan) -> dict[tuple[str, int], str]:
+    """{(arm, seed): a digest that is the same for runs that come to the same}: equal models,
+    recipes and seeds on the same text, scored alike, whatever plan they are in."""
+    found, trained, scored = {}, plan.trained(), scored_on(plan)
+    alike = {name: _comes_to(arm) for name, arm in _arms(plan).items()}
+    for arm, seed in plan.runs():
+        step = plan.steps.get(trained.get((arm, seed), ""))
+        texts = [plan.data.train_sha256] if plan.data else []
+        texts += sorted(x for made in step.inputs.values() for x in made.values()) if step else []
+        whole = to_json([alike[arm], seed, texts, scored.text if scored else None])
+        found[arm, seed] = hashlib.sha256(whole).hexdigest()
+    return found
+
+
+def _comes_to(arm: dict[str, Any]) -> list[Any]:
+    """What of an arm its figures follow from: its own code only where that is called."""
+    train = {key: value for key, value in arm["train"].items() if key not in SAVING}
+    own = [arm[key] for key in ("own", "options", "dtype", "code")] if arm["own"] else []
+    return [arm["model"], train, own]
+
+
+def pooled(plan: record.Plan) -> str:
+    """What of a design is averaged, as a clause."""
+    seeds = ", ".join(map(str, plan.seeds))
+    if len(plan.seeds) == 1:
+        return f"each figure is that of the one seed {seeds}"
+    return f"each figure is the mean over the seeds {seeds}; a difference is taken seed by seed"

@@ -1,0 +1,108 @@
+"""`compile-check`: one training step, compiled for devices that need not be there; and how such
+devices are described on the command line."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from engine.config import memory
+from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
+from runner.cli import terminal
+from runner.cli.ending import FAILED, print_json, stop, stopping
+from runner.cli.options import AsJson
+from runner.lib.problems import near
+from runner.planning import compile_check, planner
+from runner.schema.devices import DESCRIBED, Slice, slice_named
+
+TheSlice = Annotated[
+    str | None,
+    typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64."),
+]
+TheMesh = Annotated[
+    str | None,
+    typer.Option("--mesh", help="Its mesh, such as data=2,fsdp=4; fsdp takes all if left out."),
+]
+Remat = Annotated[
+    Literal["none", "block"], typer.Option(help="What is computed again instead of being kept.")
+]
+
+
+def command(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="An experiment; an 8B Llama if left out."),
+    ] = None,
+    arm: Annotated[str | None, typer.Option(help="Which arm of the experiment.")] = None,
+    devices: TheSlice = "v5px64",
+    mesh: TheMesh = None,
+    remat: Remat = "block",
+    as_json: AsJson = False,
+) -> None:
+    """Compile one training step for described devices, and say what each would hold.
+
+    Nothing is allocated and none of the devices is needed.
+    """
+    on, compute = described(devices, mesh, remat, Slice("v5p", 64))
+    model, train = compile_check.llama_8b(compute.mesh)
+    if path is not None:
+        arms = {name: arm for name, arm in planner.plan_folder(path).arms.items() if arm.labs}
+        if not arms:
+            stop(f"{path} trains no model of the lab's, whose step could be compiled.")
+        if len(arms) > 1 and not arm:
+            stop(f"--arm says which one: {', '.join(arms)}.")
+        if arm and arm not in arms:
+            stop(f"there is no arm `{arm}`{near(arm, arms)}.")
+        chosen = arms[arm or next(iter(arms))]
+        model, train = chosen.labs or model, chosen.train
+    check_mesh([(model, train)], compute.mesh)
+    with (
+        stopping(compile_check.DoesNotCompile, code=FAILED),
+        Console(stderr=True).status(f"compiling for {on}"),
+    ):
+        check = compile_check.check(model, train, compute, on)
+    if as_json:
+        print_json(check._asdict())
+        return
+    Console().print(terminal.check_view(check, model, train, on, compute))
+
+
+def described(
+    devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
+) -> tuple[Slice, ComputeConfig]:
+    """The slice and how it computes, from the words of the command line."""
+    with stopping(ValueError):
+        sizes = MeshConfig(**dict(_sizes(mesh))) if mesh else None
+        on = slice_named(devices) if devices else default
+    if sizes and not devices:
+        on = Slice(default.kind, sizes.devices)
+    sizes = sizes or MeshConfig(fsdp=on.count)
+    if found := memory.misfits(sizes, devices=on.count):
+        stop(f"`--mesh`: {found[0].words}.")
+    on_cpu = DESCRIBED[on.kind].platform == "cpu"
+    return on, ComputeConfig(mesh=sizes, remat=remat, dtype="float32" if on_cpu else "bfloat16")
+
+
+def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig) -> None:
+    """End the command where one of these cannot be laid out on the mesh."""
+    found = {
+        f"`{misfit.field}`: {misfit.words}."
+        for model, train in arms
+        for misfit in memory.misfits(mesh, model=model, train=train)
+    }
+    if found:
+        stop("\n".join(sorted(found)))
+
+
+def _sizes(mesh: str) -> Iterator[tuple[str, int]]:
+    for part in mesh.split(","):
+        axis, _, size = part.partition("=")
+        if axis not in MeshConfig.model_fields or not (size.isdecimal() and 0 < int(size) < 10**6):
+            known = ", ".join(MeshConfig.model_fields)
+            raise ValueError(
+                f"`--mesh`: `{part}` is no part of a mesh; write sizes of {known}, such as "
+                f"data=2,fsdp=4{near(axis, MeshConfig.model_fields)}"
+            )
+        yield axis, int(size)

@@ -1,0 +1,56 @@
+"""How a command ends: with what was asked for on stdout, or with a sentence on stderr and a code,
+which is 0 for what was done, 1 for what failed, and 2 for bad input."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+from pydantic_core import to_jsonable_python
+from rich.console import Console
+from typer.core import TyperGroup
+
+from runner.execution.ray_jobs import RayError
+from runner.lib.problems import BadExperiment
+from runner.store.store import StoreError
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+def stop(words: object, code: int = BAD_INPUT) -> NoReturn:
+    """End with these words, in red."""
+    remark(words, "red")
+    sys.exit(code)
+
+
+def remark(words: object, style: str = "") -> None:
+    """A line on stderr, of any length: beside what was asked for."""
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    errors.print(str(words), style=style)
+
+
+@contextmanager
+def stopping(*errors: type[Exception], code: int = BAD_INPUT) -> Iterator[None]:
+    """End in its words where one of these errors is raised within."""
+    try:
+        yield
+    except errors as error:
+        stop(error, code)
+
+
+class Commands(TyperGroup):
+    """All commands: what nobody could foresee at one place may happen to any of them. A disk, a
+    bucket or Ray may fail a command in its middle."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command that was named."""
+        with stopping(BadExperiment), stopping(StoreError, RayError, code=FAILED):
+            return super().invoke(ctx)
+
+
+def print_json(answer: Any) -> None:
+    """Print an answer for programs: records, dataclasses, and what is built of them."""
+    text = json.dumps(answer, indent=2, ensure_ascii=False, default=to_jsonable_python)
+    print(text.encode(errors="backslashreplace").decode())  # as JSON has it, of a name that is odd

@@ -1,0 +1,153 @@
+"""The nodes of a graph as a plan has them: with the digests of the code and the texts that they
+reach, and the fingerprints that follow from these."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from engine.data.lab_texts import SHIPPED, BadText, Text, read_text
+from runner.lib import lab_code
+from runner.lib.paths import LAB
+from runner.lib.problems import Complaints, near
+from runner.planning import code_digest, lockfile
+from runner.schema import step_graph
+from runner.schema.record import PlannedStep
+from runner.spec import declaration
+from runner.spec.graph import Graph, Node
+from runner.spec.step_types import calls_of, logical, parts_of
+
+SAVING = {"checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "keep_every"}
+OWN_TEXT = "own"  # the source of a text that is told by its digests
+
+
+def planned(
+    graph: Graph,
+    folder: Path,
+    lab: Path,
+    called: str,
+    texts: Callable[[str], Text],
+    complaints: Complaints,
+) -> dict[str, PlannedStep]:
+    """Every node with its fingerprint. What is wrong with the code and the texts that they name is
+    told in `complaints`, where the folder is `called` so."""
+    if declaration.is_lock(graph.document):
+        lockfile.check_source(folder, called)
+    steps: dict[str, PlannedStep] = {}
+    reach = cache(code_digest.reach)  # by thousands of steps, of few modules
+
+    @cache
+    def found(function: str, own: tuple[str, ...]) -> tuple[dict[str, str], str]:
+        code = code_of(function, own, folder, lab, reach)
+        return code, step_graph.code_sha256(code)
+
+    uncallable = cache(partial(code_digest.uncallable, folder))
+    told: set[str] = set()
+    private, place = _private(graph.nodes), folder.resolve().name
+    for turn, (name, node) in enumerate(graph.nodes.items()):
+        code, digest, config = dict[str, str](), "", node.config
+        try:
+            code, digest = found(logical(node.do), node.own)
+            for function, given in calls_of(node.do, node.config):
+                if words := uncallable(function, given):
+                    raise code_digest.BadCode(words)
+        except code_digest.BadCode as error:
+            words = str(error).replace(str(folder), called)
+            if words not in told:
+                told.add(words)
+                complaints.say(graph.place(name), words)
+        try:
+            config = _with_source(texts, node)
+        except BadText as error:
+            complaints.say(graph.source(name), str(error))
+        except (OSError, ValueError):  # a name that is too long, or that no file can have
+            complaints.say(graph.source(name), "no file can have this name")
+        inputs = {
+            key: {one: steps[one].fingerprint for one in these}
+            for key, these in node.inputs.items()
+        }
+        decisive = _decisive(node, config)
+        # There may be ten thousand, of what has been checked already.
+        steps[name] = PlannedStep.model_construct(
+            do=node.do,
+            function=logical(node.do),
+            own=node.own,
+            config=config,
+            inputs=inputs,
+            code=code,
+            resources=node.resources,
+            fingerprint=step_graph.fingerprint(logical(node.do), decisive, inputs, digest),
+            alias=node.alias,
+            turn=turn,
+            # A private step's outputs are shared within the folder of this name only.
+            store=f"{place}.{node.do.replace(':', '.')}" if name in private else node.do,
+        )
+    return steps
+
+
+def code_of(
+    function: str,
+    own: Iterable[str],
+    folder: Path,
+    lab: Path = LAB,
+    reach: Callable[[str, Path], dict[str, str]] = code_digest.reach,
+) -> dict[str, str]:
+    """{file: SHA-256} of the code that a step reaches: by the function that makes it, and by those
+    of the experiment's `folder` that it is told to call; all of the lab's is one entry, and says
+    nothing of files. Raises BadCode."""
+    code: dict[str, str] = {}
+    for one in own:
+        module, _, name = one.partition(":")
+        if name not in (there := code_digest.defined(module, folder)):
+            words = f"`{folder}` has no `{name}` in a module `{module}`{near(name, there)}"
+            raise code_digest.BadCode(words)
+        code |= reach(module, folder)
+    names = [*code_digest.of_lab(code, folder, lab), *parts_of(function)]
+    return code | lab_code.entry(names, lab)
+
+
+@cache
+def _known(source: str) -> Text:
+    return read_text(source, None)
+
+
+def text(folder: Path, source: str) -> Text:
+    """The text of this name, or in this file of the experiment's folder. Raises BadText."""
+    return _known(source) if is_known(source) else read_text(source, folder)
+
+
+def is_known(source: str | None) -> bool:
+    """Whether every machine has the text of this name, or there is none."""
+    return source is None or source in ("stdlib", *SHIPPED)
+
+
+def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
+    """A step's configuration, of one that names a text with the digests of that."""
+    if node.do != "tokenize" or node.config["source"] is None:
+        return node.config
+    found = read(node.config["source"])
+    sha256 = {"train": found.train_sha256, "validation": found.validation_sha256}
+    return {**node.config, "sha256": sha256}
+
+
+def _private(nodes: Mapping[str, Node]) -> set[str]:
+    """What the experiment's own code makes, and what is made of that: nobody else shares it. Each
+    node comes after its inputs."""
+    found: set[str] = set()
+    for name, node in nodes.items():
+        if node.own or any(not found.isdisjoint(these) for these in node.inputs.values()):
+            found.add(name)
+    return found
+
+
+def _decisive(node: Node, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without what does not decide the output: how often training saves, how it
+    is computed but for `dtype`, which is more than the order of sums, and what a file is called
+    whose text is told by its digests."""
+    if node.do == "tokenize" and not is_known(config["source"]):
+        return {**config, "source": OWN_TEXT}
+    if node.do != "train":
+        return config
+    kept = {key: value for key, value in config["train"].items() if key not in SAVING}
+    rest = {key: value for key, value in config.items() if key != "compute"}
+    return {**rest, "train": kept, "dtype": config["compute"]["dtype"]}

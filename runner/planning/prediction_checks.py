@@ -1,0 +1,65 @@
+"""What of a preregistration no run of a graph could decide. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from runner.lib.problems import Said, near
+from runner.schema import prediction_forms
+from runner.schema.record import PlannedArm, Prediction
+from runner.spec.graph import Graph
+
+
+def undecided(
+    graph: Graph, arms: Mapping[str, PlannedArm], predictions: Sequence[Prediction]
+) -> Said:
+    """Predictions that speak of what is not trained, or that no run could decide, and scores that
+    cannot be compared."""
+    where = graph.experiment.arms_at
+    for prediction in predictions:
+        missing = [name for name in prediction.arms if name not in arms]
+        for name in missing:
+            words = f"the preregistration predicts something of the arm `{name}`, which is not here"
+            yield where, words + near(name, arms)
+        if not missing:
+            yield from ((where, words) for words in _of_no_law(prediction, arms))
+    scored = {
+        (node.inputs["tokens"], node.config["tokens"]): name
+        for name, node in graph.nodes.items()
+        if node.do == "evaluate" and not node.own
+    }
+    if predictions and len(scored) > 1:
+        one, another = sorted(scored.values())[:2]
+        yield (
+            graph.place(another),
+            f"`{one}` and `{another}` score on different tokens, and predictions are judged on one "
+            "text; score all models by one step",
+        )
+
+
+def _of_no_law(prediction: Prediction, arms: Mapping[str, PlannedArm]) -> Iterator[str]:
+    """Why a law's arms are not of several sizes, or not smaller than the one that they forecast, so
+    that no run could decide it."""
+    fitted, axis = prediction.exponent or prediction.smaller, prediction.axis
+    if not (fitted and axis):
+        return
+    what = prediction_forms.AXES["model_flops" if axis == "hardware_flops" else axis]
+    if unknown := [name for name in prediction.arms if arms[name].model_flops is None]:
+        yield (
+            f"the preregistration predicts a law over the arm `{unknown[0]}`, but its model is the "
+            f"experiment's own, so that its {what} are not known beforehand"
+        )
+        return
+    spent = {name: prediction_forms.spent(arms[name], axis) for name in prediction.arms}
+    sizes = len({spent[name] for name in fitted})
+    needed = prediction_forms.FEWEST["exponent" if prediction.exponent else "smaller"]
+    if sizes < needed:
+        yield (
+            f"the preregistration predicts a law over arms of {needed} different {what} at least, "
+            f"and `{fitted[0]}` and the others have {sizes}"
+        )
+    largest = prediction.arm
+    for name in fitted if largest is not None else ():
+        if spent[name] >= spent[str(largest)]:
+            yield (
+                f"the preregistration predicts `{largest}` from smaller arms, and `{name}` is not "
+                f"smaller: {spent[name]:,} {what}, where `{largest}` has {spent[str(largest)]:,}"
+            )

@@ -1,0 +1,184 @@
+"""Document → Experiment: what the author said, in one of two forms, checked against its schema.
+
+Steps say all that is done themselves. Arms and seeds are a short form of them: each arm with each
+seed is a point of one `train` step. Both forms know their `steps`, where in the file what stands in
+a step was written (`place`), and what of them is well formed and makes no sense (`senseless`).
+"""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from engine.config.schema import DataConfig, EvalConfig
+from runner.lib.problems import Complaints, Document, Said, near
+from runner.lib.yaml_lines import Path
+from runner.schema import devices, tracks
+from runner.schema.record import ARM_NAME, Resources, Speedrun
+from runner.spec import ladder
+from runner.spec.ladder import Ladder
+from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
+
+MAX_RUNS = 256
+
+ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
+Title = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+
+
+class Asked(Resources):
+    """What an experiment asks for, and what all of it may take at most."""
+
+    ceiling_hours: Annotated[float, Field(gt=0, le=1e6)] | None = None  # device-hours
+
+
+class _Either(BaseModel):
+    """What an experiment of either form says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    title: Title
+    preregistration: Annotated[int, Field(ge=1, strict=True)] | None = None
+    resources: Asked
+    speedrun: Speedrun | None = None
+
+    @property
+    def devices(self) -> Resources:
+        """What its steps are made on that name no others."""
+        return Resources(kind=self.resources.kind, count=self.resources.count)
+
+    def senseless(self) -> Said:
+        """What is well formed and still makes no sense."""
+        known = tracks.known()
+        if self.speedrun and (track := self.speedrun.track) not in known:
+            words = f"there is no track `{track}`; there are {', '.join(known)}{near(track, known)}"
+            yield ("speedrun", "track"), words
+
+
+class Declaration(_Either):
+    """An experiment with steps, which say all that is done themselves, as it is declared."""
+
+    data: ClassVar[None] = None
+    eval: ClassVar[EvalConfig] = EvalConfig()
+    seeds: ClassVar[tuple[int, ...]] = ()
+    ladder: ClassVar[None] = None
+    arms_at: ClassVar[Path] = ("steps",)  # where what it trains is declared
+
+    steps: Annotated[dict[StepName, Step], Field(min_length=1)]
+
+    def senseless(self) -> Said:
+        yield from super().senseless()
+        if wrong := devices.misfit(self.devices.kind, self.devices.count, trains=False):
+            yield ("resources", wrong[0]), wrong[1]
+
+    def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
+        """Where the author wrote what stands `inside` this step, at a point of its sweep."""
+        if inside[:1] == ("config",):
+            swept = self.steps[step].swept(point.values, inside[1:])
+            return ("steps", step, *(inside if swept is None else ("sweep", *swept)))
+        return ("steps", step, *inside)
+
+
+class _Arm(BaseModel):
+    """What an arm changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    compute: dict[str, Any] = {}
+
+
+class ShortForm(_Either, _Arm):
+    """An experiment with arms and seeds. What is as in a `train` step (`model`, `train`, `own`,
+    `options`, `compute`) is completed by each arm."""
+
+    arms_at: ClassVar[Path] = ("arms",)
+
+    data: DataConfig
+    model: dict[str, Any]
+    train: dict[str, Any]
+    eval: EvalConfig = EvalConfig()
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+    arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
+    ladder: Ladder | None = None
+
+    def completed(self, arm: str) -> dict[str, dict[str, Any]]:
+        """The configuration of an arm's runs, without their seed."""
+        return {
+            section: {**getattr(self, section), **getattr(self.arms[arm], section)}
+            for section in _Arm.model_fields
+        }
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        """The steps that its arms and seeds stand for."""
+        others = Resources(kind=devices.beside(self.resources.kind))
+        return {
+            "tokenize": Step(do="tokenize", config=self.data.model_dump(), resources=others),
+            "train": Step(
+                do="train",
+                inputs={"tokens": "tokenize"},
+                sweep=[{"name": arm, **self.completed(arm)} for arm in self.arms],
+                seeds=self.seeds,
+                resources=self.devices,
+            ),
+            "evaluate": Step(
+                do="evaluate",
+                inputs={"models": "train", "tokens": "tokenize"},
+                config=self.eval.model_dump(),
+                resources=others,
+            ),
+        }
+
+    def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
+        """Where the author wrote what stands `inside` this step, at a point of its sweep."""
+        if inside and inside[0] != "config":  # the devices, the seeds
+            return ("arms",) if inside[0] == "sweep" else inside
+        if step != "train":
+            return ("data" if step == "tokenize" else "eval", *inside[1:])
+        inside = inside[1:] or ("own",)
+        arm = point.label.partition(",")[0]
+        changed = getattr(self.arms.get(arm), str(inside[0]), {})
+        here = inside[1] in changed if inside[1:] else bool(changed)
+        return ("arms", arm, *inside) if here else inside
+
+    def senseless(self) -> Said:
+        yield from super().senseless()
+        whole = {arm: self.completed(arm) for arm in self.arms}
+        if self.ladder:
+            own = any(any(one["own"].values()) for one in whole.values())
+            yield from ladder.problems(self.ladder, self.arms, len(self.seeds), own=own)
+        if self.ladder and self.speedrun:
+            words = "a ladder is many plans, and an entry is one; enter what it comes to by itself"
+            yield ("speedrun",), words
+        for arm, config in whole.items():
+            phases = config["train"].get("phases")
+            for number, phase in enumerate(phases if isinstance(phases, list) else ()):
+                for key in ("tokens", "weights"):
+                    if isinstance(phase, dict) and phase.get(key) is not None:
+                        inside = ("config", "train", "phases", number, key)
+                        words = "arms have one text; data can change where there are `steps`"
+                        yield self.place("train", inside, Point(arm)), words
+
+
+Experiment = ShortForm | Declaration
+_SHORT_ONLY = ShortForm.model_fields.keys() - Declaration.model_fields.keys()
+
+
+def checked(document: Document) -> Experiment:
+    """What a document declares, in the form in which it does. Raises BadExperiment."""
+    complaints = Complaints(document)
+    in_steps = "steps" in document.value
+    for key in sorted(_SHORT_ONLY & document.value.keys()) if in_steps else ():
+        words = "goes with arms and seeds; where there are `steps`, it belongs into a step's config"
+        complaints.say((key,), words)
+    complaints.end()
+    if in_steps:
+        return complaints.validated(Declaration)
+    short = complaints.validated(ShortForm)
+    if (runs := len(short.seeds) * len(short.arms)) > MAX_RUNS:
+        words = f"{runs} runs are more than the {MAX_RUNS} that one experiment may have"
+        complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
+    complaints.end()
+    return short

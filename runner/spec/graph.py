@@ -1,0 +1,269 @@
+"""Experiment → Graph: each step with its whole configuration, a sweep as many nodes. Like all of a
+declaration it is read and not run: what is wrong is said with its line."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from engine.config import memory
+from engine.config.schema import MeshConfig
+from runner.lib.canonical_json import to_json
+from runner.lib.problems import MAX_PROBLEMS, Complaints, Document, near
+from runner.lib.yaml_lines import Path
+from runner.schema import step_graph
+from runner.schema.record import Resources, arm_named, run_of
+from runner.spec import step_checks
+from runner.spec.experiment import Experiment
+from runner.spec.step_types import BUILT_IN, Own, Train, own_of, schema_of
+from runner.spec.steps import NO_POINT, SEEDS, Point, Step
+
+NO_OWN, ONE_DEVICE = Own(), MeshConfig()
+MAX_NODES = 10_000
+MAX_LABEL = 100  # bytes of a point's name, which becomes part of names of files
+
+
+@dataclass(frozen=True)
+class Node:
+    """One thing to make: a step, or one point of its sweep as `step/label`."""
+
+    do: str
+    own: tuple[str, ...]  # module:function of the experiment's folder that it reaches
+    config: dict[str, Any]
+    inputs: dict[str, tuple[str, ...]]  # {input: nodes}
+    resources: Resources
+    checked: BaseModel | None = None  # the configuration of a built-in, as its schema read it
+    alias: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All that an experiment is to make, each node after its inputs."""
+
+    document: Document  # to say where something stands
+    experiment: Experiment
+    nodes: Mapping[str, Node]
+
+    @property
+    def arms(self) -> dict[str, Train]:
+        """What its nodes train, by arm, the one declared first in front."""
+        found: dict[str, Train] = {}
+        for name, node in self.nodes.items():
+            run = run_of(name, node.do, node.config)
+            if run and isinstance(node.checked, Train):
+                found.setdefault(run[0], node.checked)
+        return found
+
+    def place(self, node: str, inside: Path = ()) -> Path:
+        """Where the author wrote what stands `inside` a node."""
+        step, _, label = node.partition("/")
+        return self.experiment.place(step, inside, Point(label))
+
+    def source(self, node: str) -> Path:
+        """Where the text of a `tokenize` node is named."""
+        return self.place(node, ("config", "source"))
+
+
+def written_out(document: Document, experiment: Experiment) -> Graph:
+    """The graph that an experiment of this document declares. Raises BadExperiment."""
+    reader = _Reader(document, experiment)
+    steps, found = reader.steps, reader.points()
+    made: dict[str, Node] = {}
+    for name in reader.order():
+        step = steps[name]
+        for node, (config, checked) in found[name].items():
+            read = step_checks.read_by(step.do, config, step.inputs)
+            inputs = {key: tuple(found[of]) for key, of in step.inputs.items() if key in read}
+            made[node] = Node(
+                do=step.do,
+                own=own_of(step.do, config) or _own_models(step.do, inputs, made),
+                config=config,
+                inputs=inputs,
+                resources=step.resources or experiment.devices,
+                checked=checked,
+                alias=step.alias,
+            )
+    graph = Graph(document, experiment, made)
+    for node, words in _unlike(made):
+        reader.complaints.say(graph.place(node), words)
+    reader.complaints.end()
+    return graph
+
+
+def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
+    """Nodes whose runs would be counted together and are not alike: of one arm that differ in more
+    than the seed."""
+    first: dict[str, str] = {}
+    seen: dict[tuple[str, int], str] = {}
+    for name, node in nodes.items():
+        if not (run := run_of(name, node.do, node.config)):
+            continue
+        other = nodes[first.setdefault(run[0], name)]
+        same = {**node.config, "seed": 0} == {**other.config, "seed": 0}
+        twice = seen.setdefault(run, name) != name
+        if twice or node.inputs != other.inputs or not same:
+            how = "has the same seed" if twice else "differs in more than the seed"
+            words = (
+                f"what `{name}` trains would be called `{run[0]}`, as what `{first[run[0]]}` "
+                f"trains is, and {how}; name the point or the step otherwise"
+            )
+            yield name, words
+
+
+Config = tuple[dict[str, Any], BaseModel | None]  # and of a built-in, as its schema reads it
+
+
+class _Reader:
+    """Reads steps one by one and collects what is wrong."""
+
+    def __init__(self, document: Document, experiment: Experiment) -> None:
+        self.steps: Mapping[str, Step] = experiment.steps
+        self._experiment = experiment
+        self.complaints = Complaints(document)
+
+    def points(self) -> dict[str, dict[str, Config]]:
+        """The nodes of each step and their configurations. Raises BadExperiment."""
+        self.complaints.say_all(self._experiment.senseless())
+        if (count := sum(step.combinations for step in self.steps.values())) > MAX_NODES:
+            words = f"{count:,} steps are more than the {MAX_NODES:,} that one experiment may have"
+            self.complaints.say(("steps",), words)
+            self.complaints.end()  # before they are written out
+        found = {name: self._points(name) for name in self.steps}
+        self.complaints.end()
+        return found
+
+    def order(self) -> list[str]:
+        """The steps, each after its inputs. Raises BadExperiment where they form a circle."""
+        needs = {name: set(step.inputs.values()) for name, step in self.steps.items()}
+        try:
+            return step_graph.order(needs)
+        except step_graph.BadGraph as error:
+            self._say(error.steps[0], ("inputs",), str(error))
+            self.complaints.end()
+            raise
+
+    def _points(self, name: str) -> dict[str, Config]:
+        step = self.steps[name]
+        too_large = list(step_checks.too_large(name, self.steps))
+        for inside, words in (*too_large, *step_checks.of_step(name, self.steps)):
+            self._say(name, inside, words)
+        points = step_graph.points(step.sweep, step.seeds)
+        if step.is_swept and len(points) < step.combinations:
+            words = "two of its points have the same name; name them in a list"
+            self._say(name, ("sweep",), words)
+        if too_large:
+            points = dict(islice(points.items(), 1))  # as an example of what else is wrong
+        found: dict[str, Config] = {}
+        read: dict[str, Config | None] = {}  # by all that varies but the seed
+        bad = 0
+        for label, values in points.items():
+            if self.complaints.enough or bad > MAX_PROBLEMS:
+                break
+            if len(label.encode()) > MAX_LABEL:
+                words = f"a point would be called `{label[:40]}…`, which is too long; name it"
+                self._say(name, ("sweep",), f"{words} in a list, as {{name: wide, …}}")
+                break
+            node = f"{name}/{label}" if step.is_swept else name
+            alike, seed = repr({**values, "seed": None}), values.get("seed")
+            if step.do == "train" and alike in read and type(seed) is int and 0 <= seed < SEEDS:
+                if known := read[alike]:
+                    config, checked = known
+                    copied = checked.model_copy(update={"seed": seed}) if checked else None
+                    found[node] = {**config, "seed": seed}, copied
+                continue
+            read[alike] = one = self._config(name, Point(label, values))
+            if one:
+                found[node] = one
+            else:
+                bad += 1
+        if step.do == "train" and len(found) == len(points):
+            self._say_idle(name, [config for config, _ in filter(None, read.values())])
+        return found
+
+    def _say_idle(self, name: str, configs: Sequence[Mapping[str, Any]]) -> None:
+        """Complain of inputs that no point of a `train` step reads."""
+        inputs = self.steps[name].inputs
+        for key in sorted(
+            set(inputs).difference(*(step_checks.read_by("train", one, inputs) for one in configs))
+        ):
+            words = f"no phase has `{key}` as its `tokens`, so that it would not be trained on"
+            self._say(name, ("inputs", key), words + near(key, ("tokens",)))
+
+    def _config(self, name: str, point: Point) -> Config | None:
+        """A step's configuration at a point of its sweep, of a built-in with every default filled
+        in; None where there cannot be one."""
+        step = self.steps[name]
+        try:
+            config = step_graph.merged(step.config, point.values)
+            if step.do not in BUILT_IN:
+                to_json(config)
+                return config, None
+        except KeyError as error:
+            words = f"`{error.args[0]}` leads through something that is no mapping"
+            self._say(name, ("sweep",), words)
+            return None
+        except ValueError:
+            self._say(name, ("config",), "it has a number that is not finite")
+            return None
+        schema = schema_of(step.do, config)
+        try:
+            checked = schema.model_validate(
+                config, context={"arm": arm_named(f"{name}/{point.label}")}
+            )
+        except ValidationError as error:
+
+            def at(place: Path) -> Path:
+                return self._experiment.place(name, ("config", *place), point)
+
+            self.complaints.tell(schema, error, at)
+            return None
+        if isinstance(checked, Train):
+            checked = self._spread(name, checked, point)
+        config = checked.model_dump(mode="json")
+        for inside, words in step_checks.of_config(step, config, self.steps):
+            if self._experiment.data is None or "phases" not in inside:  # it is said of arms
+                self._say(name, inside, words, point)
+        return config, checked
+
+    def _spread(self, name: str, config: Train, point: Point) -> Train:
+        """Over all devices of the step: as it says, or else each with a part of the batch."""
+        devices = (self.steps[name].resources or self._experiment.devices).count
+        if config.own != NO_OWN:
+            if devices > 1:
+                words = "functions of one's own train on one device so far; write `count: 1`"
+                self._say(name, ("resources", "count"), words)
+            return config
+        compute = config.compute
+        if devices == 1 and compute.mesh == ONE_DEVICE:
+            return config
+        if compute.mesh == ONE_DEVICE:
+            compute = compute.model_copy(update={"mesh": MeshConfig(data=devices)})
+        for wrong in memory.misfits(
+            compute.mesh, devices=devices, model=config.model, train=config.train
+        ):
+            self._say(name, ("config", *wrong.field.split(".")), wrong.words, point)
+        return config.model_copy(update={"compute": compute})
+
+    def _say(self, step: str, inside: Path, words: str, point: Point = NO_POINT) -> None:
+        self.complaints.say(self._experiment.place(step, inside, point), words)
+
+
+def _own_models(
+    do: str, inputs: Mapping[str, tuple[str, ...]], made: Mapping[str, Node]
+) -> tuple[str, ...]:
+    """The functions that a step calls to score models of the experiment's own: those of the steps
+    that trained them, also where own steps have changed the models since."""
+    found: dict[str, None] = {}
+    waiting = list(inputs["models"]) if do == "evaluate" else []
+    seen = set(waiting)
+    for name in waiting:  # which grows while we walk it
+        node = made[name]
+        if node.do == "train" and "model" in node.config["own"]:
+            found[node.config["own"]["model"]] = None
+        elif node.do not in BUILT_IN:
+            fresh = {other for these in node.inputs.values() for other in these} - seen
+            seen |= fresh
+            waiting += sorted(fresh)
+    return tuple(found)

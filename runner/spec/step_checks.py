@@ -1,0 +1,180 @@
+"""What is wrong with a step as it is declared, and with its configuration at a point of its sweep:
+whether its inputs are what it takes and, of those that `mix` and `train` take under names of the
+author's choosing, which a configuration reads and how it speaks of them."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from runner.lib.problems import Said, near
+from runner.lib.yaml_lines import Path
+from runner.schema import devices
+from runner.spec.step_types import BUILT_IN, FUNCTION, MIXTURE, TOKENS
+from runner.spec.steps import Step
+
+APART = "declare the point that is meant as a step of its own"
+MAX_SIZE = 8_000_000  # bytes of all configurations, as the points of sweeps multiply them
+MAX_INPUTS = 200_000  # that the points of one step take together
+BYTES = 256  # ids of the byte tokenizer
+
+# {input: the parts of the mixture that it is}; empty for one store, None for what nobody knows yet.
+Inputs = Mapping[str, tuple[str, ...] | None]
+
+
+def too_large(name: str, steps: Mapping[str, Step]) -> Said:
+    """Where its sweep would multiply to more than one experiment may have."""
+    step = steps[name]
+    if (size := step.size) > MAX_SIZE:
+        words = f"its points make {size:,} bytes of configuration; {MAX_SIZE:,} is the most"
+        yield ("sweep",), words
+    points = step.combinations
+    taken = points * sum(steps[of].combinations for of in step.inputs.values() if of in steps)
+    if taken > MAX_INPUTS:
+        words = (
+            f"its {points:,} points take {taken:,} inputs together, and {MAX_INPUTS:,} is the "
+            "most; a point takes all points of a sweep that it has as input"
+        )
+        yield ("inputs",), words
+
+
+def of_step(name: str, steps: Mapping[str, Step]) -> Said:
+    """What is wrong with a step as it is declared."""
+    step = steps[name]
+    if (asked := step.resources) and (
+        wrong := devices.misfit(asked.kind, asked.count, trains=step.do == "train")
+    ):
+        yield ("resources", wrong[0]), wrong[1]
+    if step.alias:
+        first = next(one for one, other in steps.items() if other.alias == step.alias)
+        if first != name:
+            words = f"`{step.alias}` is the alias of `{first}` already; write another one"
+            yield ("as",), words
+        if (count := step.combinations) > 1:
+            yield ("as",), f"an alias names one output, and this sweep makes {count:,}; take it out"
+    for key, of in step.inputs.items():
+        if of not in steps:
+            yield ("inputs", key), _missing(of, steps)
+    if len(set(step.seeds)) != len(step.seeds):
+        yield ("seeds",), "a seed stands twice; each is one run"
+    if not re.fullmatch(FUNCTION, step.do):
+        yield from _of_built_in(step, steps)
+
+
+def _of_built_in(step: Step, steps: Mapping[str, Step]) -> Said:
+    if (built_in := BUILT_IN.get(step.do)) is None:
+        known = ", ".join(f"`{one}`" for one in BUILT_IN)
+        words = f"there is no built-in `{step.do}`; there are {known}, or write module:function"
+        yield ("do",), words + near(step.do, BUILT_IN)
+        return
+    takes = (*built_in.inputs, *built_in.optional)
+    for key, of in step.inputs.items():
+        if key not in takes and not built_in.others:
+            listed = " and ".join(f"`{one}`" for one in takes) or "no inputs"
+            yield ("inputs", key), f"`{step.do}` takes {listed}{near(key, takes)}"
+        elif of in steps and steps[of].is_swept and key not in built_in.sweeps:
+            words = f"`{of}` is a sweep, and `{step.do}` takes one output here; {APART}"
+            yield ("inputs", key), words
+    for key in built_in.inputs:
+        if key not in step.inputs:
+            yield (), f"`{step.do}` needs the input `{key}`"
+
+
+def _missing(of: str, steps: Mapping[str, Step]) -> str:
+    """What to say of an input that is no step: it may be meant for a point of a sweep."""
+    step = of.partition("/")[0]
+    if step != of and step in steps and steps[step].is_swept:
+        return f"`{of}` would be one point of `{step}`, and an input is a whole step; {APART}"
+    return f"there is no step `{of}`{near(step, steps)}"
+
+
+def of_config(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
+    """What is wrong with a built-in's configuration at a point of its sweep, with all defaults
+    filled in, beside its steps."""
+    yield from _unfit(step, config, steps)
+    if step.do in CHECKS:
+        yield from CHECKS[step.do](
+            config, {key: _parts(steps.get(of)) for key, of in step.inputs.items()}
+        )
+
+
+def _parts(step: Step | None) -> tuple[str, ...] | None:
+    """The parts of the mixture that a step makes; none if a built-in makes no mixture."""
+    if step is None or step.do not in BUILT_IN:
+        return None
+    return tuple(step.inputs) if step.do == "mix" else ()
+
+
+def _unfit(step: Step, config: Mapping[str, Any], steps: Mapping[str, Step]) -> Said:
+    """Inputs that are not what the step takes."""
+    taker = BUILT_IN[step.do]
+    takes = {**taker.inputs, **taker.optional}
+    any_other = () if step.do == "train" and "data" in config["own"] else taker.others
+    for key in sorted(read_by(step.do, config, step.inputs)):
+        maker = steps.get(of := step.inputs[key])
+        wanted = takes.get(key, any_other)
+        makes = BUILT_IN[maker.do].makes if maker and maker.do in BUILT_IN else None
+        if not wanted or makes is None or makes in wanted:
+            continue
+        makers = " or ".join(f"`{name}`" for name, one in BUILT_IN.items() if one.makes in wanted)
+        instead = f"name a step that does {makers}, or own code that makes one"
+        if makes == MIXTURE and TOKENS in wanted:
+            instead = "name what it mixes instead"
+        yield (
+            ("inputs", key),
+            f"the step `{of}` makes {makes}, and `{step.do}` takes {' or '.join(wanted)} here; "
+            + instead,
+        )
+
+
+def read_by(do: str, config: Mapping[str, Any], inputs: Collection[str]) -> set[str]:
+    """Those of a step's inputs that it reads with this configuration."""
+    if do != "train" or "data" in config["own"]:
+        return set(inputs)  # an own data function may read any
+    named = {phase.get("tokens") for phase in config["train"].get("phases", [])}
+    return {name for name in inputs if name == "tokens" or name in named}
+
+
+def _tokenized(config: Mapping[str, Any], inputs: Inputs) -> Said:
+    if (config["source"] is None) != ("text" in inputs):
+        yield (), "`tokenize` needs the input `text` or a `source`, and not both"
+    elif (config["tokenizer"] == "given") != ("tokenizer" in inputs):
+        yield (), "`tokenizer: given` and the input `tokenizer` go together; write both"
+
+
+def _mixed(config: Mapping[str, Any], inputs: Inputs) -> Said:
+    if len(inputs) < 2:
+        words = "a mixture has two inputs at least; name another, or use the one as it is"
+        yield ("inputs",), words
+    yield from _weighed(config["weights"], tuple(inputs), ("config", "weights"), "an input")
+
+
+def _trained(config: Mapping[str, Any], inputs: Inputs) -> Said:
+    rows = config["model"]["vocab_size"]
+    if "model" not in config["own"] and rows < BYTES:
+        words = f"{rows} rows are too few: the byte tokenizer has ids up to {BYTES - 1}"
+        yield ("config", "model", "vocab_size"), words
+    now = "tokens"
+    for number, phase in enumerate(config["train"].get("phases", [])):
+        at: Path = ("config", "train", "phases", number)
+        now = phase.get("tokens", now)
+        if now not in inputs and "tokens" in phase:
+            yield (*at, "tokens"), f"there is no input `{now}`{near(now, inputs)}"
+        parts = inputs.get(now)
+        if "weights" in phase and parts is not None:
+            yield from _weighed(phase["weights"], parts, (*at, "weights"), f"a part of `{now}`")
+
+
+def _weighed(weights: Mapping[str, float], names: tuple[str, ...], at: Path, what: str) -> Said:
+    for name in weights:
+        if name not in names:
+            yield (*at, name), f"`{name}` is not {what}{near(name, names)}"
+    for name in names:
+        if name not in weights:
+            yield at, f"`{name}` has no weight; write one, or take it out of the mixture"
+
+
+CHECKS: Mapping[str, Callable[[Mapping[str, Any], Inputs], Said]] = {
+    "tokenize": _tokenized,
+    "mix": _mixed,
+    "train": _trained,
+}
