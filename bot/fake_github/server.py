@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from anyio.from_thread import start_blocking_portal
 from fastapi import APIRouter, FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -86,49 +85,15 @@ def running(
 
     `wrap` puts something around the app, a test's recorder for example."""
     config, bound = _bind(sandbox, port, wrap)
-    server = _InThread(config)
-    thread = threading.Thread(
-        target=server.run, kwargs={"sockets": [bound]}, name="sandbox", daemon=True
-    )
-    thread.start()
-    try:
-        if not server.up.wait(timeout=30):
-            raise RuntimeError("the sandbox's server did not start")
-        yield sandbox.url
-    finally:
-        server.stop()
-        thread.join(timeout=10)
-
-
-class _InThread(uvicorn.Server):
-    """A server that another thread stops at once, without uvicorn's waits of 100 ms."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = threading.Event()
-
-    async def main_loop(self) -> None:
-        self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
-        self.up.set()
-        await self._asked.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Without requests under way there is nothing to wait for."""
-        if self.server_state.tasks:
-            await super().shutdown(sockets)
-            return
-        for server in self.servers:
-            server.close()
-        for bound in sockets or []:
-            bound.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        await asyncio.sleep(0)
-
-    def stop(self) -> None:
-        self.should_exit = True
-        if self.up.is_set():
-            self._loop.call_soon_threadsafe(self._asked.set)
+    server = uvicorn.Server(config)
+    with bound, start_blocking_portal(name="sandbox") as portal:
+        serving = portal.start_task_soon(server.serve, [bound])
+        try:
+            yield sandbox.url
+        finally:  # at once, without uvicorn's waits of 100 ms
+            for connection in list(server.server_state.connections):
+                portal.call(connection.shutdown)
+            serving.cancel()
 
 
 def _bind(

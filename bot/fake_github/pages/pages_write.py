@@ -54,7 +54,7 @@ def routes(pages: Pages) -> APIRouter:
     @router.post(f"{root}/issues/new")
     def open_issue(sent: Form, request: Request) -> Response:
         name = sent["template"]
-        form = pages.form(name) if name else None
+        form = pages.forms().get(name) if name else None
         if form is None:
             made = sandbox.open_issue(persona(sent), sent["title"], sent["body"])
             return go_to(sent, made)

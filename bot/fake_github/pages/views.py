@@ -15,22 +15,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bot.fake_github.pages import markdown as pages_markdown
-from bot.fake_github.world import forms as world_forms
 from bot.fake_github.world.errors import Refused, not_found
-from bot.fake_github.world.forms import IssueForm
+from bot.fake_github.world.forms import IssueForm, parse
 from bot.fake_github.world.git import ZERO, signed_at
 from bot.fake_github.world.sandbox import PERSONAS, Sandbox
 from bot.fake_github.world.shapes_code import pull_changes
-from bot.fake_github.world.state import Issue, stamp
+from bot.fake_github.world.state import REACTIONS, Issue, stamp
 from bot.fake_github.world.timeline import timeline
 
 HERE = Path(__file__).parent
 TEMPLATES = ".github/ISSUE_TEMPLATE"
 PULL_TEMPLATE = ".github/pull_request_template.md"
-EMOJI = {
-    "+1": "👍", "-1": "👎", "laugh": "😄", "hooray": "🎉",
-    "confused": "😕", "heart": "❤️", "rocket": "🚀", "eyes": "👀",
-}  # fmt: skip
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' http://127.0.0.1:* "
     "http://localhost:*; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
@@ -58,7 +53,7 @@ class Pages:
             root=self.root,
             repository=self.world.full_name,
             leaderboard=self.world.leaderboard_url,
-            emoji=EMOJI,
+            emoji=REACTIONS,
             address=self.address,
         )
         self._env.filters.update(markdown=self.markdown, stamp=stamp, signed_at=signed_at, ink=_ink)
@@ -107,19 +102,15 @@ class Pages:
     def _subject(self, sha: str) -> str:
         return self.world.git.commit(sha).message.splitlines()[0]
 
-    def form(self, name: str) -> IssueForm | None:
-        """The issue form of that file name, as the default branch has it."""
-        text = self.default_file(f"{TEMPLATES}/{name}")
-        return None if text is None else world_forms.parse(text)
-
     def forms(self) -> dict[str, IssueForm]:
+        """The issue forms of the default branch, by file name."""
         entry = self.world.git.entry(self._head(), TEMPLATES)
-        found = {}
-        for each in self.world.git.tree(entry.sha) if entry else []:
-            form = each.path.endswith((".yml", ".yaml")) and not each.path.startswith("config.")
-            if form and (read := self.form(each.path)):
-                found[each.path] = read
-        return found
+        files = self.world.git.tree(entry.sha) if entry else []
+        return {
+            each.path: parse(self._text_of(each.sha))
+            for each in files
+            if each.path.endswith((".yml", ".yaml")) and not each.path.startswith("config.")
+        }
 
     def new_pull(self) -> dict[str, str]:
         """The fields of the new pull request page, filled with an experiment to start from."""
@@ -172,11 +163,8 @@ def routes(pages: Pages) -> APIRouter:
     @router.get(f"{root}/issues/new")
     def new_issue(request: Request) -> Response:
         name = request.query_params.get("template", "")
-        try:
-            known = pages.forms()
-            form = known.get(name)
-        except world_forms.BadForm as error:
-            raise Refused(422, f"{TEMPLATES}: {error}") from None
+        known = pages.forms()
+        form = known.get(name)
         if name and form is None:
             raise not_found(f"there is no form {TEMPLATES}/{name}")
         if form:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Request
 
 from bot.fake_github.rest.requests import Answer, Hub, Sent, number_asked
 from bot.fake_github.world import shapes
+from bot.fake_github.world.actions import known
 from bot.fake_github.world.errors import Redirect, Refused, not_found, unprocessable
 from bot.fake_github.world.state import World, stamp
 from bot.fake_github.world.webhooks import Attempt
@@ -106,10 +107,7 @@ def list_deliveries(request: Request, hub: Hub) -> Answer:
 
 
 async def attempt_asked(id: int, hub: Hub) -> Attempt:
-    for each in hub.webhooks.attempts:
-        if each.id == id:
-            return each
-    raise not_found()
+    return known({each.id: each for each in hub.webhooks.attempts}, id)
 
 
 Asked = Annotated[Attempt, Depends(attempt_asked)]

@@ -5,15 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from bot.fake_github.rest.requests import (
-    Answer,
-    Home,
-    Lab,
-    Person,
-    Sent,
-    listing,
-    number_asked,
-)
+from bot.fake_github.rest.requests import Answer, Home, Lab, Person, Sent, listing, number_asked
 from bot.fake_github.world import shapes_code as shapes
 from bot.fake_github.world.errors import Refused, not_found, unprocessable
 from bot.fake_github.world.state import World

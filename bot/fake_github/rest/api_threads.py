@@ -22,6 +22,7 @@ from bot.fake_github.rest.requests import (
     texts,
 )
 from bot.fake_github.world import shapes_thread as shapes
+from bot.fake_github.world.actions import known
 from bot.fake_github.world.errors import invalid
 from bot.fake_github.world.state import Comment, Issue
 
@@ -185,4 +186,4 @@ def create_label(lab: Lab, who: Person, sent: Sent) -> Answer:
 
 @router.get("/labels/{name:path}")
 def get_label(name: str, lab: Lab) -> Answer:
-    return Answer(shapes.label(lab.world, lab.repo_label(name)))
+    return Answer(shapes.label(lab.world, known(lab.world.labels, name.lower())))

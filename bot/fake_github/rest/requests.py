@@ -65,7 +65,7 @@ async def home_asked(
 ) -> Sandbox | Fork:
     """404 for what is no repository, or a private one of others; a former name redirects."""
     world, name = sandbox.world, f"{owner}/{repo}".lower()
-    for fork in sandbox.forks.values():
+    for fork in sandbox.forks():
         if name == fork.world.full_name.lower():
             return fork
     if world.private and (who is None or not (who.role or who is world.bot)):

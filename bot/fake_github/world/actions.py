@@ -76,8 +76,9 @@ class Actions:
         rank = RANKS["write"] if self.is_app(user) else RANKS[user.role]
         return rank >= RANKS[role]
 
-    def need(self, user: User, role: str) -> None:
-        if not self.may(user, role):
+    def need(self, user: User, role: str, author: User | None = None) -> None:
+        """Refuse who has not at least that role, unless it is about what is their own."""
+        if user is not author and not self.may(user, role):
             raise forbidden("Must have admin rights to Repository.")
 
     @staticmethod

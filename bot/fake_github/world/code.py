@@ -140,8 +140,7 @@ class Code(Threads):
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
             pull = issue.as_pull
-            if user is not issue.user:
-                self.need(user, "write")
+            self.need(user, "write", author=issue.user)
             sha = _tip(self.world, "base", base)
             if issue.state != "open":
                 raise invalid("PullRequest", "base", "invalid")
@@ -156,8 +155,7 @@ class Code(Threads):
         """Back to a draft, or ready for review; its author may, and whoever may write."""
         with self.changing() as now:
             user, issue = self.user(login), self.pull(number)
-            if user is not issue.user:
-                self.need(user, "write")
+            self.need(user, "write", author=issue.user)
             if draft != issue.as_pull.draft:
                 issue.as_pull.draft, issue.updated_at = draft, now
                 self._note(issue, "convert_to_draft" if draft else "ready_for_review", user)

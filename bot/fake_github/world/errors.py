@@ -8,9 +8,7 @@ class Refused(Exception):
         self, status: int, message: str, errors: list[dict[str, str]] | None = None
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.message = message
-        self.errors = errors
+        self.status, self.message, self.errors = status, message, errors
 
     def as_json(self) -> dict[str, object]:
         told = {"documentation_url": "https://docs.github.com/rest", "status": str(self.status)}

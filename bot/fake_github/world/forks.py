@@ -17,31 +17,15 @@ from bot.fake_github.world.code import Code
 from bot.fake_github.world.errors import forbidden
 from bot.fake_github.world.git import Git
 from bot.fake_github.world.reviews import Reviews
-from bot.fake_github.world.state import RANKS, Issue, User
+from bot.fake_github.world.state import RANKS, Issue, User, World
 
 
 class Fork(Code):
     """What its owner does in it."""
 
-    def __init__(self, origin: Code, owner: User) -> None:
-        main = origin.world
-        own: dict[str, Any] = {
-            name: {} for name in ("labels", "issues", "comments", "checks", "forks")
-        }
-        folder = main.git.path.with_name(f"fork-of-{owner.login}.git")
-        world = replace(
-            main,
-            owner=owner,
-            git=Git(folder, objects=main.git.path / "objects"),
-            created_at=main.clock.now(),
-            repository_id=main.new_id(),
-            parent=main,
-            **own,
-        )
+    def __init__(self, origin: Code, world: World) -> None:
         super().__init__(world, origin.webhooks)
         self.origin = origin
-        for branch, sha in main.git.branches().items():
-            world.git.set_ref(f"refs/heads/{branch}", sha)
 
     @contextmanager
     def changing(self) -> Iterator[datetime]:
@@ -64,7 +48,8 @@ class Fork(Code):
 class Forks(Reviews):
     """Making forks, and finding the one that a pull request comes from."""
 
-    forks: dict[int, Fork]  # by repository id
+    def forks(self) -> list[Fork]:
+        return [Fork(self, world) for world in self.world.forks.values()]
 
     def fork(self, login: str) -> Fork:
         """The person's fork, made if there is none yet."""
@@ -72,23 +57,33 @@ class Forks(Reviews):
             owner = self.user(login)
             if owner.type != "User":
                 raise forbidden("Resource not accessible by integration")
-            for known in self.forks.values():
+            for known in self.forks():
                 if known.world.owner is owner:
                     return known
-            made = Fork(self, owner)
-            self.forks[made.world.repository_id] = made
-            self.world.forks[made.world.repository_id] = made.world
-            return made
+            made = _forked(self.world, owner)
+            self.world.forks[made.repository_id] = made
+            return Fork(self, made)
 
     def remove_fork(self, login: str) -> None:
         """The person's fork goes, and with it the repository of its pull requests' heads."""
         with self.changing():
             gone = self.fork(login).world.repository_id
-            del self.forks[gone], self.world.forks[gone]
+            del self.world.forks[gone]
             for issue in self.world.issues.values():
                 if issue.pull and issue.pull.head_repository == gone:
                     issue.pull.head_repository = None
 
     def home(self, issue: Issue) -> Code:
         """The repository that a pull request's head is in."""
-        return self.forks.get(issue.as_pull.head_repository or 0, self)
+        fork = self.world.forks.get(issue.as_pull.head_repository or 0)
+        return Fork(self, fork) if fork else self
+
+
+def _forked(main: World, owner: User) -> World:
+    folder = main.git.path.with_name(f"fork-of-{owner.login}.git")
+    git = Git(folder, objects=main.git.path / "objects")
+    for branch, sha in main.git.branches().items():
+        git.set_ref(f"refs/heads/{branch}", sha)
+    own: dict[str, Any] = {name: {} for name in ("labels", "issues", "comments", "checks", "forks")}
+    at, id = main.clock.now(), main.new_id()
+    return replace(main, owner=owner, git=git, created_at=at, repository_id=id, parent=main, **own)

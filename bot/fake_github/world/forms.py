@@ -12,11 +12,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field, model_validator
 
+from bot.fake_github.world.errors import unprocessable
+
 NO_RESPONSE = "_No response_"
-
-
-class BadForm(Exception):
-    """The form's YAML cannot be shown; the message says why."""
 
 
 def _split(labels: object) -> object:
@@ -74,7 +72,7 @@ def parse(text: str) -> IssueForm:
     try:
         return IssueForm.model_validate(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError, IndexError) as error:
-        raise BadForm(f"this issue form cannot be shown: {error}") from error
+        raise unprocessable(f"this issue form cannot be shown: {error}") from error
 
 
 def problems(form: IssueForm, answers: Mapping[str, Sequence[str]]) -> dict[str, str]:

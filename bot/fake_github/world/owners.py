@@ -5,8 +5,6 @@ Only the sandbox's own switches and tests do these; pages and REST show what com
 
 from __future__ import annotations
 
-from typing import Any
-
 from bot.fake_github.world import shapes, shapes_thread
 from bot.fake_github.world.errors import invalid
 from bot.fake_github.world.forks import Forks
@@ -23,13 +21,15 @@ class Owners(Forks):
             world.old_names.add(world.full_name.lower())
             world.name = name
             world.old_names.discard(world.full_name.lower())
-            self._tell("renamed", changes={"repository": {"name": {"from": before}}})
+            changes = {"repository": {"name": {"from": before}}}
+            self.emit("repository", world.owner, action="renamed", changes=changes)
 
     def set_private(self, private: bool) -> None:
         """Newly private, strangers find nothing here; the installed App still does."""
         with self.changing():
             self.world.private = private
-            self._tell("privatized" if private else "publicized")
+            action = "privatized" if private else "publicized"
+            self.emit("repository", self.world.owner, action=action)
 
     def suspend(self, suspended: bool) -> None:
         """The App's installation is suspended, or is not any more: it may ask for nothing."""
@@ -42,10 +42,10 @@ class Owners(Forks):
             }
             self.webhooks.emit("installation", payload)
 
-    def transfer_issue(self, number: int, repository: int = 700_999, to: int = 1) -> None:
+    def transfer_issue(self, number: int) -> None:
         """An issue goes to another repository of the owner's; its old address redirects there."""
         with self.changing():
-            self._remove(number, "transferred", f"/repositories/{repository}/issues/{to}")
+            self._remove(number, "transferred", "/repositories/700999/issues/1")
 
     def delete_issue(self, number: int) -> None:
         """An issue and all that was said there is gone."""
@@ -58,6 +58,3 @@ class Owners(Forks):
         self.world.elsewhere[number] = address
         for comment in self.world.issues.pop(number).comments:
             del self.world.comments[comment.id]
-
-    def _tell(self, action: str, **more: Any) -> None:
-        self.emit("repository", self.world.owner, action=action, **more)

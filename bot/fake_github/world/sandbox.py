@@ -24,12 +24,11 @@ BOT = "regatta-lab[bot]"
 
 
 class Sandbox(Owners):
-    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `reviews.py`,
-    `forks.py` and `owners.py`."""
+    """The stand-in for GitHub. Its methods are in `threads.py`, `code.py`, `checks.py`,
+    `reviews.py`, `forks.py` and `owners.py`."""
 
     def __init__(self, world: World, webhooks: Webhooks) -> None:
         super().__init__(world, webhooks)
-        self.forks = {}
         self.faults = Faults()
         self.requests: deque[Logged] = deque(maxlen=10_000)
         self.rates = Rates(world.clock)

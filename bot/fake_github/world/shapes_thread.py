@@ -164,7 +164,7 @@ def pull_simple(world: World, one: Issue) -> Json:
 
 def _side(world: World, owner: User, repository: int | None, branch: str, sha: str) -> Json:
     """Head or base; the repository of a removed fork is null."""
-    found = world.repository(repository)
+    found = world if repository == world.repository_id else world.forks.get(repository or 0)
     return {
         "label": f"{owner.login}:{branch}",
         "ref": branch,

@@ -34,7 +34,10 @@ Conclusion = Literal[
     "action_required", "cancelled", "failure", "neutral", "success", "skipped", "stale",
     "timed_out",
 ]  # fmt: skip
-REACTIONS = ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes")
+REACTIONS = {
+    "+1": "👍", "-1": "👎", "laugh": "😄", "hooray": "🎉",
+    "confused": "😕", "heart": "❤️", "rocket": "🚀", "eyes": "👀",
+}  # fmt: skip
 
 
 class Clock:
@@ -251,10 +254,6 @@ class World:
     suspended_at: datetime | None = None  # the App's installation
     app_key: str | None = None  # the App's public key, PEM; without one there is no App to sign
     issued: dict[str, datetime] = field(default_factory=dict)  # the App's tokens → their end
-
-    def repository(self, id: int | None) -> World | None:
-        """This repository or one of its forks; None if there is none of that id."""
-        return self if id == self.repository_id else self.forks.get(id or 0)
 
     def open_pulls(self) -> Iterator[tuple[Issue, Pull]]:
         for issue in list(self.issues.values()):

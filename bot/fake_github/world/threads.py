@@ -54,8 +54,7 @@ class Threads(Actions):
         Labels need triage, whoever wrote the thread."""
         with self.changing() as now:
             user, issue = self.user(login), self.issue(number)
-            if user is not issue.user or labels is not None:
-                self.need(user, "triage")
+            self.need(user, "triage", author=issue.user if labels is None else None)
             if title is not None and not title.strip():
                 raise invalid("Issue", "title", "missing_field")
             if state not in (None, "open", "closed"):
@@ -151,8 +150,7 @@ class Threads(Actions):
         """Edit a comment: one's own, or anybody's with write access, the bot's included."""
         with self.changing() as now:
             user, comment = self.user(login), self.issue_comment(comment_id)
-            if user is not comment.user:
-                self.need(user, "write")
+            self.need(user, "write", author=comment.user)
             self._check_comment(body)
             before, comment.body = comment.body, body
             comment.updated_at = now
@@ -164,8 +162,7 @@ class Threads(Actions):
     def delete_comment(self, login: str, comment_id: int) -> None:
         with self.changing() as now:
             user, comment = self.user(login), self.issue_comment(comment_id)
-            if user is not comment.user:
-                self.need(user, "write")
+            self.need(user, "write", author=comment.user)
             issue = self.issue(comment.number)
             issue.comments.remove(comment)
             del self.world.comments[comment_id]
@@ -224,9 +221,6 @@ class Threads(Actions):
         made = Label(self.world.new_id(), name, color, description)
         self.world.labels[name.lower()] = made
         return made
-
-    def repo_label(self, name: str) -> Label:
-        return known(self.world.labels, name.lower())
 
     def _named(self, names: Iterable[str]) -> list[Label]:
         """The labels of these names, made where they are missing, as GitHub does."""

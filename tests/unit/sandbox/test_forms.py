@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.fake_github.world import forms
+from bot.fake_github.world.errors import Refused
 from tests.sandbox.fixtures import FORM
 
 
@@ -56,5 +57,5 @@ def test_a_forms_own_settings_are_read() -> None:
     "text", ["body: [", "name: x", "- 1", "body: [{type: slider}]", "body: [{attributes: {}}]"]
 )
 def test_a_form_that_cannot_be_shown_says_so(text: str) -> None:
-    with pytest.raises(forms.BadForm):
+    with pytest.raises(Refused, match="cannot be shown"):
         forms.parse(text)
