@@ -199,27 +199,45 @@ class BuiltIn(NamedTuple):
     over: OverShards | None = None
 
 
-def _here(name: str) -> str:
-    return f"runner.worker.builtin.{name}"
-
-
 ENCODED = OverShards(
-    *(_here("tokens:encode_shards"), _here("tokens:join"), _here("tokens:learn")),
+    each="runner.worker.builtin.tokens:encode_shards",
+    join="runner.worker.builtin.tokens:join",
+    first="runner.worker.builtin.tokens:learn",
     when=("tokenizer", ("bpe", "given")),  # bytes are encoded faster than read
 )
-FILTERED = OverShards(_here("texts:filter_shards"), _here("texts:join_filtered"))
-MAPPED = OverShards(_here("mapping:map_shards"), _here("texts:join"))
-OF_TEXT = {"text": (TEXT,)}
-TOKENIZED = {**OF_TEXT, "tokenizer": (TOKENS,)}
-SCORED = {"models": (MODEL,), "tokens": STORES}
+FILTERED = OverShards(
+    "runner.worker.builtin.texts:filter_shards", "runner.worker.builtin.texts:join_filtered"
+)
+MAPPED = OverShards("runner.worker.builtin.mapping:map_shards", "runner.worker.builtin.texts:join")
 
 BUILT_IN = {
-    "tokenize": BuiltIn(_here("tokens:tokenize"), Tokenize, TOKENS, {}, TOKENIZED, over=ENCODED),
-    "filter": BuiltIn(_here("texts:filter_documents"), Filter, TEXT, OF_TEXT, over=FILTERED),
-    "map": BuiltIn(_here("mapping:map_documents"), Map, TEXT, OF_TEXT, over=MAPPED),
-    "mix": BuiltIn(_here("mix:mix"), Mix, MIXTURE, {}, others=(TOKENS,)),
-    "train": BuiltIn(_here("train:train"), Train, MODEL, {"tokens": STORES}, others=STORES),
-    "evaluate": BuiltIn(_here("evaluate:evaluate"), Evaluate, SCORES, SCORED, sweeps=("models",)),
+    "tokenize": BuiltIn(
+        *("runner.worker.builtin.tokens:tokenize", Tokenize, TOKENS),
+        inputs={},
+        optional={"text": (TEXT,), "tokenizer": (TOKENS,)},
+        over=ENCODED,
+    ),
+    "filter": BuiltIn(
+        *("runner.worker.builtin.texts:filter_documents", Filter, TEXT),
+        inputs={"text": (TEXT,)},
+        over=FILTERED,
+    ),
+    "map": BuiltIn(
+        *("runner.worker.builtin.mapping:map_documents", Map, TEXT),
+        inputs={"text": (TEXT,)},
+        over=MAPPED,
+    ),
+    "mix": BuiltIn("runner.worker.builtin.mix:mix", Mix, MIXTURE, inputs={}, others=(TOKENS,)),
+    "train": BuiltIn(
+        *("runner.worker.builtin.train:train", Train, MODEL),
+        inputs={"tokens": STORES},
+        others=STORES,
+    ),
+    "evaluate": BuiltIn(
+        *("runner.worker.builtin.evaluate:evaluate", Evaluate, SCORES),
+        inputs={"models": (MODEL,), "tokens": STORES},
+        sweeps=("models",),
+    ),
 }
 
 
