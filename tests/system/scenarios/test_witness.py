@@ -135,7 +135,7 @@ def commits(sandbox: Sandbox) -> list[str]:
     while sha:
         commit = git.commit(sha)
         found.append(commit.message.strip())
-        (sha,) = commit.parents or (None,)
+        sha = str(commit.parent_ids[0]) if commit.parent_ids else None
     return found[::-1]
 
 
