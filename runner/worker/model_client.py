@@ -98,11 +98,11 @@ class Asker:
             box.mkdir()
             yield box
 
-    def _task(self, model: Planned, rows: int, box: Path, **given: str) -> Task:
+    def _task(self, planned: Planned, rows: int, box: Path, **given: str) -> Task:
         resources = Resources(kind=self._job.devices, count=self._job.count)
         return Task(
-            config=dict(model.config),
-            own=model.own,
+            config=dict(planned.config),
+            own=planned.own,
             rows=rows,
             box=str(box),
             resources=resources,

@@ -70,7 +70,7 @@ def make(do: str, job: Job, child: Child, one: Mapper, many: Mapper) -> dict[str
 
 
 def receipts(path: Path) -> dict[str, str]:
-    """What a step said that its figures rest on. Raises regular.Refused."""
+    """What a step said that its figures rest on. Raises Refused."""
     found = job_reports.read_report(path, job_reports.ReceiptReport)
     if found is None:
         raise untrusted_files.Refused("its process ended before the step did")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.data.sampling import apportion
 from engine.data.token_store import TokenStore
@@ -18,16 +18,13 @@ from runner.worker.builtin.mixtures import parts_of
 from runner.worker.builtin.own_code_errors import BadOwnCode, blamed
 from runner.worker.builtin.plugin_model import Functions
 
-if TYPE_CHECKING:
-    from runner.worker.model_client import Asker
-
 
 def evaluate(
     config: Mapping[str, Any],
     inputs: Mapping[str, Path | Mapping[str, Path]],
     out: Path,
     functions: Functions = {},  # noqa: B006  # never changed
-    ask: "Asker | None" = None,
+    ask: look_ahead_probe.Ask | None = None,
 ) -> None:
     """{label: {bpb, loss, targets, params_sha256}} of each model of the input `models`."""
     models, tokens = inputs["models"], inputs["tokens"]
@@ -62,14 +59,14 @@ def evaluate(
         _write(out / "parts.json", by_part)
 
 
-def _planned(ask: "Asker | None", label: str, folder: Path) -> trained.Planned:
+def _planned(ask: look_ahead_probe.Ask | None, label: str, folder: Path) -> trained.Planned:
     """The model as it was planned, or, where no plan says it, as its files do."""
     known = ask.models.get(label) if ask else None
     return known or trained.planned(folder)
 
 
 def _asked(
-    ask: "Asker",
+    ask: look_ahead_probe.Ask,
     model: trained.Planned,
     folder: Path,
     parts: Mapping[str, tuple[TokenStore, int]],

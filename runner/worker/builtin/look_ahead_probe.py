@@ -16,9 +16,9 @@ that is looked up will hardly be found."""
 
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,11 +26,9 @@ from engine.data.token_store import TokenStore, validation_windows
 from engine.training.evaluate import CannotScore, Evaluation, rows_of_a_batch, score, token_bytes
 from runner.worker.builtin.trained import Planned
 
-if TYPE_CHECKING:
-    from runner.worker.model_client import Asker, Talk
-
 PROBES = 2048  # positions that are asked about again
 MOST_APART = 1e-3  # of a logit, with the rest of the window and without
+T = TypeVar("T")
 
 
 class Program(NamedTuple):
@@ -52,6 +50,31 @@ class Examined(NamedTuple):
     uncounted: str
 
 
+# Forms, and not `runner.worker.model_client` itself: a step's fingerprint covers what it names.
+class Talk(Protocol):
+    """A talk with a process of the model."""
+
+    def logits(self, tokens_BS: np.ndarray, positions_B: np.ndarray | None = None) -> np.ndarray:
+        """The logits of windows: (B, S, V), or at one position of each (B, V)."""
+
+    def anew(self) -> None:
+        """Go on with a fresh process, to which nothing is known of what was asked."""
+
+
+class Ask(Protocol):
+    """Who starts processes for the models of a step."""
+
+    models: Mapping[str, Planned]  # by label, as they were planned
+
+    def export(self, model: Planned, rows: int) -> Program:
+        """Its program for batches of so many windows."""
+
+    def talk(
+        self, model: Planned, folder: Path, rows: int, program: bytes, about: Callable[[Talk], T]
+    ) -> T:
+        """What `about` makes of a talk about the parameters in `folder`."""
+
+
 class Place(NamedTuple):
     """A position that is asked about again."""
 
@@ -61,7 +84,7 @@ class Place(NamedTuple):
 
 
 def scored(
-    ask: "Asker",
+    ask: Ask,
     model: Planned,
     folder: Path,
     parts: Mapping[str, tuple[TokenStore, int]],
@@ -80,7 +103,7 @@ def scored(
     places = places if made.program else []
     whole: dict[Place, np.ndarray] = {}
 
-    def of_windows(talk: "Talk") -> dict[str, Evaluation]:
+    def of_windows(talk: Talk) -> dict[str, Evaluation]:
         found = {}
         for name, (tokens_NW, scored_NS) in windows.items():
             mine = [place for place in places if place.part == name]
@@ -100,7 +123,7 @@ def scored(
                 )
         return found
 
-    def of_prefixes(talk: "Talk") -> tuple[float, str]:
+    def of_prefixes(talk: Talk) -> tuple[float, str]:
         worst, where = 0.0, ""
         for batch in batched(places, rows):
             again = talk.logits(*prefixes(rng, batch, tokens, rows, vocab))
@@ -111,7 +134,7 @@ def scored(
                     where = _words(place, token, whole[place][token], logits_V[token])
         return worst, where
 
-    def of_both(talk: "Talk") -> tuple[dict[str, Evaluation], tuple[float, str]]:
+    def of_both(talk: Talk) -> tuple[dict[str, Evaluation], tuple[float, str]]:
         found = of_windows(talk)
         if not made.program:
             return found, (0.0, made.not_exported)

@@ -150,7 +150,7 @@ NOW = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
 
 def attempt(id: int, guid: str, minutes: float, *, taken: bool, event: str = "issues") -> Attempt:
     at = NOW - timedelta(minutes=minutes)
-    return Attempt(id, guid, at, event, "opened", 7, taken, again=False)
+    return Attempt(id, guid, at, event, "opened", 7, taken)
 
 
 def opened(number: int) -> tuple[str, Any]:
