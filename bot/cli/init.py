@@ -57,7 +57,7 @@ def command(
     if written:
         console.print("\nRead what was written, commit it, and push it to the default branch.")
     console.print(
-        "Then see docs/install.md, and let `regatta doctor` look at the deployment.", style="dim"
+        "Then see docs/run-a-lab.md, and let `regatta doctor` look at the deployment.", style="dim"
     )
 
 

@@ -129,16 +129,13 @@ class Observer:
         done = self.store.read(f"records/{path}/done.json")
         if claim is None and done is None:
             return None
-        claimed = json.loads(claim) if claim else {"kind": "done"}
-        if done is None:
-            return Said(kind=claimed["kind"], id=None, at=None)
-        found = json.loads(done)
+        claimed, found = json.loads(claim or b'{"kind": "done"}'), json.loads(done or b"{}")
         return Said(
             kind=claimed["kind"],
             id=found.get("id"),
             at=datetime.fromisoformat(found["at"]) if found.get("at") else None,
             note=found.get("note", ""),
-            unfinished=unfinished(claimed, key),
+            unfinished=unfinished(claimed, key) if done else "",
         )
 
     def _plans_under(self, repository: int, issue: int) -> list[PlanRecord]:

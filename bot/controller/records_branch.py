@@ -174,15 +174,9 @@ def _signed(
         if (issue := execution.plan.preregistration) is not None:
             path = f"preregistrations/{origin.repository}/{issue}/1"
             seal = record.read(store, path, record.Preregistration)
-    found: list[tuple[signing.Kind, Record | None]] = [
-        ("seal", seal),
-        ("plan", plan),
-        ("receipt", signing.receipt(store, execution, seal)),
-    ]
-    for kind, about in found:
+    for about in (seal, plan, signing.receipt(store, execution, seal)):
         if about is not None:
-            path = signing.place(kind, about)
-            yield f"signed/{path}.json", signing.sign(key, kind, path, about)
+            yield f"signed/{signing.place(about)}.json", signing.sign(key, about)
 
 
 def _parts(files: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -98,7 +98,9 @@ class Pace:
 
     def wait(self, what: Hashable, importance: int, now: float, writes: int = 1) -> float:
         """Seconds until `what` should ask again; 0.0: it may write now, and is expected to."""
-        self._forget(now)
+        # Who does not come again wants it no more.
+        soon = now - FORGOTTEN_AFTER
+        self._waiting = {x: one for x, one in self._waiting.items() if one.expected >= soon}
         mine = self._waiting.setdefault(what, _Waiting(importance, writes, since=now))
         mine.importance = importance
         level = mine.grown(now)
@@ -119,12 +121,6 @@ class Pace:
             wait = max(SHORTEST, min(wait, grows))
         mine.expected = now + wait
         return wait
-
-    def _forget(self, now: float) -> None:
-        """Without those that do not come again, because what they wanted is not wanted any more."""
-        gone = [x for x, one in self._waiting.items() if one.expected + FORGOTTEN_AFTER < now]
-        for name in gone:
-            del self._waiting[name]
 
     def _wait_in(self, span: float, most: int, wanted: int, now: float) -> float:
         """Seconds until at most `most` are written in a span, the `wanted` next ones included."""

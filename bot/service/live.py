@@ -18,7 +18,7 @@ from fastapi import APIRouter, Response
 
 from bot.site.base.chart import taken
 from bot.site.charts import curves, provenance_drawn
-from bot.site.facts.board import Entry, read_entry
+from bot.site.facts.entries import Entry, read_entry
 from bot.site.pages import executions, runs
 from bot.site.pages.templating import Look
 from runner.analysis.comparability import scored_on
@@ -86,7 +86,7 @@ def now(store: Store, execution: str) -> Entry | None:
         return entry
     ends = provenance.step_ends(store, entry.execution)
     found, _ = step_runs.runs(store, entry.execution, ends)
-    return replace(entry, runs=tuple(found.values()))
+    return entry.model_copy(update={"runs": tuple(found.values())})
 
 
 def draw(entry: Entry, run: record.Run | None, look: Look, store: Store) -> Drawn:

@@ -62,12 +62,12 @@ def answered(event: str, status: int, seconds: float) -> None:
 @contextmanager
 def looking(later: type[Exception]) -> Iterator[None]:
     """Count a look at a thread; `later` is what GitHub's troubles raise."""
+    outcome = "failed"
     try:
         yield
+        outcome = "done"
     except later:
-        LOOKS.labels("later").inc()
+        outcome = "later"
         raise
-    except Exception:
-        LOOKS.labels("failed").inc()
-        raise
-    LOOKS.labels("done").inc()
+    finally:
+        LOOKS.labels(outcome).inc()

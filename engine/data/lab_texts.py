@@ -12,10 +12,10 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 VALIDATION_PART = 32  # a validation split is about one part in so many
-# Texts that ship with the lab and never change, unlike a Python's library. They lie where isolated
-# code does not see them.
+# Texts that ship with the lab and never change, unlike a Python's library. Isolated code does not
+# see this folder.
 SHIPPED = ("lab-2026-11",)
-TEXTS = Path(__file__).parents[2] / "texts"
+TEXTS = Path(__file__).parent / "texts"
 
 
 class BadText(Exception):
@@ -107,8 +107,7 @@ def _shipped_files(source: str) -> Iterator[tuple[str, bytes]]:
         packed = path.read_bytes()
     except OSError as error:
         raise BadText(
-            f"{path}, which ships with the lab, cannot be read ({error}); copy the lab's folder "
-            "`texts` to where its packages lie"
+            f"{path}, which ships with the lab, cannot be read ({error}); install the lab again"
         ) from error
     for line in zstandard.ZstdDecompressor().decompress(packed).splitlines():
         file = json.loads(line)

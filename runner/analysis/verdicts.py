@@ -188,6 +188,23 @@ class ArmSummary:
     n: int
     of: int  # seeds that were planned
 
+    @property
+    def certain(self) -> bool:
+        """Whether it has a band that one could rely on: two seeds or more, and none is missing."""
+        return self.spread is not None and self.n == self.of
+
+    @property
+    def middle(self) -> float:
+        """The mean of an arm that has a figure."""
+        assert self.mean is not None, "no seed has a figure"
+        return self.mean
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Mean ± spread of an arm that has a figure."""
+        around = self.spread or 0.0
+        return self.middle - around, self.middle + around
+
     def __str__(self) -> str:
         """`2.4130 ± 0.0120`; one seed without ±, none as a dash."""
         if self.mean is None:

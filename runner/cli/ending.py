@@ -32,12 +32,12 @@ def remark(words: object, style: str = "") -> None:
 
 
 @contextmanager
-def stopping(*errors: type[Exception], code: int = BAD_INPUT) -> Iterator[None]:
-    """End in its words where one of these errors is raised within."""
+def stopping(*errors: type[Exception], code: int = BAD_INPUT, words: str = "{}") -> Iterator[None]:
+    """End where one of these errors is raised within, in `words`, with the error's own for `{}`."""
     try:
         yield
     except errors as error:
-        stop(error, code)
+        stop(str(error).join(words.rsplit("{}", 1)), code)
 
 
 class Commands(TyperGroup):

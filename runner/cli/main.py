@@ -27,7 +27,7 @@ from runner.cli import (
     verify,
 )
 from runner.cli.compile_check import Remat, TheMesh, TheSlice
-from runner.cli.ending import DONE, FAILED, Commands, print_json, remark, stop
+from runner.cli.ending import DONE, FAILED, Commands, print_json, remark, stop, stopping
 from runner.cli.options import AsJson, RayToken, RayUrl, TheExecution, TheJobs, ThePath, TheStore
 from runner.cli.steps import app as steps_app
 from runner.cli.store import app as store_app
@@ -121,10 +121,9 @@ def run(
         for drift in found:
             console.print(steps_view.drift_view(drift, planned.experiment))
         stop("Nothing was started.")
-    try:
+    recorded = "what is run is on record with all of its folder's files"
+    with stopping(OSError, words=f"{{}}; {recorded}."):
         source = git_source.source(folder)
-    except OSError as error:
-        stop(f"{error}; what is run is on record with all of its folder's files.")
     facts = local_run.execute(opened, planned, console, ray, source)
     if wandb_upload.wanted():
         _upload(opened, facts.execution.id)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,7 +83,10 @@ def replay(store: Store, execution: Execution, run: str | None, chance: random.R
             f"finished); `regatta reproduce {execution.id}` runs it again"
         )
     name, folder, first, last = chance.choice(choices)
-    curve = _curve(store, execution, name)
+    try:
+        curve = dict(step_runs.losses_of(store, execution.plan.steps[name]))
+    except step_runs.UNBELIEVED as error:
+        raise CannotReplay(f"{name}, curve.jsonl: {' '.join(str(error).split())}") from error
     found = _trained(store, execution, name, folder, (first, last))
     how, words = judged(found, curve, ends[name].receipt)
     told = Replayed(at=datetime.now(UTC), run=name, first=first, last=last, how=how, words=words)
@@ -100,21 +103,17 @@ def _why_not(name: str, end: StepEnd | None) -> str | None:
 
 
 def judged(
-    found: Mapping[str, object], curve: Mapping[int, float], receipt: Mapping[str, str]
+    found: Mapping[str, Any], curve: Mapping[int, float], receipt: Mapping[str, str]
 ) -> tuple[run_comparison.How, str]:
     """How a stretch came out, in words too: `found` is what `runner.worker.replay` printed, `curve`
     the losses on record, `receipt` what they rest on."""
     if found["same"]:
-        return "bit for bit", f"the parameters are {str(found['now_sha256'])[:16]}… again"
-    now = found["receipt"]
-    assert isinstance(now, Mapping)
-    losses = found["losses"]
-    assert isinstance(losses, Mapping)
+        return "bit for bit", f"the parameters are {found['now_sha256'][:16]}… again"
     besides = dict.fromkeys(("isolation", "code_sha256", step_runs.READ), "")  # not the machine's
-    differing = run_comparison.differing({**receipt, **besides}, {**now, **besides})
+    differing = run_comparison.differing({**receipt, **besides}, {**found["receipt"], **besides})
     apart = [
         abs(float(loss) - curve[int(step)]) / curve[int(step)]
-        for step, loss in losses.items()
+        for step, loss in found["losses"].items()
         if curve.get(int(step))
     ]
     if not differing:
@@ -136,17 +135,9 @@ def _stretches(store: Store, execution: Execution, name: str) -> list[tuple[Path
     return found
 
 
-def _curve(store: Store, execution: Execution, name: str) -> dict[int, float]:
-    """A run's losses by step, as they are on record. Raises CannotReplay."""
-    try:
-        return dict(step_runs.losses_of(store, execution.plan.steps[name]))
-    except step_runs.UNBELIEVED as error:
-        raise CannotReplay(f"{name}, curve.jsonl: {' '.join(str(error).split())}") from error
-
-
 def _trained(
     store: Store, execution: Execution, name: str, folder: Path, between: tuple[int, int]
-) -> Mapping[str, object]:
+) -> dict[str, Any]:
     """What `runner.worker.replay` says of a stretch. Raises CannotReplay."""
     steps, step = execution.plan.steps, execution.plan.steps[name]
     inputs = {}
@@ -164,12 +155,10 @@ def _trained(
             f"{name} has code of the experiment's own, or reads what such code made, and that is "
             f"trained again in isolation only: {words} Nothing of it was run."
         )
-    code = planner.code_folder(execution.plan)
     limit = execution.limit_seconds or bubblewrap.USUAL.seconds
     stretch = {
         "config": step.config,
         "inputs": inputs,
-        "code": "",
         "own": list(step.own),
         "isolated": step.private,
         "limits": asdict(bubblewrap.Limits(seconds=limit)),
@@ -178,11 +167,11 @@ def _trained(
         "first": between[0],
         "last": between[1],
     }
-    own = store.fetch(code) if step.own else Path()
-    with tempfile.TemporaryDirectory() as place, laid(step.code, own, Path(place)) as folder:
+    own = store.fetch(planner.code_folder(execution.plan)) if step.own else Path()
+    with tempfile.TemporaryDirectory() as place, laid(step.code, own, Path(place)) as code:
         said = subprocess.run(
             [sys.executable, "-m", "runner.worker.replay"],
-            input=to_json(stretch | {"code": str(folder) if step.own else ""}),
+            input=to_json(stretch | {"code": str(code) if step.own else ""}),
             capture_output=True,
             check=False,
             cwd=Path(__file__).parents[2],
@@ -190,5 +179,4 @@ def _trained(
     if said.returncode:
         words = said.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise CannotReplay(f"{name} cannot be trained here: {words}")
-    found: Mapping[str, object] = json.loads(said.stdout)
-    return found
+    return dict(json.loads(said.stdout))

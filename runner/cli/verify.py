@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from runner.cli.ending import FAILED, stop, stopping
 from runner.cli.options import TheStore
@@ -25,28 +24,20 @@ def command(
     """Check a seal, a plan or a receipt: its digest, the lab's signature, and all that can be
     computed from it again, the verdicts too. Asks nothing of any network. Exits with 1 for a file
     that is not what it says."""
-    try:
+    with stopping(signing.BadKey, words=f"{keys}: {{}}; {OTHER_KEYS}."):
         known = signing.read_published(_content(keys, OTHER_KEYS))
-    except signing.BadKey as error:
-        stop(f"{keys}: {error}; {OTHER_KEYS}.")
-    try:
-        found = signing.verify(
-            _content(file, "name a file that a lab has signed, as under signed/ of its site"), known
-        )
-    except signing.Forged as error:
-        stop(f"✗ {file}: {error}.", FAILED)
-    out = Console(highlight=False)
-    out.print(f"✓ {file} is the lab's {found.kind} {found.path}", markup=False, soft_wrap=True)
-    out.print(f"  signed with the key {found.key}, sha256 {found.record.digest()}", soft_wrap=True)
+    signed = _content(file, "name a file that a lab has signed, as under signed/ of its site")
+    with stopping(signing.Forged, code=FAILED, words=f"✗ {file}: {{}}."):
+        found = signing.verify(signed, known)
+    print(f"✓ {file} is the lab's {found.kind} {found.path}")
+    print(f"  signed with the key {found.key}, sha256 {found.sha256}")
 
 
 @app.command()
 def new(path: Annotated[Path, typer.Argument(help="The file to write it to.")]) -> None:
     """Make a signing key. Only its owner may read it; the bot is started with `--key`."""
-    try:
+    with stopping(signing.BadKey, words="{}."):
         key = signing.make_key(path)
-    except signing.BadKey as error:
-        stop(f"{error}.")
     print(f"{path}: a new key, {key.id}")
 
 
@@ -55,10 +46,8 @@ def revoke(key: Annotated[str, typer.Argument(help="Its id.")], store: TheStore 
     """Take a key that was stolen out of those that the lab publishes."""
     with stopping(StoreError):
         opened = Store(store, make=False)
-    try:
+    with stopping(signing.BadKey, words="{}."):
         signing.revoke(opened, key, datetime.now(UTC))
-    except signing.BadKey as error:
-        stop(f"{error}.")
     print(f"{key} is revoked: nothing it signed is the lab's word any more.")
 
 

@@ -37,6 +37,8 @@ from runner.isolation.resource_watch import Limits as Limits
 from runner.lib import paths, process_tree
 from runner.lib.paths import LAB as LAB
 
+# Tracks are scored on the lab's own text, and it is made of the bot's files.
+HIDDEN = (LAB / "engine/data/texts", LAB / "bot")
 OWN = Path("/own")  # the same in every box: where code lies tells nothing
 LIBRARIES = ("site-packages", "dist-packages")
 SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr")  # below /
@@ -112,6 +114,8 @@ def command(box: Box, argv: Iterable[str], calls: int | None = None) -> list[str
     words += ["--size", str(SMALL), "--tmpfs", "/tmp"]
     for path in _code():
         words += _bind("--ro-bind", path)
+    for path in _hidden():
+        words += ["--size", "4096", "--tmpfs", str(path), "--remount-ro", str(path)]
     for here, there in box.writes:
         words += ["--bind", str(here), str(there)]
     for path in sorted(set(box.reads)):  # a folder before what lies in it
@@ -143,10 +147,19 @@ def _code() -> list[Path]:
     return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
 
 
+def _hidden() -> list[Path]:
+    """What lies in a folder that is shown, and must not be seen: empty folders are in its place."""
+    return [path for path in HIDDEN if path.is_dir() and _is_below(path, _code())]
+
+
 def shows(path: Path) -> bool:
     """Whether what lies at `path` can be read in every box, beside programs and libraries."""
-    shown = (*(Path("/", name).resolve() for name in SYSTEM), *(x.resolve() for x in _code()))
-    return any(path.resolve().is_relative_to(folder) for folder in shown)
+    shown = [*(Path("/", name) for name in SYSTEM), *_code()]
+    return _is_below(path, shown) and not _is_below(path, HIDDEN)
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.resolve().is_relative_to(folder.resolve()) for folder in folders)
 
 
 def _environment(box: Box) -> dict[str, str]:

@@ -24,6 +24,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6
 DASHES = ([1, 0], [6, 3], [2, 2])
 INK, QUIET, HAIRLINE = "#1f2328", "#656d76", "#e5e8eb"
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+TOKENS = "replace(format(datum.value, '~s'), 'G', 'B')"  # how numbers of tokens stand at an axis
 NAME_HEIGHT = 14  # pixels between the names of two lines, at least
 MOST_NAMES = 12
 
@@ -61,7 +62,7 @@ def loss_curves(plan: record.Plan, runs: Sequence[record.Run]) -> dict[str, Any]
     )
     x = alt.X("tokens:Q").title("tokens seen").scale(nice=False, domainMin=0)
     x = x.axis(
-        labelExpr="replace(format(datum.value, '~s'), 'G', 'B')",
+        labelExpr=TOKENS,
         grid=False,
         tickCount=6,
         tickColor=HAIRLINE,

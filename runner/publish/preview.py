@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,13 @@ LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 TEXTS = (".txt", ".md", ".csv", ".tsv", ".json", ".yaml", ".yml", ".log")
 PLAIN = (".jsonl", *TEXTS)
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+OUTSIDE = {  # where there is no box
+    **ENVIRONMENT,
+    "PATH": os.defpath,
+    "LANG": "C.UTF-8",
+    "PYTHONPATH": str(bubblewrap.LAB),
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 STORE = ("manifest.json", "tokenizer.json", "tokens/zarr.json", "tokens/c/0", "offsets/zarr.json")
 
 Read = Callable[[str, int, int], bytes]  # (path in the output, start, length) → bytes
@@ -116,28 +124,23 @@ def look(part: Part, sizes: Mapping[str, int], read: Read, seconds: float = SECO
     """The first records of a part; `sizes` and `read` are of the output. Whatever is wrong with
     the files is said in the preview; what `read` raises goes through."""
     named = {name: sizes[path] for name, path in part.files.items()}
-    if part.kind in ("lines", "text") and part.name.endswith(
-        PLAIN
-    ):  # which this process can read, in a hundredth of the time
+    if part.kind in ("lines", "text") and part.name.endswith(PLAIN):
+        # This process can read them, in a hundredth of the time.
         return printable(_here(part, named, read))
     asked = {"kind": part.kind, "files": named, "memory": MEMORY}
-    late = threading.Event()
+    until = time.monotonic() + seconds
     with _child() as process:
         assert process.stdin
         assert process.stdout
-
-        def stop() -> None:
-            late.set()
-            process.kill()
-
-        timer = threading.Timer(seconds, stop)
+        timer = threading.Timer(seconds, process.kill)
         timer.start()
         try:
             said = _serve(process.stdin, process.stdout, asked, part, read)
         finally:
             timer.cancel()
     if said is None:
-        return Preview(why=f"it took longer than {seconds:.0f} s" if late.is_set() else BROKEN)
+        late = time.monotonic() >= until
+        return Preview(why=f"it took longer than {seconds:.0f} s" if late else BROKEN)
     return printable(said)
 
 
@@ -196,36 +199,23 @@ def _child() -> Iterator["subprocess.Popen[bytes]"]:
     argv = [sys.executable, "-P", "-m", MODULE]
     with contextlib.ExitStack() as stack:
         calls: tuple[int, ...] = ()
-        environment: dict[str, str] = {}  # bubblewrap gives it one
-        if bubblewrap.probe():
-            environment = {
-                **ENVIRONMENT,
-                "PATH": os.defpath,
-                "LANG": "C.UTF-8",
-                "PYTHONPATH": str(bubblewrap.LAB),
-                "PYTHONDONTWRITEBYTECODE": "1",
-            }
-        else:
+        if not bubblewrap.probe():
             calls = stack.enter_context(bubblewrap.filtered())
             argv = bubblewrap.command(bubblewrap.Box(environment=ENVIRONMENT), argv, *calls)
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd="/",
-            pass_fds=calls,
+        stack.enter_context(contextlib.suppress(BrokenPipeError))  # as its pipes are closed
+        process = stack.enter_context(
+            subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=OUTSIDE,  # a box gives its own
+                cwd="/",
+                pass_fds=calls,
+            )
         )
-        try:
-            yield process
-        finally:
-            process.kill()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(BrokenPipeError):
-                    if pipe:
-                        pipe.close()
-            process.wait()
+        stack.callback(process.kill)
+        yield process
 
 
 # ── What is shown of it ──────────────────────────────────────────────────────────────────────

@@ -47,9 +47,6 @@ class Given(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = 0, /) -> int:
         self._at = offset + (0, self._at, self.length)[whence]
         return self._at
@@ -96,22 +93,15 @@ def lines(files: Files) -> Shown:
 
 def _unpacked(name: str, head: bytes, more: bool) -> tuple[bytes, bool]:
     """(content, whether there is more of it), at most HEAD bytes of it."""
-    if name.endswith(".gz"):
-        return _read(gzip.GzipFile(fileobj=io.BytesIO(head)), more)
-    if name.endswith(".zst"):
-        import zstandard
+    if not name.endswith((".gz", ".zst")):
+        return head, more
+    import zstandard
 
+    file: Any = gzip.GzipFile(fileobj=io.BytesIO(head))
+    if name.endswith(".zst"):
         # Its window is 128 MiB at most, which is the library's own limit for streams.
         library = zstandard.ZstdDecompressor(max_window_size=128 << 20)
-        try:
-            stream = library.stream_reader(io.BytesIO(head), read_across_frames=True)
-            return _read(stream, more)
-        except zstandard.ZstdError as error:
-            raise Bad(f"it is no Zstandard file, or damaged ({error})") from error
-    return head, more
-
-
-def _read(file: Any, more: bool) -> tuple[bytes, bool]:
+        file = library.stream_reader(io.BytesIO(head), read_across_frames=True)
     content = b""
     try:
         while len(content) < HEAD:
@@ -119,7 +109,7 @@ def _read(file: Any, more: bool) -> tuple[bytes, bool]:
             if not block:
                 return content, more
             content += block
-    except (EOFError, OSError, zlib.error) as error:
+    except (EOFError, OSError, zlib.error, zstandard.ZstdError) as error:
         if not content:
             raise Bad(f"it is cut off or damaged ({error})") from error
     return content, True
@@ -231,6 +221,7 @@ def _plainly(scalar: Any) -> Any:
 
 # ── Tokens ───────────────────────────────────────────────────────────────────────────────────
 
+PLACE = "memory://tokens"  # which the engine opens as it opens a folder
 INDEX = "tokens/c/0"  # the array's first file, whose index stands at its end
 
 
@@ -238,22 +229,22 @@ def tokens(files: Files) -> Shown:
     """The first tokens of a token store as text, by its own tokenizer."""
     import tokenizers
 
-    from engine.data.arrays import FILE, PIECE
+    from engine.data.arrays import FILE, PIECE, Folder
     from engine.data.token_store import TokenStore, WrongTokens
     from engine.data.tokenize import BadTokenizer
 
-    place = Folder()
+    place = Folder(PLACE)
     for name in ("manifest.json", "tokens/zarr.json", "offsets/zarr.json"):
         place.write(name, files[name].whole(HEAD))
     place.write("tokenizer.json", files["tokenizer.json"].whole(SMALL))
     place.write(INDEX, _first_piece(files[INDEX], FILE // PIECE, FILE * 4 + PIECE * 4))
     try:
-        store = TokenStore.open(place.name)
+        store = TokenStore.open(PLACE)
         told = store.manifest
         ids = store.read(slice(0, min(TOKENS, told.tokens))).tolist()
         tokenizer = tokenizers.Tokenizer.from_str(store.tokenizer().definition)
     except (WrongTokens, BadTokenizer) as error:
-        raise Bad(str(error).replace(place.name, "this place")) from error
+        raise Bad(str(error).replace(PLACE, "this place")) from error
     groups = pieces(ids, lambda some: tokenizer.decode(some, skip_special_tokens=False))
     return {
         "tokens": list(groups),
@@ -261,18 +252,6 @@ def tokens(files: Files) -> Shown:
         f"{'document' if told.documents == 1 else 'documents'}; {told.bytes:,} bytes of text, "
         f"{told.bytes_per_token:.2f} a token; {told.vocab_size:,} kinds of tokens.",
     }
-
-
-class Folder:
-    """A place in memory that the engine opens as it opens a folder."""
-
-    name = "memory://tokens"
-
-    def write(self, name: str, content: bytes) -> None:
-        """Put a file there."""
-        from engine.data import arrays
-
-        arrays.Folder(self.name).write(name, content)
 
 
 def _first_piece(file: Given, pieces: int, most: int) -> bytes:
@@ -322,9 +301,7 @@ def shown(kind: str, files: Files) -> Shown:
         return {"why": "to decode it takes too much memory"}
     except RecursionError:
         return {"why": "it is nested too deeply"}
-    except NotGiven as error:
-        return {"why": str(error)}
-    except Bad as error:
+    except (NotGiven, Bad) as error:
         return {"why": str(error)[:500]}
     except Exception as error:
         return {"why": f"it cannot be decoded ({type(error).__name__}: {_first(error)})"}

@@ -13,7 +13,6 @@ is on the site is signed again each time that the site is drawn.
 
 import base64
 import binascii
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,13 +27,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import ValidationError
 
 from runner.analysis import verdicts
+from runner.lib import bounds
 from runner.lib.base_record import Instant, Record
-from runner.lib.canonical_json import once, to_json
+from runner.lib.canonical_json import to_json
 from runner.schema.plan_fingerprint import fingerprint
 from runner.schema.record import (
     Execution,
     PlanRecord,
     Preregistration,
+    R,
     Result,
     Run,
     names,
@@ -47,7 +48,7 @@ from runner.store.store import Store
 
 Kind = Literal["seal", "plan", "receipt"]
 log = logging.getLogger(__name__)
-WHAT = "regatta signed record 1"
+WHAT: Literal["regatta signed record 1"] = "regatta signed record 1"  # and its form
 ONLY_OWNER = 0o600
 
 
@@ -82,11 +83,24 @@ class Receipt(Record):
     result: Result
 
 
-KINDS: dict[Kind, type[Record]] = {
+Signable = Preregistration | PlanRecord | Receipt
+KINDS: dict[Kind, type[Signable]] = {
     "seal": Preregistration,
     "plan": PlanRecord,
     "receipt": Receipt,
 }
+
+
+class Signed(Record):
+    """A signed file."""
+
+    what: Literal["regatta signed record 1"] = WHAT
+    kind: Kind
+    path: str  # below `records/`
+    record: dict[str, Any]
+    sha256: str
+    key: str  # its id
+    signature: str  # base64
 
 
 # ── Keys ─────────────────────────────────────────────────────────────────────────────────────
@@ -194,8 +208,8 @@ def published(keys: Iterable[bytes]) -> bytes:
 def read_published(content: bytes) -> dict[str, bytes]:
     """{id: public key} of a `keys.json`. Raises BadKey."""
     try:
-        published = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        published = bounds.plain(content)
+    except ValueError as error:
         raise BadKey(f"it is no JSON: {error}") from error
     try:
         found = {key["id"]: _bytes(key["ed25519"]) for key in published["keys"]}
@@ -210,90 +224,64 @@ def read_published(content: bytes) -> dict[str, bytes]:
 # ── Signing and verifying ────────────────────────────────────────────────────────────────────
 
 
-def sign(key: Key, kind: Kind, path: str, record: Record) -> bytes:
-    """A signed file of the record that lies at `path`. Equal records have equal files."""
-    content = record.model_dump(mode="json")
-    digest = record.digest()
-    return to_json(
-        {
-            "what": WHAT,
-            "kind": kind,
-            "path": path,
-            "record": content,
-            "sha256": digest,
-            "key": key.id,
-            "signature": _base64(key.private.sign(_statement(kind, path, digest))),
-        }
-    )
+def sign(key: Key, record: Signable) -> bytes:
+    """A signed file of a record. Equal records have equal files."""
+    kind = next(kind for kind, of in KINDS.items() if isinstance(record, of))
+    path, digest = place(record), record.digest()
+    return Signed(
+        kind=kind,
+        path=path,
+        record=record.model_dump(mode="json"),
+        sha256=digest,
+        key=key.id,
+        signature=_base64(key.private.sign(_statement(kind, path, digest))),
+    ).canonical()
 
 
 def _statement(kind: str, path: str, digest: str) -> bytes:
     return to_json({"what": WHAT, "kind": kind, "path": path, "sha256": digest})
 
 
-FIELDS = {"what", "kind", "path", "record", "sha256", "key", "signature"}
-
-
-@dataclass(frozen=True)
-class Verified:
-    """A file that is what it says."""
-
-    kind: Kind
-    path: str
-    record: Record
-    key: str
-
-
-def verify(content: bytes, keys: Mapping[str, bytes]) -> Verified:
+def verify(content: bytes, keys: Mapping[str, bytes]) -> Signed:
     """What a signed file says, if it is true. `keys` are the lab's public ones, by id. Raises
     Forged."""
-    file = _read(content)
-    kind: Kind = file["kind"]
     try:
-        record = KINDS[kind].model_validate(file["record"])
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise Forged(f"record.{where}: {first['msg']}") from error
-    if record.model_dump(mode="json") != file["record"]:
+        said = bounds.plain(content, len(content))
+    except ValueError as error:
+        raise Forged(f"it is no JSON: {error}") from error
+    if not isinstance(said, dict) or said.get("what") != WHAT:
+        raise Forged("it is no file that a lab has signed")
+    file = _parsed(Signed, said)
+    record = _parsed(KINDS[file.kind], file.record, "record.")
+    if record.model_dump(mode="json") != file.record:
         raise Forged("the record is not written as the lab writes it")
-    if record.digest() != file["sha256"]:
+    if record.digest() != file.sha256:
         raise Forged("the record's digest is not the one in the file: the record was changed")
-    if file["key"] not in keys:
-        raise Forged(f"it is signed with {file['key']}, which is none of the lab's keys")
+    if file.key not in keys:
+        raise Forged(f"it is signed with {file.key}, which is none of the lab's keys")
     try:
-        signature = _bytes(file["signature"])
-        public = Ed25519PublicKey.from_public_bytes(keys[file["key"]])
-        public.verify(signature, _statement(kind, file["path"], file["sha256"]))
+        public = Ed25519PublicKey.from_public_bytes(keys[file.key])
+        public.verify(_bytes(file.signature), _statement(file.kind, file.path, file.sha256))
     except (InvalidSignature, ValueError, TypeError) as error:
         raise Forged("the signature is not the lab's for this record at this path") from error
-    if why := "; ".join(_untrue(kind, file["path"], record)):
+    if why := "; ".join(_untrue(file.path, record)):
         raise Forged(why)
-    return Verified(kind, file["path"], record, file["key"])
-
-
-def _read(content: bytes) -> dict[str, Any]:
-    try:
-        file = json.loads(content, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        raise Forged(f"it is no JSON: {error}") from error
-    if not isinstance(file, dict) or file.get("what") != WHAT:
-        raise Forged("it is no file that a lab has signed")
-    if file.keys() != FIELDS:
-        odd = ", ".join(sorted(file.keys() ^ FIELDS))
-        raise Forged(f"it has fields too many or too few: {odd}")
-    for field in ("kind", "path", "sha256", "key", "signature"):
-        if not isinstance(file[field], str):
-            raise Forged(f"{field} is no text")
-    if file["kind"] not in KINDS:
-        raise Forged(f"kind: {file['kind']!r} is nothing that a lab signs")
     return file
 
 
-def _untrue(kind: Kind, path: str, record: Record) -> Iterable[str]:
+def _parsed(kind: type[R], said: object, where: str = "") -> R:
+    try:
+        return kind.model_validate(said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where += ".".join(map(str, first["loc"]))
+        raise Forged(f"{where}: {first['msg']}") from error
+
+
+def _untrue(path: str, record: Signable) -> Iterable[str]:
     """What does not follow from what the record itself says, in sentences."""
-    if path != place(kind, record):
-        yield f"path: such a record lies at {place(kind, record)}, not at {path}"
+    if path != place(record):
+        yield f"path: such a record lies at {place(record)}, not at {path}"
     match record:
         case PlanRecord(plan=plan) if plan:
             if plan.fingerprint != fingerprint(plan):
@@ -329,15 +317,13 @@ def receipt(store: Store, execution: Execution, seal: Preregistration | None) ->
     result = read(store, f"executions/{execution.id}/result", Result)
     if result is None:
         return None
-    found = {
-        run_name(arm, seed): read(store, f"runs/{execution.id}.{run_name(arm, seed)}", Run)
-        for arm, seed in execution.plan.runs()
-    }
+    planned = [run_name(arm, seed) for arm, seed in execution.plan.runs()]
+    found = {name: read(store, f"runs/{execution.id}.{name}", Run) for name in planned}
     runs = {name: run for name, run in found.items() if run}
     return Receipt(execution=execution, seal=seal, runs=runs, result=result)
 
 
-def place(kind: Kind, record: Record) -> str:
+def place(record: Signable) -> str:
     """Where a record lies below `records/`."""
     match record:
         case Preregistration():
@@ -346,7 +332,6 @@ def place(kind: Kind, record: Record) -> str:
             return f"plans/{record.repository}/{record.pull}/{record.n}"
         case Receipt():
             return f"executions/{record.execution.id}/result"
-    raise AssertionError(f"nobody signs a {kind} that is a {type(record).__name__}")
 
 
 def _base64(data: bytes) -> str:

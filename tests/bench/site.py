@@ -58,8 +58,6 @@ def turn(store: Path, site: Path, kind: str) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - clock, 2),
         "user": round(after.user - before.user, 2),
         "system": round(after.system - before.system, 2),
-        "executions": summary.executions,
-        "rows": summary.rows,
         "drawn": len(summary.drawn),
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bot.site.pages import delphi
+from bot.site.facts import sealed
 from engine.config import flops
 from engine.config.schema import ModelConfig
 from runner.analysis import forecast as forecasting
@@ -153,8 +153,8 @@ def test_the_outcome_is_of_this_seal_and_says_what_follows(
 
 
 def test_all_sealed_forecasts_of_the_experiments_are_on_the_site() -> None:
-    assert set(delphi.FOLDERS) == {seal.parent for seal in EXPERIMENTS.glob("*/seal.json")}
-    assert [rule.folder for rule in (HUNDRED, FIRST)] == list(delphi.FOLDERS)
+    assert set(sealed.FOLDERS) == {seal.parent for seal in EXPERIMENTS.glob("*/seal.json")}
+    assert [rule.folder for rule in (HUNDRED, FIRST)] == list(sealed.FOLDERS)
 
 
 def test_the_ladder_that_was_given_up_is_kept_and_carries_no_law() -> None:

@@ -13,7 +13,6 @@ from bot.fake_github.rest.requests import Answer, Home, Hub, Lab, Person, known_
 from bot.fake_github.world import shapes
 from bot.fake_github.world.errors import Refused, forbidden, not_found
 
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 REPOSITORY = "/repos/{owner}/{repo}"
 
 router = APIRouter(dependencies=[Depends(known_token)])
@@ -73,7 +72,7 @@ for part in (api_threads.router, api_pulls.router, api_code.router, api_git.rout
     router.include_router(part, prefix=REPOSITORY)
 
 
-@router.api_route("/{operation:path}", methods=METHODS)
+@router.api_route("/{operation:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
 def not_implemented(operation: str, request: Request) -> Response:
     raise Refused(501, f"the sandbox does not implement {request.method} /{operation}")
 

@@ -18,7 +18,6 @@ from bot.fake_github.world.state import World, stamp
 from bot.fake_github.world.webhooks import Attempt
 
 TOKEN_LASTS = timedelta(hours=1)
-REFUSED = "A JSON web token could not be decoded"
 
 
 def signed(world: World, word: str) -> bool:
@@ -42,7 +41,7 @@ def signed(world: World, word: str) -> bool:
 async def the_app(request: Request, hub: Hub) -> None:
     word = request.headers.get("authorization", "").partition(" ")[2].strip()
     if not signed(hub.world, word):
-        raise Refused(401, REFUSED)
+        raise Refused(401, "A JSON web token could not be decoded")
 
 
 router = APIRouter(dependencies=[Depends(the_app)])  # each needs a word that the App signed

@@ -20,13 +20,14 @@ def list_pulls(
     request: Request, lab: Lab, state: str = "open", head: str | None = None,
     base: str | None = None, sort: str = "created", direction: str | None = None,
 ) -> Answer:  # fmt: skip
-    found = []
-    for one in list(lab.world.issues.values()):
-        pull = one.pull
-        if pull is None or state not in ("all", one.state):
-            continue
-        if head in (None, f"{pull.head_owner.login}:{pull.head}") and base in (None, pull.base):
-            found.append(one)
+    found = [
+        one
+        for one in list(lab.world.issues.values())
+        if (pull := one.pull)
+        and state in ("all", one.state)
+        and head in (None, f"{pull.head_owner.login}:{pull.head}")
+        and base in (None, pull.base)
+    ]
     default = "desc" if sort == "created" else "asc"
     ordered = in_order(found, sort, direction or default)
     return listing(request, ordered, shapes_thread.pull_simple)

@@ -138,8 +138,8 @@ def _poster(url: str) -> Deliver:
         try:
             return client.post(url, content=body, headers=dict(headers)).status_code
         except httpx.HTTPError as error:
-            event = headers["X-GitHub-Event"]
-            log.warning("%s was not delivered: %s", event, error)
+            name = f"{headers['X-GitHub-Event']} {headers['X-GitHub-Delivery']}"
+            log.warning("%s was not delivered: %s", name, error)
             return 0
 
     return post

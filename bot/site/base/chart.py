@@ -8,7 +8,8 @@ the chart comes into view; until then, on paper and without scripts, the drawing
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -48,10 +49,10 @@ class Chart:
     # {column: (of which other column, times what)}; so that a file holds no column twice
     derived: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     choices: Mapping[Literal["x", "y"], Mapping[str, str]] = field(default_factory=dict)
-    logs: Sequence[Literal["x", "y"]] = ()  # axes that can be logarithmic
+    logs: Sequence[Literal["x", "y"]] = ("x", "y")  # axes that can be logarithmic
     logged: Sequence[Literal["x", "y"]] = ()  # and are, at first
     smooth: Smooth | None = None
-    note: str = ""  # a sentence below it
+    note: str | None = None  # a sentence below it
 
     @property
     def rows(self) -> list[list[Any]]:
@@ -65,8 +66,14 @@ class Chart:
         return max((len(column) for column in self._table()), default=0)
 
     def _table(self) -> list[Sequence[Any]]:
+        return [self._column(name) for name in self.columns] if self.data[self.table] else []
+
+    def _column(self, name: str) -> Sequence[Any]:
         data = self.data[self.table]
-        return [_column(data, name, self.derived) for name in self.columns]
+        if name in data:
+            return data[name]
+        of, times = self.derived[name]
+        return [value * times for value in data[of]]
 
     def source(self, **more: Any) -> str:
         """The script file: all of the above, and what else a page wants to keep with it."""
@@ -83,13 +90,6 @@ class Chart:
         return taken(self.script, body)
 
 
-def _column(data: Columns, name: str, derived: Mapping[str, tuple[str, float]]) -> Sequence[Any]:
-    if name in data:
-        return data[name]
-    of, times = derived[name]
-    return [value * times for value in data[of]]
-
-
 def taken(path: str, body: Mapping[str, Any]) -> str:
     """A script file that hands over `body` under its own path. Raises ValueError for a figure that
     is no number."""
@@ -104,8 +104,18 @@ def vega() -> str:
     return f"(() => {{{bundle}}})();\n"  # else its names are everybody's
 
 
-def rounded(value: float, digits: int = 6) -> float:
-    """A figure with so many digits, as a chart shows no more and files are shorter."""
-    if value == 0 or not math.isfinite(value):
-        return value
+def rounded(value: float | None, digits: int = 6) -> Any:
+    """A figure with so many digits, as a chart shows no more and files are shorter; None of what is
+    no number."""
+    if value is None or not math.isfinite(value):
+        return None
     return float(f"{value:.{digits}g}")
+
+
+def columns(rows: Iterable[Mapping[str, Any]]) -> Columns:
+    """Rows that have the same names, by column."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        for name, value in row.items():
+            found[name].append(value)
+    return found

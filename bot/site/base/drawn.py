@@ -17,8 +17,8 @@ from runner.lib.downsample import kept
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 26, 40
-LEAST = 1e-300  # between the ends of an axis; less cannot be divided into parts
-MOST = 240  # points of a line: more than that cannot be seen at this width
+SMALLEST = 1e-300  # between the ends of an axis; less cannot be divided into parts
+MAX_POINTS = 240  # points of a line: more than that cannot be seen at this width
 COLOURS = 7
 
 Point = tuple[float, float]
@@ -34,11 +34,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """Some points: a line through them, steps, a band (of x, low, high), dots, or whiskers (of x,
-    low, high)."""
+    """Some points: a line through them, steps, a band (of x, low, high), dots, crosses, or whiskers
+    (of x, low, high)."""
 
     points: Sequence[tuple[float, ...]]
-    kind: Literal["line", "steps", "band", "dots", "whiskers"] = "line"
+    kind: Literal["line", "steps", "band", "dots", "crosses", "whiskers"] = "line"
     colour: int = 0
     faint: bool = False
     name: str = ""  # written at its end
@@ -88,7 +88,7 @@ class _Scale:
         if axis.log:
             low, high = math.log10(low), math.log10(high)
         room = (high - low or abs(high) or 1.0) * (0.05 if side else 0.01)
-        if high - low + 2 * room < LEAST:
+        if high - low + 2 * room < SMALLEST:
             room = 1.0
         self.low, self.high = low - room, high + room
         if not axis.log and min(usable, default=0) >= 0 and self.low < 0:
@@ -121,6 +121,9 @@ def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
     if mark.kind == "dots":
         path = "".join(f"M{x(at):.1f} {y(up):.1f}h0" for at, up, *_ in mark.points)
         yield f'<path class="dots {look}" d="{path}"/>'
+    elif mark.kind == "crosses":
+        path = "".join(f"M{x(at) - 6:.1f} {y(up):.1f}h12m-6-6v12" for at, up, *_ in mark.points)
+        yield f'<path class="line {look}" d="{path}"/>'
     elif mark.kind == "whiskers":
         path = "".join(f"M{x(p[0]):.1f} {y(p[1]):.1f}V{y(p[2]):.1f}" for p in mark.points)
         yield f'<path class="line thin {look}" d="{path}"/>'
@@ -130,7 +133,7 @@ def _mark(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
         path = _line([*there, *back], x, y) + "Z"
         yield f'<path class="band {look}" d="{path}"/>'
     else:
-        stay = kept([point[1] for point in mark.points], MOST)
+        stay = kept([point[1] for point in mark.points], MAX_POINTS)
         points = [(mark.points[at][0], mark.points[at][1]) for at in stay]
         if mark.kind == "steps":
             points = [p for a, b in pairwise(points) for p in (a, (b[0], a[1]))]

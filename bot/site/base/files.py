@@ -78,12 +78,7 @@ def edition() -> str:
     return digest.hexdigest()
 
 
-def as_it_is(file: File) -> Drawn:
-    """What a file draws; whatever that raises goes through."""
-    return Drawn(file.draw())
-
-
-def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn] = as_it_is) -> Put:
+def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn]) -> Put:
     """Bring the folder `out` to hold these files and no others, drawn in the order of `files`. What
     `draw` says is faulty is drawn again next time. Who comes while another builds waits for it."""
     out.mkdir(parents=True, exist_ok=True)
@@ -117,16 +112,11 @@ def put(files: Iterable[File], out: Path, draw: Callable[[File], Drawn] = as_it_
 
 def _below(out: Path) -> set[str]:
     """The files in a folder and all below it."""
-    found, folders = set(), [""]
-    for folder in folders:  # which grows while we walk it
-        with os.scandir(out / folder) as entries:
-            for entry in entries:
-                name = f"{folder}{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{name}/")
-                elif entry.is_file():
-                    found.add(name)
-    return found
+    return {
+        f"{folder}/{name}".removeprefix(f"{out}/")
+        for folder, _, names in os.walk(out)
+        for name in names
+    }
 
 
 def is_site(out: Path) -> bool:

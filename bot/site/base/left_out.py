@@ -18,8 +18,8 @@ from runner.lib.untrusted_files import printable
 from runner.schema.record import BadRecord
 from runner.store.backends import BadName, StoreError
 
-MOST_WHY = 300  # characters
-MOST_FOUND = 50  # executions
+MAX_WHY = 300  # characters
+MAX_FOUND = 50  # executions
 # What says nothing of a page: the disk or the machine has no more.
 OUTSIDE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 E = TypeVar("E")
@@ -38,7 +38,7 @@ def outside(error: Exception) -> bool:
 def why(error: Exception) -> str:
     """What to say of a fault: on one line, printable, without held secrets."""
     told = str(error) if isinstance(error, BadRecord) else f"{type(error).__name__}: {error}"
-    return printable(redact.clean(" ".join(told.split())))[:MOST_WHY]
+    return printable(redact.clean(" ".join(told.split())))[:MAX_WHY]
 
 
 def standing_in(path: str, root: str, fault: str) -> str | None:
@@ -83,7 +83,7 @@ def _raise(error: Exception) -> NoReturn:
 def most_of(every: Sequence[object]) -> int:
     """How many of these may bring about a fault. Where more do, it is the lab's own code that is at
     fault, and they stay."""
-    return min(MOST_FOUND, max(1, len(every) // 2))
+    return min(MAX_FOUND, max(1, len(every) // 2))
 
 
 def culprits(

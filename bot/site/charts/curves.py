@@ -1,67 +1,65 @@
 """Charts of training: the curve of a run, those of an execution, and those of any runs together."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import altair as alt
 
-from bot.site.base.chart import Chart, Smooth, rounded
+from bot.site.base.chart import Chart, Columns, Smooth, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
-from bot.site.facts.board import Entry
+from bot.site.facts.entries import Entry, name_of
 from runner.lib.downsample import kept
 from runner.publish import charts
 from runner.schema import record
 from runner.schema.record import run_name
 
-MOST_POINTS = 2_000  # of a run’s curve in its file: two for each pixel of its width
-MOST_OF_ALL = 12_000  # of all curves of an execution together
+MAX_POINTS = 2_000  # of a run’s curve in its file: two for each pixel of its width
+MAX_OF_ALL = 12_000  # of all curves of an execution together
 CHOICES = {"tokens": "Tokens seen", "step": "Step", "flops": "Model FLOPs"}
 LOSS = "Training loss, nats a token"
 HEIGHT = 300
 
 
-def page_of(execution: str, arm: str, seed: int) -> str:
+def page_of(run: record.Run) -> str:
     """Where a run's page lies, below the site's folder; its figures are beside it, in a `.js`."""
-    return f"runs/{execution}.{run_name(arm, seed)}.html"
+    return f"runs/{name_of(run)}.html"
 
 
 def of_run(entry: Entry, run: record.Run) -> Chart:
     """The curve of one run, with its arm's other figures derived from the step."""
-    columns, note = _thinned(run.curve, MOST_POINTS)
     arm = entry.plan.arms[run.arm]
-    a_step = arm.tokens_per_step
-    points = [(step * a_step, loss) for step, loss in zip(*columns.values(), strict=True)]
-    return Chart(
-        name="loss",
-        title="Training loss",
-        words=f"Training loss of {run_name(run.arm, run.seed)} over tokens seen, {_ends(run)}.",
-        spec=_spec(lines="run", legend=False),
-        data={"curve": columns},
-        derived={
-            "tokens": ("step", a_step),
-            **({"flops": ("step", rounded(of_step, 12))} if (of_step := _flops_of(arm)) else {}),
-        },
-        script=page_of(run.execution, run.arm, run.seed).removesuffix("html") + "js",
-        table="curve",
+    a_step, stay = arm.tokens_per_step, kept([loss for _, loss in run.curve], MAX_POINTS)
+    points = [run.curve[at] for at in stay]
+    note = "As the job reported it, in nats a token."
+    if len(points) < len(run.curve):
+        note += (
+            f" {len(points):,} of {len(run.curve):,} points are drawn: the least and the greatest"
+            " of each stretch, so that no spike is lost."
+        )
+    curve = {"step": [step for step, _ in points], "loss": [round(loss, 5) for _, loss in points]}
+    derived: dict[str, tuple[str, float]] = {"tokens": ("step", a_step)}
+    if arm.model_flops:
+        derived["flops"] = ("step", rounded(a_step * arm.model_flops / arm.tokens, 12))
+    name = run_name(run.arm, run.seed)
+    return replace(
+        of_many(),
+        words=f"Training loss of {name} over tokens seen, {_ends(run)}.",
+        spec=_spec("curve", "curve", legend=None),
+        data={"curve": curve},
+        derived=derived,
+        script=page_of(run).removesuffix("html") + "js",
         columns={"step": "Step", "tokens": "Tokens seen", "loss": LOSS},
-        drawing=Drawing(Axis("Tokens seen"), Axis(LOSS), [Mark(points)]),
-        choices={"x": CHOICES},
-        logs=("x", "y"),
-        smooth=Smooth("curve", "step", "loss", "run"),
+        drawing=_drawing(Mark([(step * a_step, round(loss, 5)) for step, loss in points])),
         note=note,
     )
-
-
-def _flops_of(arm: record.PlannedArm) -> float | None:
-    """Model FLOPs of a step."""
-    return None if arm.model_flops is None else arm.tokens_per_step * arm.model_flops / arm.tokens
 
 
 def of_execution(entry: Entry) -> Chart:
     """The curves of an execution: each seed's, and each arm's mean."""
     seeds, means = charts.curves_of(entry.plan, entry.runs)
-    most = max(100, MOST_OF_ALL // (len(seeds) + len(means) or 1))
+    most = max(100, MAX_OF_ALL // (len(seeds) + len(means) or 1))
     arms = list(dict.fromkeys(curve.arm for curve in seeds))
     marks = [
         Mark(
@@ -81,13 +79,12 @@ def of_execution(entry: Entry) -> Chart:
         name="loss",
         title="Training loss",
         words=f"Training loss of each arm over tokens seen: {'; '.join(lines)}.",
-        spec=_of_arms(),
+        spec=_spec("seeds", "means", legend=4),
         data={"seeds": _columns(seeds, most), "means": _columns(means, most)},
         script=f"executions/{entry.execution.id}/loss.js",
         table="seeds",
         columns={"run": "Run", "tokens": "Tokens seen", "loss": LOSS},
-        drawing=Drawing(Axis("Tokens seen"), Axis(LOSS), marks),
-        logs=("x", "y"),
+        drawing=_drawing(*marks),
         smooth=Smooth("means", "tokens", "loss", "arm"),
         note="As the job reported it. Bold: the mean over an arm’s seeds; thin: each seed.",
     )
@@ -99,28 +96,19 @@ def of_many() -> Chart:
         name="loss",
         title="Training loss",
         words="Training loss of the runs that are compared.",
-        spec=_spec(lines="run", legend=True),
+        spec=_spec("curve", "curve", legend=1),
         data={"curve": {"run": [], "step": [], "tokens": [], "flops": [], "loss": []}},
         script="compare.loss.js",
         table="curve",
         columns={"run": "Run", "step": "Step", "tokens": "Tokens seen", "loss": LOSS},
-        drawing=Drawing(Axis("Tokens seen"), Axis(LOSS), []),
+        drawing=_drawing(),
         choices={"x": CHOICES},
-        logs=("x", "y"),
         smooth=Smooth("curve", "step", "loss", "run"),
     )
 
 
-def _thinned(curve: Sequence[tuple[int, float]], most: int) -> tuple[dict[str, list[float]], str]:
-    stay = kept([loss for _, loss in curve], most)
-    points = [curve[at] for at in stay]
-    note = "As the job reported it, in nats a token."
-    if len(points) < len(curve):
-        note += (
-            f" {len(points):,} of {len(curve):,} points are drawn: the least and the greatest of"
-            " each stretch, so that no spike is lost."
-        )
-    return {"step": [x for x, _ in points], "loss": [round(y, 5) for _, y in points]}, note
+def _drawing(*marks: Mark) -> Drawing:
+    return Drawing(Axis("Tokens seen"), Axis(LOSS), marks)
 
 
 def _ends(run: record.Run) -> str:
@@ -130,84 +118,68 @@ def _ends(run: record.Run) -> str:
     return f"from {begin:.4g} at step {first:,} to {end:.4g} at step {last:,}"
 
 
-def _columns(curves: Sequence[charts.Curve], most: int) -> Mapping[str, list[Any]]:
-    columns: dict[str, list[Any]] = {"arm": [], "run": [], "tokens": [], "loss": []}
-    for curve in curves:
-        stay = kept(curve.loss, most)
-        columns["arm"] += [curve.arm] * len(stay)
-        columns["run"] += [run_name(curve.arm, curve.seed)] * len(stay)
-        columns["tokens"] += [round(curve.tokens[at]) for at in stay]
-        columns["loss"] += [round(curve.loss[at], 5) for at in stay]
-    return columns
+def _columns(curves: Sequence[charts.Curve], most: int) -> Columns:
+    return columns(
+        {
+            "arm": curve.arm,
+            "run": run_name(curve.arm, curve.seed),
+            "tokens": round(curve.tokens[at]),
+            "loss": round(curve.loss[at], 5),
+        }
+        for curve in curves
+        for at in kept(curve.loss, most)
+    )
 
 
 # ── In Vega-Lite ─────────────────────────────────────────────────────────────────────────────
 
 
 @cache
-def _spec(*, lines: str, legend: bool) -> Mapping[str, Any]:
-    """A faint line for what was reported, a bold one for what is smoothed, and what lies under the
-    pointer."""
-    x = alt.X("tokens:Q").title(CHOICES["tokens"]).scale(nice=False).axis(_tokens())
-    scale = alt.Scale(zero=False)
-    colour = alt.Color(f"{lines}:N").title(None)
-    colour = colour.legend(
-        orient="top", symbolType="stroke", symbolOpacity=1, offset=30, columns=1, labelLimit=320
-    )
-    if not legend:
-        colour = colour.legend(None)
-    base = alt.Chart(alt.NamedData("curve"))
-    faint = base.mark_line(strokeWidth=1, opacity=0.35, clip=True).encode(
-        x=x, y=alt.Y("loss:Q").title(LOSS).scale(scale), color=colour, detail=f"{lines}:N"
-    )
-    bold = base.mark_line(strokeWidth=1.75, clip=True).encode(
-        x=x, y=alt.Y("smooth:Q").scale(scale), color=colour
-    )
-    tips = [f"{lines}:N", alt.Tooltip("step:Q", format=","), alt.Tooltip("tokens:Q", format=",")]
-    near = _near(base, x, alt.Y("smooth:Q").scale(scale), colour).encode(
-        tooltip=[*tips, alt.Tooltip("loss:Q", format=".4f"), alt.Tooltip("smooth:Q", format=".4f")]
-    )
-    return plain(alt.layer(faint, bold, near, height=HEIGHT, width="container"))
-
-
-@cache
-def _of_arms() -> Mapping[str, Any]:
-    x = alt.X("tokens:Q").title(CHOICES["tokens"]).scale(nice=False).axis(_tokens())
-    colour = alt.Color("arm:N").title(None)
-    colour = colour.legend(
-        orient="top", symbolType="stroke", symbolOpacity=1, offset=30, columns=4, labelLimit=240
-    )
+def _spec(thin: str, bold: str, *, legend: int | None) -> Mapping[str, Any]:
+    """A faint line for what was reported (the data `thin`), a bold one for what is smoothed or
+    averaged (`bold`), and what lies under the pointer. `legend`: how many columns it has."""
+    of_arms = thin != bold
+    line = "arm:N" if of_arms else "run:N"
+    axis = alt.Axis(labelExpr=charts.TOKENS, tickCount=6)
+    x = alt.X("tokens:Q").title(CHOICES["tokens"]).scale(nice=False).axis(axis)
     y = alt.Y("loss:Q").title(LOSS).scale(zero=False)
-    thin = (
-        alt.Chart(alt.NamedData("seeds"))
-        .mark_line(strokeWidth=1, opacity=0.35, clip=True)
-        .encode(x=x, y=y, color=colour, detail="run:N")
-    )
-    base = alt.Chart(alt.NamedData("means"))
     smooth = alt.Y("smooth:Q").scale(zero=False)
-    bold = base.mark_line(strokeWidth=2.25, clip=True).encode(x=x, y=smooth, color=colour)
-    near = _near(base, x, smooth, colour).encode(
-        tooltip=[
-            "arm:N",
-            alt.Tooltip("tokens:Q", format=","),
-            alt.Tooltip("loss:Q", format=".4f", title="mean loss"),
-        ]
-    )
-    return plain(alt.layer(thin, bold, near, height=HEIGHT, width="container"))
-
-
-def _tokens() -> alt.Axis:
-    return alt.Axis(labelExpr="replace(format(datum.value, '~s'), 'G', 'B')", tickCount=6)
-
-
-def _near(base: Any, x: Any, y: Any, colour: Any) -> Any:
-    """The point nearest to the pointer."""
+    colour = alt.Color(line).title(None).legend(None)
+    if legend:
+        colour = colour.legend(
+            orient="top",
+            symbolType="stroke",
+            symbolOpacity=1,
+            offset=30,
+            columns=legend,
+            labelLimit=240 if of_arms else 320,
+        )
+    faint = alt.Chart(alt.NamedData(thin)).mark_line(strokeWidth=1, opacity=0.35, clip=True)
+    base = alt.Chart(alt.NamedData(bold))
+    strong = base.mark_line(strokeWidth=2.25 if of_arms else 1.75, clip=True)
+    tokens = alt.Tooltip("tokens:Q", format=",")
+    tips = [line, tokens, alt.Tooltip("loss:Q", format=".4f", title="mean loss")]
+    if not of_arms:
+        loss, smoothed = (alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "smooth"))
+        tips = [line, alt.Tooltip("step:Q", format=","), tokens, loss, smoothed]
     near = alt.selection_point(
         name="near", nearest=True, on="pointerover", clear="pointerout", empty=False
     )
-    seen = alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
-    points = base.mark_point(filled=True, size=50, clip=True).encode(x=x, y=y, color=colour)
-    return points.encode(opacity=seen).add_params(near)
+    points = base.mark_point(filled=True, size=50, clip=True).encode(
+        x=x,
+        y=smooth,
+        color=colour,
+        opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)),
+        tooltip=tips,
+    )
+    layers = alt.layer(
+        faint.encode(x=x, y=y, color=colour, detail="run:N"),
+        strong.encode(x=x, y=smooth, color=colour),
+        points.add_params(near),
+        height=HEIGHT,
+        width="container",
+    )
+    return plain(layers)
 
 
 def plain(chart: Any) -> Mapping[str, Any]:

@@ -1,33 +1,18 @@
 """The chart of cost against quality, with the frontier: of a board, and of a track."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import altair as alt
 
-from bot.site.base.chart import Chart, rounded
+from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts.curves import plain
-from bot.site.facts.frontier import Front
+from bot.site.facts.frontier import Point
 
 QUALITY = "Bits per byte, lower is better"
 DRAWN = 1000  # a picture of thousands of rows is mostly one cloud; the best tell as much
-
-
-@dataclass(frozen=True)
-class Point:
-    """A row on the chart."""
-
-    arm: str
-    experiment: str
-    mean: float  # bits per byte
-    band: tuple[float, float]  # mean ± spread
-    tier: str
-    seeds: int
-    costs: Mapping[str, float | None]
-    fronts: Mapping[str, Front]  # by cost
 
 
 def chart(
@@ -36,27 +21,36 @@ def chart(
     """What each row costs against how good it is. `costs` are titles by name; the first is shown
     until somebody chooses another."""
     first, title = next(iter(costs.items()))
-    columns: dict[str, list[Any]] = {
-        "arm": [one.arm for one in points],
-        "experiment": [one.experiment for one in points],
-        "mean": [rounded(one.mean) for one in points],
-        "low": [rounded(one.band[0]) for one in points],
-        "high": [rounded(one.band[1]) for one in points],
-        "tier": [one.tier for one in points],
-        "seeds": [one.seeds for one in points],
-    }
-    on = [one for one in points if "on" in one.fronts.values()]
-    edge: dict[str, list[Any]] = {"mean": [rounded(one.mean) for one in on]}
-    for cost in costs:
-        columns[cost] = [_rounded(one.costs[cost]) for one in points]
-        edge[cost] = [_rounded(one.costs[cost]) if one.fronts[cost] == "on" else None for one in on]
-        if on:  # what costs more than the best row buys nothing so far
-            edge[cost].append(max((x for x in columns[cost] if x is not None), default=None))
-    if on:
-        edge["mean"].append(min(edge["mean"]))
-    front = [(one.costs[first] or 0.0, one) for one in on if one.fronts[first] == "on"]
-    front.sort(key=lambda pair: pair[0])
-    words = "; ".join(f"{one.arm} {one.mean:.3f} at {cost:.2e}" for cost, one in front[:12])
+    rows = [
+        {
+            "arm": one.name,
+            "experiment": one.of,
+            "mean": rounded(one.summary.middle),
+            "low": rounded(one.summary.band[0]),
+            "high": rounded(one.summary.band[1]),
+            "tier": one.tier,
+            "seeds": one.summary.n,
+            **{cost: rounded(one.costs[cost]) for cost in costs},
+        }
+        for one in points
+    ]
+    edge = [
+        {"mean": row["mean"]}
+        | {cost: row[cost] if one.fronts[cost] == "on" else None for cost in costs}
+        for row, one in zip(rows, points, strict=True)
+        if "on" in one.fronts.values()
+    ]
+    if edge:  # what costs more than the best row buys nothing so far
+        dearest = {
+            cost: max((row[cost] for row in rows if row[cost] is not None), default=None)
+            for cost in costs
+        }
+        edge.append({"mean": min(row["mean"] for row in edge), **dearest})
+    on = [one for one in points if one.fronts[first] == "on"]
+    on.sort(key=lambda one: one.costs[first] or 0.0)
+    words = "; ".join(
+        f"{one.name} {one.summary.middle:.3f} at {one.costs[first]:.2e}" for one in on[:12]
+    )
     return Chart(
         name=name,
         title="What quality costs",
@@ -64,36 +58,30 @@ def chart(
         "spread over seeds. On the Pareto frontier: "
         f"{words or 'no row, since none has two seeds'}.",
         spec=frontier_spec(first, title),
-        data={"rows": columns, "frontier": edge},
+        data={"rows": columns(rows), "frontier": columns(edge)},
         script=script,
         table="rows",
         columns={"arm": "Row", "experiment": "Of", "tier": "Tier", "seeds": "Seeds"}
         | dict(costs)
         | {"mean": "Bits per byte", "low": "Mean − spread", "high": "Mean + spread"},
-        drawing=_drawing(points, first, title, [(cost, one.mean) for cost, one in front]),
+        drawing=_drawing(points, on, first, title),
         choices={"x": costs},
-        logs=("x", "y"),
         logged=("x",),
         note="The line is the frontier: no row that costs as little has a better mean. "
         f"Costs are those of one run{note}. Hollow: one seed, or runs missing.",
     )
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else rounded(value)
-
-
-def _drawing(
-    points: Sequence[Point], cost: str, title: str, front: Sequence[tuple[float, float]]
-) -> Drawing:
-    shown = [(x, one) for one in points[:DRAWN] if (x := one.costs[cost]) is not None]
-    edge = [*front, (max(x for x, _ in shown), front[-1][1])] if front else []
+def _drawing(points: Sequence[Point], on: Sequence[Point], cost: str, title: str) -> Drawing:
+    shown = [(x, one.summary) for one in points[:DRAWN] if (x := one.costs[cost]) is not None]
+    edge = [(x, one.summary.middle) for one in on if (x := one.costs[cost]) is not None]
+    edge += [(max(x for x, _ in shown), edge[-1][1])] if edge else []
     return Drawing(
         Axis(title, log=True),
         Axis("Bits per byte"),
         [
             Mark([(x, *one.band) for x, one in shown], "whiskers", 6, faint=True),
-            Mark([(x, one.mean) for x, one in shown], "dots", 0),
+            Mark([(x, one.middle) for x, one in shown], "dots", 0),
             Mark(edge, "steps", 1),
         ],
     )

@@ -2,17 +2,16 @@
 Pure. The same stands beside it as a list, for who does not see it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
 from bot.site.facts import outputs
-from bot.site.facts.board import Entry
+from bot.site.facts.entries import Entry
 from runner.schema import record, step_graph
-from runner.schema.record import run_name
 
 WIDE, HIGH, ACROSS, DOWN = 150, 44, 40, 14
-MOST = 60  # boxes; more than that nobody can follow
+MAX_BOXES = 60  # more than that nobody can follow
 LETTERS = 21  # of a box's words
 
 
@@ -24,45 +23,22 @@ class Node:
     words: str
     takes: tuple[str, ...] = ()
     here: bool = False  # what the page is about
-    page: str = ""  # of what it left
+    page: str | None = None  # of what it left
 
 
 def of_run(entry: Entry, run: record.Run) -> dict[str, Node]:
-    """What a run was made of, and what was made of it, in order."""
-    if entry.plan.steps:
-        return _of_steps(entry, run)
-    data, name = entry.plan.data, run_name(run.arm, run.seed)
-    text, pages = data.source if data else "text", outputs.pages_of(entry)
-    nodes = [
-        Node(text, f"text, {data.train_sha256[:12]}" if data else "text", page=pages.get(text, "")),
-        Node(name, f"training, {run.steps:,} steps", (text,), here=True),
-    ]
-    if run.checkpoint_sha256:
-        nodes.append(Node("checkpoint", f"files, {run.checkpoint_sha256[:12]}", (name,)))
-    if run.evaluated:
-        nodes.append(
-            Node("evaluation", f"{run.evaluated.bpb:.4f} bits per byte", ("checkpoint", text))
-        )
-    kept = {node.name for node in nodes}
-    return {n.name: replace(n, takes=tuple(t for t in n.takes if t in kept)) for n in nodes}
-
-
-def _of_steps(entry: Entry, run: record.Run) -> dict[str, Node]:
-    """The step that trained it, all that it follows from, and all that follows from it."""
-    steps = entry.plan.steps
-    trained = entry.plan.trained().get((run.arm, run.seed))
+    """The step that trained a run, all that it follows from, and all that follows from it, in
+    order; nothing of a plan of an older lab, which has no steps."""
+    steps, trained = entry.plan.steps, entry.plan.trained().get((run.arm, run.seed))
     if trained is None:
         return {}
-    needs = {name: tuple(n for n in step.needs if n in steps) for name, step in steps.items()}
-    before, todo = {trained}, [trained]
-    while todo:
-        new = set(needs[todo.pop()]) - before
-        before |= new
-        todo += new
-    after = {trained}
-    order = step_graph.order(needs)
+    needs = {name: [n for n in step.needs if n in steps] for name, step in steps.items()}
+    order, before, after = step_graph.order(needs), {trained}, {trained}
+    for name in reversed(order):
+        if name in before:
+            before.update(needs[name])
     for name in order:
-        if after & set(needs[name]):
+        if not after.isdisjoint(needs[name]):
             after.add(name)
     shown = before | after
     pages = outputs.pages_of(entry, shown)
@@ -72,7 +48,7 @@ def _of_steps(entry: Entry, run: record.Run) -> dict[str, Node]:
             steps[name].do,
             tuple(other for other in needs[name] if other in shown),
             here=name == trained,
-            page=pages.get(name, ""),
+            page=pages.get(name),
         )
         for name in order
         if name in shown
@@ -81,7 +57,7 @@ def _of_steps(entry: Entry, run: record.Run) -> dict[str, Node]:
 
 def drawing(nodes: Mapping[str, Node]) -> Markup:
     """The picture; nothing where there are too many boxes or fewer than two."""
-    if not 2 <= len(nodes) <= MOST:
+    if not 2 <= len(nodes) <= MAX_BOXES:
         return Markup("")
     column: dict[str, int] = {}
     for name, node in nodes.items():

@@ -2,14 +2,14 @@
 axis makes look good. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import altair as alt
 import numpy as np
 
-from bot.site.base.chart import Chart, rounded
+from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis as DrawnAxis
 from bot.site.base.drawn import Drawing, Mark, short
 from bot.site.charts.curves import plain
@@ -30,19 +30,24 @@ LOSS = "Bits per byte on C4-en"
 @dataclass(frozen=True)
 class Projected:
     """A group's law and what it says of a larger run. `rank`: one more than the groups whose whole
-    interval is better."""
+    interval is better; `tied`: how many have that one."""
 
     group: str
     points: tuple[tuple[float, float], ...]
     forecast: scaling.Forecast
     left_out: tuple[float, float]  # with one size left out, the least and the greatest
     rank: int = 0
-    shared: bool = False
+    tied: int = 1
 
     @property
     def short(self) -> str:
         """The group without the board's own folder."""
         return self.group.removeprefix("experiments/speedrun/")
+
+    @property
+    def place(self) -> str:
+        """Its rank as it is written."""
+        return f"{'=' if self.tied > 1 else ''}{self.rank}"
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,6 @@ class Side:
     floor: float  # common to all
     groups: tuple[Projected, ...]
     refused: Mapping[str, str]  # group: why nothing is said
-
-    def rank(self, group: str) -> Projected | None:
-        """A group's place, if it has one."""
-        return next((one for one in self.groups if one.group == group), None)
 
 
 @cache
@@ -77,7 +78,7 @@ def side(axis: Axis) -> Side:
     found.sort(key=lambda one: (one.forecast.loss, one.group))
     ranks = [1 + sum(other.forecast.high < one.forecast.low for other in found) for one in found]
     ranked = [
-        Projected(one.group, one.points, one.forecast, one.left_out, rank, ranks.count(rank) > 1)
+        replace(one, rank=rank, tied=ranks.count(rank))
         for one, rank in zip(found, ranks, strict=True)
     ]
     return Side(axis, at, floor, tuple(ranked), refused)
@@ -85,8 +86,8 @@ def side(axis: Axis) -> Side:
 
 def changed(sides: Sequence[Side]) -> list[tuple[str, list[Projected | None]]]:
     """Each group's place along each axis, those first whose place changes most."""
-    groups = sorted({one.group for along in sides for one in along.groups})
-    rows = [(group, [along.rank(group) for along in sides]) for group in groups]
+    along = [{one.group: one for one in side.groups} for side in sides]
+    rows = [(group, [one.get(group) for one in along]) for group in sorted(set().union(*along))]
 
     def moved(row: tuple[str, list[Projected | None]]) -> int:
         ranks = [place.rank for place in row[1] if place]
@@ -97,25 +98,22 @@ def changed(sides: Sequence[Side]) -> list[tuple[str, list[Projected | None]]]:
 
 def chart(along: Side, title: str) -> Chart:
     """The curves of an axis with the bands of the best groups."""
-    points: dict[str, list[Any]] = {"group": [], "colour": [], "c": [], "loss": []}
-    law: dict[str, list[Any]] = {key: [] for key in ("group", "colour", "c", "loss", "low", "high")}
-    marks = []
+    points, law, marks = list[dict[str, Any]](), list[dict[str, Any]](), list[Mark]()
     for place, one in enumerate(along.groups):
-        colour = one.short if place < COLOURED else "others"
+        coloured = place < COLOURED
+        named = {"group": one.short, "colour": one.short if coloured else "others"}
+        points += [{**named, "c": rounded(c), "loss": rounded(loss)} for c, loss in one.points]
         least = min(c for c, _ in one.points)
-        grid = np.geomspace(least, along.at, GRID)
-        curve = [(float(c), one.forecast.law.loss(float(c))) for c in grid]
-        for c, loss in one.points:
-            _add(points, group=one.short, colour=colour, c=rounded(c), loss=rounded(loss))
+        grid = [float(c) for c in np.geomspace(least, along.at, GRID)]
+        curve = [(c, one.forecast.law.loss(c)) for c in grid]
         for c, loss in curve:
-            told = scaling.forecast(one.points, c, floor=along.floor) if place < COLOURED else None
-            low, high = (rounded(told.low), rounded(told.high)) if told else (None, None)
-            _add(law, group=one.short, colour=colour, c=rounded(c), loss=rounded(loss))
-            law["low"].append(low)
-            law["high"].append(high)
-        shade = place if place < COLOURED else COLOURED
-        marks.append(Mark(curve, colour=shade, faint=place >= COLOURED))
-        marks.append(Mark(one.points, "dots", shade, faint=place >= COLOURED))
+            told = scaling.forecast(one.points, c, floor=along.floor) if coloured else None
+            low, high = (told.low, told.high) if told else (None, None)
+            band = {"low": rounded(low), "high": rounded(high)}
+            law.append({**named, "c": rounded(c), "loss": rounded(loss), **band})
+        shade = min(place, COLOURED)
+        marks.append(Mark(curve, colour=shade, faint=not coloured))
+        marks.append(Mark(one.points, "dots", shade, faint=not coloured))
     best = along.groups[0]
     return Chart(
         name=along.axis,
@@ -125,7 +123,11 @@ def chart(along: Side, title: str) -> Chart:
         f"{best.forecast.high:.3f}; with one size left out {best.left_out[0]:.3f} to "
         f"{best.left_out[1]:.3f}.",
         spec=_spec(title, [one.short for one in along.groups[:COLOURED]]),
-        data={"points": points, "law": law, "projected": _projected(along)},
+        data={
+            "points": columns(points),
+            "law": columns(law),
+            "projected": columns(map(_projected, along.groups)),
+        },
         script=f"scaling.{along.axis}.js",
         table="projected",
         columns={
@@ -140,7 +142,6 @@ def chart(along: Side, title: str) -> Chart:
             "left_high": "to ",
         },
         drawing=Drawing(DrawnAxis(title, log=True), DrawnAxis(LOSS), marks),
-        logs=("x", "y"),
         logged=("x",),
         note=f"Dots are measured; lines are laws with the floor c = {along.floor:.3f}, which is "
         f"common to the board; bands, of the best {COLOURED}, are 90 % intervals as if that floor "
@@ -148,22 +149,17 @@ def chart(along: Side, title: str) -> Chart:
     )
 
 
-def _add(columns: dict[str, list[Any]], **row: Any) -> None:
-    for name, value in row.items():
-        columns[name].append(value)
-
-
-def _projected(along: Side) -> dict[str, list[Any]]:
+def _projected(one: Projected) -> dict[str, Any]:
     return {
-        "rank": [f"={one.rank}" if one.shared else str(one.rank) for one in along.groups],
-        "group": [one.short for one in along.groups],
-        "sizes": [len(one.points) for one in along.groups],
-        "law": [one.forecast.law.sentence for one in along.groups],
-        "loss": [rounded(one.forecast.loss, 4) for one in along.groups],
-        "low": [rounded(one.forecast.low, 4) for one in along.groups],
-        "high": [rounded(one.forecast.high, 4) for one in along.groups],
-        "left_low": [rounded(one.left_out[0], 4) for one in along.groups],
-        "left_high": [rounded(one.left_out[1], 4) for one in along.groups],
+        "rank": one.place,
+        "group": one.short,
+        "sizes": len(one.points),
+        "law": one.forecast.law.sentence,
+        "loss": rounded(one.forecast.loss, 4),
+        "low": rounded(one.forecast.low, 4),
+        "high": rounded(one.forecast.high, 4),
+        "left_low": rounded(one.left_out[0], 4),
+        "left_high": rounded(one.left_out[1], 4),
     }
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bot.site.facts.board import Entry, reviews
+from bot.site.facts.entries import Entry
+from bot.site.facts.lab import Lab
 from runner.analysis import registration_review
 from runner.analysis.calibration import Calibration, calibration, wilson
 from runner.history import forecasts as history_forecasts
@@ -27,52 +28,39 @@ class Forecast:
     not_counted: str | None = None  # why
 
 
-@dataclass(frozen=True)
-class Forecaster:
-    """A person's predictions."""
-
-    login: str
-    calibration: Calibration
-
-
-def forecasts(entries: Iterable[Entry]) -> list[Forecast]:
+def forecasts(facts: Lab) -> list[Forecast]:
     """Every prediction that was judged, newest first."""
     found: list[Forecast] = []
-    ordered = sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id))
-    asked = reviews(ordered)
-    for entry in ordered:
-        if entry.seal is None or entry.result is None or entry.result.state != "done":
+    for entry in reversed(facts.entries):
+        review, result = facts.review(entry), entry.result
+        if entry.seal is None or review is None or result is None or result.state != "done":
             continue
-        review = asked[entry.seal.repository, entry.seal.issue]
         weighed = review.of(entry.execution.id)
         found += [
             Forecast(
                 entry,
-                entry.seal.author.login,
+                entry.author,
                 verdict,
                 weighed.why_not or (registration_review.KNOWN if n in weighed.known else None),
             )
-            for n, verdict in enumerate(entry.result.verdicts)
+            for n, verdict in enumerate(result.verdicts)
         ]
     return found[::-1]
 
 
-def forecasters(told: Iterable[Forecast]) -> list[Forecaster]:
+def forecasters(told: Iterable[Forecast]) -> dict[str, Calibration]:
     """People by how well their confidence fits, best first; who has no score comes last."""
     by_login: dict[str, list[record.Verdict]] = defaultdict(list)
     for forecast in told:
         if not forecast.not_counted:
             by_login[forecast.author].append(forecast.verdict)
-    found = [Forecaster(login, calibration(verdicts)) for login, verdicts in by_login.items()]
-    return sorted(
-        found,
-        key=lambda who: (
-            who.calibration.brier is None,
-            who.calibration.brier or 0.0,
-            -who.calibration.n,
-            who.login,
-        ),
-    )
+    found = {login: calibration(verdicts) for login, verdicts in by_login.items()}
+
+    def order(login: str) -> tuple[bool, float, int, str]:
+        of = found[login]
+        return of.brier is None, of.brier or 0.0, -of.n, login
+
+    return {login: found[login] for login in sorted(found, key=order)}
 
 
 def of_the_lab(told: Iterable[Forecast]) -> Calibration:
@@ -99,15 +87,15 @@ class Coverage:
     level: float  # how often they were to
     n: int
     inside: int
-    interval: tuple[float, float]  # 95 % of that share (Wilson 1927)
+    interval: tuple[float, float]  # 95 % of that share
 
 
-def foretold(entries: Iterable[Entry]) -> list[LabForecast]:
+def foretold(facts: Lab) -> list[LabForecast]:
     """Every forecast of the lab's that has an outcome, newest first. Of a plan that ran more than
     once, an arm's first outcome counts."""
     found: list[LabForecast] = []
     seen: set[tuple[str, str]] = set()
-    for entry in sorted(entries, key=lambda entry: (entry.execution.at, entry.execution.id)):
+    for entry in reversed(facts.entries):
         if entry.result is None or entry.result.state not in ("done", "failed"):
             continue
         for outcome in entry.foretold:

@@ -5,10 +5,10 @@ better. Rows of one seed, or with runs missing, have no band that one could rely
 beat nor are counted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 from bot.site.facts.board import Row
 from runner.analysis.verdicts import ArmSummary
@@ -18,23 +18,16 @@ from runner.analysis.verdicts import ArmSummary
 Front = Literal["on", "tied", ""]
 
 
-class Banded(Protocol):
-    """A row of any board: bits per byte over its seeds."""
+@dataclass(frozen=True)
+class Point:
+    """A row of any board between what it costs and how good it is."""
 
-    @property
-    def mean(self) -> float:
-        """Over the seeds."""
-
-    @property
-    def band(self) -> tuple[float, float]:
-        """Mean ± spread."""
-
-    @property
-    def summary(self) -> ArmSummary:
-        """How many seeds there are, and how far apart."""
-
-
-Some = TypeVar("Some", bound=Banded)
+    name: str
+    of: str  # its experiment, or its author
+    summary: ArmSummary  # bits per byte over its seeds
+    tier: str
+    costs: Mapping[str, float | None]  # by name; all rows of a board have the same
+    fronts: Mapping[str, Front] = field(default_factory=dict)  # by cost, once it is `placed`
 
 
 @dataclass(frozen=True)
@@ -45,26 +38,33 @@ class Broken:
     before: Row | None  # the record until then
 
 
-def is_certain(row: Banded) -> bool:
-    """Whether the row has a band: two seeds or more, and none is missing."""
-    return row.summary.spread is not None and row.summary.n == row.summary.of
+def placed(points: Sequence[Point]) -> list[Point]:
+    """The same, each with where it stands on the Pareto frontiers of quality and each cost."""
+    names = list(points[0].costs) if points else []
+    by_cost = {name: _fronts(points, name) for name in names}
+    return [
+        replace(point, fronts={name: found[at] for name, found in by_cost.items()})
+        for at, point in enumerate(points)
+    ]
 
 
-def fronts(rows: Sequence[Some], cost: Callable[[Some], float | None]) -> list[Front]:
-    """Where each row stands on the Pareto frontier of cost and quality, in the order of `rows`."""
-    found: list[Front] = [""] * len(rows)
-    priced = [(price, at) for at, row in enumerate(rows) if (price := cost(row)) is not None]
-    kept = sorted((price, at) for price, at in priced if is_certain(rows[at]))
+def _fronts(points: Sequence[Point], cost: str) -> list[Front]:
+    found: list[Front] = [""] * len(points)
+    kept = sorted(
+        (price, at)
+        for at, point in enumerate(points)
+        if point.summary.certain and (price := point.costs[cost]) is not None
+    )
     mean, high = float("inf"), float("inf")  # the best of all that cost as little
     for _, these in groupby(kept, key=lambda pair: pair[0]):
-        equal = [at for _, at in these]
+        equal = [(at, points[at].summary) for _, at in these]
         before = mean
-        mean = min(mean, *(rows[at].mean for at in equal))
-        high = min(high, *(rows[at].band[1] for at in equal))
-        for at in equal:
-            if rows[at].mean == mean and mean < before:
+        mean = min(mean, *(one.middle for _, one in equal))
+        high = min(high, *(one.band[1] for _, one in equal))
+        for at, one in equal:
+            if one.middle == mean < before:
                 found[at] = "on"
-            elif rows[at].band[0] <= high:
+            elif one.band[0] <= high:
                 found[at] = "tied"
     return found
 
@@ -74,8 +74,8 @@ def broken(rows: Iterable[Row]) -> list[Broken]:
     standing: Row | None = None
     found = []
     for row in sorted(rows, key=lambda row: (row.ended, row.mean, row.arm)):
-        if not is_certain(row) or (standing and row.band[1] >= standing.band[0]):
-            continue
-        found.append(Broken(row, standing))
-        standing = row
+        one = row.summary
+        if one.certain and (standing is None or one.band[1] < standing.summary.band[0]):
+            found.append(Broken(row, standing))
+            standing = row
     return found[::-1]

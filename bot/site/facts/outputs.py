@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bot.site.facts.board import Entry, Lab
+from bot.site.facts.entries import Entry
+from bot.site.facts.lab import Lab
 from runner.schema import record
 
 
@@ -12,11 +13,8 @@ class Output:
     """What one step made. However many executions use it, it has one page, on which the first of
     them is named; all of them link there."""
 
-    name: str  # of its folder below `steps/`
-    fingerprint: str
     entry: Entry  # the first execution that uses it
     called: str  # what this one calls the step
-    end: record.StepEnd  # as its records tell
 
     @property
     def step(self) -> record.PlannedStep:
@@ -24,9 +22,14 @@ class Output:
         return self.entry.plan.steps[self.called]
 
     @property
+    def end(self) -> record.StepEnd:
+        """What became of it, as its records tell."""
+        return self.entry.steps[self.called]
+
+    @property
     def place(self) -> str:
         """Where in the store it lies, with its manifest."""
-        return f"steps/{self.name}/{self.fingerprint[:16]}"
+        return f"steps/{self.step.store}/{self.step.fingerprint[:16]}"
 
 
 def page_of(fingerprint: str) -> str:
@@ -49,8 +52,5 @@ def outputs(facts: Lab) -> dict[str, Output]:
     found: dict[str, Output] = {}
     for entry in reversed(facts.entries):  # which begin with the newest
         for name, path in pages_of(entry).items():
-            if path in found:
-                continue
-            step = entry.plan.steps[name]
-            found[path] = Output(step.store, step.fingerprint, entry, name, entry.steps[name])
+            found.setdefault(path, Output(entry, name))
     return found

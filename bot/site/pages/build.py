@@ -14,17 +14,18 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.site.base import chart
-from bot.site.base import left_out as base_left_out
+from bot.site.base import chart, left_out
 from bot.site.base.files import File, Put, is_site, made_from, put
 from bot.site.base.left_out import listed
-from bot.site.facts.board import Entry, Lab, read_lab, whole
+from bot.site.facts.entries import Entry, whole
+from bot.site.facts.lab import Lab, read_lab
 from bot.site.facts.memory import Memory
 from bot.site.pages import (
     boards,
     data,
     delphi,
     entered,
+    executions,
     experiments,
     feed,
     forecast_page,
@@ -34,8 +35,7 @@ from bot.site.pages import (
     signed,
     tracks,
 )
-from bot.site.pages import executions as pages_executions
-from bot.site.pages.templating import HERE, look
+from bot.site.pages.templating import HERE, Look, look
 from bot.site.pages.twins import leaderboard
 from runner.lib.canonical_json import to_json
 from runner.publish import signing
@@ -55,9 +55,6 @@ class SiteError(Exception):
 class SiteSummary:
     """What was built."""
 
-    path: Path
-    executions: int
-    rows: int
     drawn: tuple[str, ...]  # paths; all others stood there as they are
     left_out: Mapping[str, str]  # executions and paths, with what is wrong with each
 
@@ -88,20 +85,16 @@ def build(
     with _seldom_collected():
         remembered = remembered or Memory(out)
         key = signing.in_force(store, key)
-
-        def of(facts: Lab) -> Iterator[File]:
-            return files(facts, store, lab, repository_url, key, live, address)
-
-        facts, done = _put(read_lab(store, remembered), of, remembered, out)
+        shown = look(lab, repository_url, signs=bool(key), live=live, address=address)
+        every = read_lab(store, remembered)
+        facts, done = _put(every, lambda some: files(some, store, shown, key), remembered, out)
         remembered.keep()
         left = dict(facts.left_out) | done.faults
         for what, why in left.items():
             if remembered.told.get(what) != why:
                 log.warning("%s is left out of the site: %s", what, why)
         remembered.told = left
-        boarded = () if "leaderboards.html" in done.faults else facts.groups
-        rows = sum(len(group.rows) for group in boarded)
-        return SiteSummary(out, len(facts.entries), rows, tuple(done.drawn), left)
+        return SiteSummary(tuple(done.drawn), left)
 
 
 def _put(
@@ -110,23 +103,21 @@ def _put(
     """Put the files of this lab into `out`, and where pages of many executions break on some of
     them, of the lab without these."""
 
-    def fault(paths: Mapping[str, str], some: Sequence[Entry]) -> str | None:
-        alone = replace(facts, entries=tuple(some))
-        return base_left_out.fault_of(of(alone), paths)
-
     def found(paths: Mapping[str, str], among: Sequence[Entry]) -> dict[str, str]:
-        most = base_left_out.most_of(facts.entries)
-        faulty = base_left_out.culprits(among, partial(fault, paths), most)
+        def fault(some: Sequence[Entry]) -> str | None:
+            return left_out.fault_of(of(replace(facts, entries=tuple(some))), paths)
+
+        faulty = left_out.culprits(among, fault, left_out.most_of(facts.entries))
         return {entry.execution.id: why for entry, why in faulty}
 
     paths, ids = remembered.suspects  # which may be mended meanwhile
     again = [entry for entry in facts.entries if entry.execution.id in ids]
     faults = found(paths, again) if again else {}
-    done = put(of(facts.without(faults)), out, base_left_out.drawn)
+    done = put(of(facts.without(faults)), out, left_out.drawn)
     shared = {path: why for path, why in done.faults.items() if not path.startswith(OWN)}
     if shared and (more := found(shared, facts.without(faults).entries)):
         faults |= more
-        done = put(of(facts.without(faults)), out, base_left_out.drawn)
+        done = put(of(facts.without(faults)), out, left_out.drawn)
     remembered.suspects = dict(paths) | shared if faults else {}, faults.keys()
     return facts.without(faults), done
 
@@ -156,28 +147,19 @@ def _check(out: Path, *urls: str | None) -> None:
             raise SiteError(f"{url!r} is no web address; write https://….")
 
 
-def files(
-    facts: Lab,
-    store: Store,
-    lab: str,
-    repository_url: str | None,
-    key: Key | None,
-    live: bool = False,
-    address: str = "",
-) -> Iterator[File]:
+def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[File]:
     """Every file of the site, what is linked to before what links to it. Of a kind of pages that
     cannot be listed the main one says so."""
-    this = look(lab, repository_url, bool(key), live, address)
     these = this.saying(facts.left_out)  # of all executions
-    ranked = cache(lambda: boards.boards_of(facts))
+    ranked = cache(lambda: [boards.Board(group, facts) for group in facts.groups])
     for path in sorted((HERE / "static").iterdir()):
         yield File(path.name, path.read_bytes, this.told)
     yield File("vega.js", chart.vega, made_from())
     if key:
         signs = key
         yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))
-    yield from listed("scaling.html", lambda: public.files(this.pages, this.told, store))
-    yield from listed("delphi.html", lambda: delphi.files(this.pages, this.told))
+    yield from listed("scaling.html", lambda: public.files(this, store))
+    yield from listed("delphi.html", lambda: delphi.files(this))
     yield from listed("data", lambda: data.files(facts, this, store))
 
     @lru_cache(maxsize=1)  # the files of an execution are drawn one after the other
@@ -187,7 +169,7 @@ def files(
     def own(number: int, entry: Entry) -> Iterator[File]:
         drawn = partial(curves, number)
         yield from runs.files(entry, drawn, this, store)
-        yield from pages_executions.files(entry, drawn, facts.review(entry), this)
+        yield from executions.files(entry, drawn, facts.review(entry), this)
 
     for number, entry in enumerate(facts.entries):
         page = f"executions/{entry.execution.id}/index.html"

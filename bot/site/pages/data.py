@@ -6,24 +6,24 @@ gone.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bot.site.base.files import File, made_from
-from bot.site.facts.board import Lab
+from bot.site.facts.lab import Lab
 from bot.site.facts.outputs import Output, outputs, pages_of
 from bot.site.pages.templating import Look
-from runner.lib import base_record, redact
+from runner.lib import redact
 from runner.publish import preview
 from runner.publish.preview import Part, Preview
 from runner.store import artifacts
 from runner.store.store import BadName, Store
 
-MOST_FILES = 200  # of a page's table
-MOST_PARTS = 6  # that are decoded
-MOST_NAMED = 60  # inputs, and keys of its config
+MAX_FILES = 200  # of a page's table
+MAX_PARTS = 6  # that are decoded
+MAX_NAMED = 60  # inputs, and keys of its config
 SECONDS = 60.0  # in which a page's parts are decoded
 NAME = 160  # characters of a path
 
@@ -31,20 +31,16 @@ NAME = 160  # characters of a path
 def files(facts: Lab, look: Look, store: Store) -> Iterator[File]:
     """The pages."""
     every = outputs(facts)
-    there = {name: _listed(name, store) for name in {one.name for one in every.values()}}
+    there = {name: _listed(name, store) for name in {one.step.store for one in every.values()}}
     for path, one in every.items():
-        made = _made_of(one, store) if one.fingerprint[:16] in there[one.name] else "gone"
-        yield File(
-            path,
-            partial(_page, path, one, look, store),
-            made_from(look.told, made, *_told(one)),
-        )
-
-
-def _told(one: Output) -> Iterator[base_record.Record | str]:
-    """What the page tells from records, but not the whole plan: it may have many steps."""
-    yield from (one.called, one.entry.execution.id, one.entry.plan.title)
-    yield from (one.step, one.end)
+        # What the output is and whether it is there, with a look at no file of it. A bucket would
+        # have to be asked for each folder.
+        made = f"{one.end.output_sha256} {_is_there(store, one.end.folder)}"
+        if one.step.fingerprint[:16] not in there[one.step.store]:
+            made = "gone"
+        # But not the whole plan: it may have many steps.
+        told = (one.called, one.entry.execution.id, one.entry.plan.title, one.step, one.end)
+        yield File(path, partial(_page, path, one, look, store), made_from(look.told, made, *told))
 
 
 def _listed(name: str, store: Store) -> set[str]:
@@ -53,18 +49,6 @@ def _listed(name: str, store: Store) -> set[str]:
         return set(store.list(f"steps/{name}"))
     except OSError:
         return set()
-
-
-def _made_of(one: Output, store: Store) -> str:
-    """What the output is made of and whether it is there, with a look at no file of it."""
-    if one.end is None:  # no record has its digest, and few executions have different texts
-        try:
-            said = store.peek(f"{one.place}/manifest.json", artifacts.MOST_WORD)
-        except OSError:
-            return "unreadable"
-        return (said or b"").decode("utf-8", "replace")
-    # A bucket would have to be asked for each.
-    return f"{one.end.output_sha256} {_is_there(store, one.end.folder)}"
 
 
 def _is_there(store: Store, folder: str) -> bool:
@@ -90,7 +74,7 @@ def find(one: Output, store: Store) -> Found:
     bucket cannot be reached, which is no fault of the output's."""
     manifest = None
     try:
-        manifest = artifacts.said(store, one.name, one.fingerprint)
+        manifest = artifacts.said(store, one.step.store, one.step.fingerprint)
         if manifest is None:
             return Found(None)
         if not _is_there(store, manifest.folder):
@@ -98,19 +82,19 @@ def find(one: Output, store: Store) -> Found:
         artifacts.Made(store, manifest).verify(digests=False)
     except (artifacts.BadOutput, BadName, OSError) as error:
         return Found(manifest, _words(error, one, store))
-    parts = preview.parts({path: of.bytes for path, of in manifest.files.items()})
-    shown = tuple(_decoded(parts[:MOST_PARTS], one, manifest, store))
+    sizes = {path: of.bytes for path, of in manifest.files.items()}
+    parts = preview.parts(sizes)
+    shown = tuple(_decoded(parts[:MAX_PARTS], sizes, one, manifest.folder, store))
     return Found(manifest, None, shown, len(parts) - len(shown))
 
 
 def _decoded(
-    parts: list[Part], one: Output, manifest: artifacts.Manifest, store: Store
+    parts: list[Part], sizes: Mapping[str, int], one: Output, folder: str, store: Store
 ) -> Iterator[tuple[Part, Preview]]:
-    sizes = {path: of.bytes for path, of in manifest.files.items()}
     until = time.monotonic() + SECONDS
 
     def read(path: str, start: int, length: int) -> bytes:
-        return store.peek(f"{manifest.folder}/{path}", length, start) or b""
+        return store.peek(f"{folder}/{path}", length, start) or b""
 
     for part in parts:
         left = until - time.monotonic()
@@ -141,18 +125,19 @@ def _page(path: str, one: Output, look: Look, store: Store) -> str:
     found = find(one, store)
     listed = sorted(found.manifest.files.items()) if found.manifest else []
     step = one.step
-    needs = step.needs[:MOST_NAMED]
+    needs = step.needs[:MAX_NAMED]
     pages = pages_of(one.entry, needs)
-    return look.pages.get_template("data.html").render(
-        root="../" * path.count("/"),
+    return look.render(
+        path,
+        "data.html",
         one=one,
         entry=one.entry,
         step=step,
         takes={name: pages.get(name) for name in needs},
-        config=list(step.config.items())[:MOST_NAMED],
+        config=list(step.config.items())[:MAX_NAMED],
         found=found,
-        listed=listed[:MOST_FILES],
-        rest=listed[MOST_FILES:],
+        listed=listed[:MAX_FILES],
+        rest=listed[MAX_FILES:],
         bytes=sum(of.bytes for _, of in listed),
         printable=printable,
     )

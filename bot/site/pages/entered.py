@@ -6,27 +6,32 @@ the same commit, has an arm of as many parameters, and of as many tokens and the
 1 %. Its time and its FLOPs stay its author's word.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from math import isfinite
-from statistics import fmean
 from typing import Any
 
 from bot.site.base.files import File, made_from
-from bot.site.base.rows import CHUNK, Rows
-from bot.site.facts.board import Entry, Lab
+from bot.site.base.rows import Rows
+from bot.site.facts.entries import Entry
+from bot.site.facts.lab import Lab
 from bot.site.facts.memory import listed
 from bot.site.pages.templating import Look
-from runner.analysis import estimates, speedrun_file
+from runner.analysis import speedrun_file, verdicts
 from runner.analysis import speedrun_rows as judged
 from runner.analysis.ranking import Tier
 from runner.analysis.speedrun_file import Finding
 from runner.analysis.verdicts import ArmSummary
 from runner.history import results_entries
-from runner.history.results_entries import Entered
+from runner.history.results_entries import Entered, plain
 from runner.lib.canonical_json import to_json
+from runner.schema.record import EnteredRun
 from runner.store.store import Store
+
+TOLD = {  # of an entered run, beside its author
+    *("bpb", "model_size", "total_tokens", "model_flops", "training_hardware_flops"),
+    "training_time",
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,7 @@ class Ours:
     arm: str
     parameters: int | None
     tokens: int  # of one run
-    bpb: float  # mean over its seeds
-    summary: ArmSummary
+    summary: ArmSummary  # bits per byte
 
     @property
     def page(self) -> str:
@@ -64,7 +68,7 @@ class Row:
                 for one in self.ours
                 if one.parameters == run.model_size
                 and _same(one.tokens, run.total_tokens)
-                and _same(one.bpb, run.bpb)
+                and _same(one.summary.middle, run.bpb)
             ),
             None,
         )
@@ -82,30 +86,12 @@ def _same(one: float, other: float) -> bool:
 def files(store: Store, facts: Lab, look: Look) -> Iterator[File]:
     """`entries.html` and its twin."""
     made = made_from(look.told, facts.told, *(seen for _, seen in listed(store, "entries")))
-
-    entered = results_entries.merged(store)
-
-    @cache
-    def found() -> list[Row]:
-        return rows(entered, facts.entries)
-
-    @cache
-    def table() -> Rows:
-        return Rows(
-            "entries", "entries", found(), keys, "entry_row.html", {"plain": results_entries.plain}
-        )
-
-    def script(n: int) -> bytes | str:
-        return list(table().files(look.pages))[n].draw()
-
-    def page() -> str:
-        told = {"rows": table(), "plain": results_entries.plain, "rules": speedrun_file.RULES}
-        return look.render("entries.html", "entries.html", **told)
-
-    yield File("api/entries.json", lambda: to_json([_twin(row) for row in found()]), made)
-    for n in range(-(-len(entered) // CHUNK)):
-        yield File(f"entries.{n}.js", partial(script, n), made)
-    yield File("entries.html", page, made)
+    found, names = rows(results_entries.merged(store), facts.entries), {"plain": plain}
+    table = Rows("entries", "entries", found, keys, "entry_row.html", names)
+    rules = speedrun_file.RULES
+    yield File("api/entries.json", lambda: to_json([_twin(row) for row in found]), made)
+    yield from table.files(look.pages, made)
+    yield look.page("entries.html", "entries.html", made, rows=table, rules=rules, **names)
 
 
 def keys(row: Row) -> dict[str, Any]:
@@ -116,7 +102,7 @@ def keys(row: Row) -> dict[str, Any]:
     author, words = run.author, (one.path, f"#{one.pull}", run.description)
     counted = {
         "bpb": run.bpb,
-        "ours": ours.bpb if ours else None,
+        "ours": ours.summary.mean if ours else None,
         "parameters": run.model_size,
         "tokens": run.total_tokens,
         "flops": run.model_flops,
@@ -125,11 +111,11 @@ def keys(row: Row) -> dict[str, Any]:
     }
     return {
         "newest": -one.at.timestamp(),
-        **{name: value if value and isfinite(value) else None for name, value in counted.items()},
+        **{name: value or None for name, value in counted.items()},
         "tier": row.tier,
-        "author": results_entries.plain(author.name),
+        "author": plain(author.name),
         "found": "impossible" if "impossible" in kinds else "odd" if kinds else "nothing",
-        "text": results_entries.plain(" ".join((*words, author.name, author.affiliation)).lower()),
+        "text": plain(" ".join((*words, author.name, author.affiliation)).lower()),
     }
 
 
@@ -157,18 +143,23 @@ def rows(entered: Sequence[Entered], lab: Iterable[Entry]) -> list[Row]:
 def _ours(entry: Entry) -> Iterator[Ours]:
     """The lab's figures of an execution; what competed has its own, and a void one has none."""
     name = entry.execution.id
-    competed = entry.result.entered if entry.result else ()
-    for arm in dict.fromkeys(run.arm for run in competed):
-        runs = [run for run in competed if run.arm == arm]
+    competed: dict[str, list[EnteredRun]] = defaultdict(list)
+    for run in entry.result.entered if entry.result else ():
+        competed[run.arm].append(run)
+    for arm, runs in competed.items():
         figures = [run.evaluated.bpb for run in runs if run.evaluated and not judged.void(run)]
         if len(figures) == len(runs):
-            spread = estimates.deviation(figures)
-            summary = ArmSummary(fmean(figures), spread, len(figures), len(figures))
-            yield Ours(name, arm, runs[0].parameters, runs[0].tokens, fmean(figures), summary)
-    for arm, planned in entry.plan.arms.items() if not competed else ():
-        summary = entry.summary(arm)
-        if summary.mean is not None:
-            yield Ours(name, arm, planned.parameters, planned.tokens, summary.mean, summary)
+            yield Ours(
+                name,
+                arm,
+                runs[0].parameters,
+                runs[0].tokens,
+                verdicts.summary(figures, len(figures)),
+            )
+    for arm, own in entry.summaries.items() if not competed else ():
+        if own.mean is not None:
+            planned = entry.plan.arms[arm]
+            yield Ours(name, arm, planned.parameters, planned.tokens, own)
 
 
 def _twin(row: Row) -> dict[str, Any]:
@@ -180,19 +171,14 @@ def _twin(row: Row) -> dict[str, Any]:
         "commit": one.commit,
         "merged_at": one.at.isoformat(),
         "tier": row.tier,
-        "author": {
-            key: results_entries.plain(value) for key, value in run.author.model_dump().items()
-        },
-        "eval/paloma/c4_en/bpb": run.bpb,
-        "model_size": run.model_size,
-        "total_tokens": run.total_tokens,
-        "model_flops": run.model_flops,
-        "training_hardware_flops": run.training_hardware_flops,
-        "training_time": run.training_time,
+        "author": {key: plain(value) for key, value in run.author.model_dump().items()},
+        **run.model_dump(by_alias=True, include=TOLD),
         "findings": [
             {"rule": one.rule, "kind": one.kind, "words": one.words} for one in row.findings
         ],
         "ours": [
-            vars(ours) | {"summary": vars(ours.summary), "page": ours.page} for ours in row.ours
+            vars(ours)
+            | {"bpb": ours.summary.mean, "summary": vars(ours.summary), "page": ours.page}
+            for ours in row.ours
         ],
     }

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from bot.site.base.chart import Chart
 from bot.site.base.files import File, made_from
 from bot.site.charts import curves
-from bot.site.facts.board import Entry
+from bot.site.facts.entries import Entry
 from bot.site.pages.templating import Look
 from runner.analysis import verdicts
 from runner.analysis.comparability import scored_on
@@ -64,14 +64,15 @@ def strip(verdict: record.Verdict) -> dict[str, float] | None:
 
 def knobs(plan: record.Plan) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Model and train keys: those all arms share, and by arm those that differ."""
-    by_arm = {
-        name: arm.model.model_dump()
-        | arm.train.model_dump()
-        | {f"own.{part}": function for part, function in arm.own.items()}
-        for name, arm in plan.arms.items()
-    }
+    by_arm = {name: knobs_of(arm) for name, arm in plan.arms.items()}
     first = next(iter(by_arm.values()), {})
     keys = {key: None for arm in by_arm.values() for key in arm}  # not every arm has phases
     differ = [key for key in keys if any(arm.get(key) != first.get(key) for arm in by_arm.values())]
     shared = {key: value for key, value in first.items() if key not in differ}
     return shared, {name: {key: arm.get(key) for key in differ} for name, arm in by_arm.items()}
+
+
+def knobs_of(arm: record.PlannedArm, mode: Literal["json", "python"] = "python") -> dict[str, Any]:
+    """The model and train keys of an arm, and the functions of its own."""
+    own = {f"own.{part}": function for part, function in arm.own.items()}
+    return arm.model.model_dump(mode=mode) | arm.train.model_dump(mode=mode) | own

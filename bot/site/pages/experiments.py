@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bot.site.base.files import File, made_from
-from bot.site.facts.board import Entry, Lab, Row
+from bot.site.facts.entries import Entry
+from bot.site.facts.lab import Lab
 from bot.site.pages.executions import knobs, strip
-from bot.site.pages.preview import Bar, Line, Preview, many, spread
+from bot.site.pages.preview import Bar, Line, Preview, spread
 from bot.site.pages.templating import Look
 from runner.analysis import estimates
 from runner.analysis.comparability import scored_on
 from runner.analysis.registration_review import Review
-from runner.lib import base_record
+from runner.lib.format import many
 from runner.schema import record
 
 SHOWN = 50  # executions on a page, newest first
@@ -89,35 +90,21 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
     """The page of each, and its picture."""
     for one in experiments(facts):
         preview = pictured(one)
+        repository = facts.repositories.get(one.seal.repository) if one.seal else None
+        told = [one.seal or "", repository or "", one.review.told if one.review else ""]
+        told += [f"{x.execution.id} {x.state} {x.told}" for x in (*one.shown, one.main) if x]
         yield from preview.files(look)
         yield look.page(
             one.path,
             "experiment.html",
-            made_from(look.told, *_told(one, facts)),
+            made_from(look.told, str(len(one.entries)), *told),
             one=one,
             preview=preview,
-            repository=facts.repositories.get(one.seal.repository) if one.seal else None,
+            repository=repository,
             strip=strip,
             knobs=knobs,
             scored_on=scored_on,
         )
-
-
-def _told(one: Experiment, facts: Lab) -> Iterator[base_record.Record | str]:
-    # Curves are no part of the page, so runs are told by their figures: they are cheaper to digest.
-    if one.seal:
-        yield one.seal
-        yield facts.repositories.get(one.seal.repository, "")
-    if one.review:
-        yield one.review.told
-    yield str(len(one.entries))
-    for entry in {entry.execution.id: entry for entry in (*one.shown, one.main) if entry}.values():
-        yield entry.execution
-        yield entry.state
-        if entry.result:
-            yield entry.result
-        yield repr(entry.figures)
-        yield repr([(run.arm, run.seed, run.state, run.why) for run in entry.runs])
 
 
 # ── Its picture ──────────────────────────────────────────────────────────────────────────────
@@ -140,10 +127,8 @@ def pictured(one: Experiment) -> Preview:
         said = [f"{verdict.prediction.sentence}: {verdict.outcome}" for verdict in found]
         lines = tuple(_judged(verdict) for verdict in found[:JUDGED])
         return Preview(page, "Experiment", one.title, f"{'; '.join(said)}.", lines, foot=foot)
-    summaries = ((arm, entry.summary(arm)) for arm in entry.plan.arms)
-    rows = [Row(entry, arm, summary) for arm, summary in summaries if summary.mean is not None]
-    rows.sort(key=lambda row: row.mean)
-    lines = tuple(Line(row.arm, str(row.summary), bar=bar) for row, bar in spread(rows))
+    scored = [(arm, one) for arm, one in entry.summaries.items() if one.mean is not None]
+    lines = spread(sorted(scored, key=lambda pair: pair[1].middle))
     ended = entry.state == "done" and not entry.plan.predictions
     state = "nothing was predicted" if ended else entry.state
     told = [state, *(f"{line.words} {line.figure} bits per byte" for line in lines)]

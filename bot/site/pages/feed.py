@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bot.site.base.files import File, made_from
-from bot.site.facts.board import Lab
+from bot.site.facts.lab import Lab
 from bot.site.pages.boards import Board
 from bot.site.pages.front import records
 from bot.site.pages.templating import Look
 from runner.analysis import estimates
+from runner.lib.format import many
 
 SHOWN = 50  # entries, newest first
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a lab changed of which nothing is known
@@ -93,12 +94,7 @@ def news(boards: Sequence[Board], facts: Lab) -> list[News]:
 
 def badge(boards: Sequence[Board], facts: Lab) -> str:
     """How many verdicts count, and the record of the board with most rows."""
-    counted = sum(
-        len(entry.result.verdicts)
-        for entry in facts.entries
-        if entry.result and entry.result.verdicts and not facts.why_not(entry)
-    )
-    words = f"{counted:,} {'verdict' if counted == 1 else 'verdicts'}"
+    words = many(len(facts.counted), "verdict")
     if boards and (broken := boards[0].broken):
         words += f" · best {estimates.figure(broken[0].row.mean, 3)} bpb"
     return words

@@ -6,13 +6,13 @@ from typing import Any
 
 import altair as alt
 
-from bot.site.base.chart import Chart, rounded
+from bot.site.base.chart import Chart, columns, rounded
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import Rows
 from bot.site.charts.curves import plain
 from bot.site.facts import forecasts
-from bot.site.facts.board import Lab
+from bot.site.facts.lab import Lab
 from bot.site.pages.templating import Look
 from runner.analysis.calibration import Bin, Calibration
 from runner.lib.canonical_json import to_json
@@ -20,7 +20,7 @@ from runner.lib.canonical_json import to_json
 
 def files(facts: Lab, look: Look) -> Iterator[File]:
     """`forecasts.html` and `api/forecasts.json`."""
-    told, of_the_lab = forecasts.forecasts(facts.entries), forecasts.foretold(facts.entries)
+    told, of_the_lab = forecasts.forecasts(facts), forecasts.foretold(facts)
     made = made_from(look.told, facts.told)
     yield File("api/foretold.json", lambda: to_json(forecasts.twin(of_the_lab)), made)
     yield File("api/forecasts.json", lambda: to_json([_forecast(one) for one in told]), made)
@@ -59,16 +59,18 @@ def keys(forecast: forecasts.Forecast) -> dict[str, Any]:
 
 def reliability_chart(calibration: Calibration) -> Chart:
     """What was said against what came true, with the interval of each share."""
-    bins = calibration.bins
-    columns: dict[str, list[Any]] = {
-        "said": [rounded(bin.confidence) for bin in bins],
-        "true": [rounded(bin.share) for bin in bins],
-        "low": [rounded(bin.interval[0]) for bin in bins],
-        "high": [rounded(bin.interval[1]) for bin in bins],
-        "n": [bin.n for bin in bins],
-    }
-    points = list(zip(columns["said"], columns["true"], strict=True))
-    spread = list(zip(columns["said"], columns["low"], columns["high"], strict=True))
+    bins = [
+        {
+            "said": rounded(bin.confidence),
+            "true": rounded(bin.share),
+            "low": rounded(bin.interval[0]),
+            "high": rounded(bin.interval[1]),
+            "n": bin.n,
+        }
+        for bin in calibration.bins
+    ]
+    points = [(bin["said"], bin["true"]) for bin in bins]
+    spread = [(bin["said"], bin["low"], bin["high"]) for bin in bins]
     perfect = [(0.0, 0.0), (1.0, 1.0)]
     told = [f"of what was {x:.0%} sure, {y:.0%} came true" for x, y in points]
     return Chart(
@@ -76,7 +78,7 @@ def reliability_chart(calibration: Calibration) -> Chart:
         title="What was said, and how often it came true",
         words=f"Reliability diagram: {'; '.join(told)}.",
         spec=_reliability_spec(),
-        data={"bins": columns, "perfect": {"said": [0, 1], "true": [0, 1]}},
+        data={"bins": columns(bins), "perfect": {"said": [0, 1], "true": [0, 1]}},
         script="forecasts.reliability.js",
         table="bins",
         columns={
@@ -91,6 +93,7 @@ def reliability_chart(calibration: Calibration) -> Chart:
             Axis("Came true"),
             [Mark(perfect, colour=6, faint=True), Mark(spread, "whiskers"), Mark(points, "dots")],
         ),
+        logs=(),
         note="On the diagonal confidence fits; below it people were too sure. Whiskers are 95 % "
         "intervals of the share.",
     )

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from bot.site.base.files import File, made_from
-from bot.site.facts.board import Entry, Lab
+from bot.site.facts.entries import Entry
 from bot.site.facts.frontier import Broken
+from bot.site.facts.lab import Lab
 from bot.site.pages.boards import Board
-from bot.site.pages.preview import Line, Preview, many
+from bot.site.pages.preview import Line, Preview
 from bot.site.pages.templating import MARKS, Look
+from runner.lib.format import many
 
 FEW = 5  # of each kind
 BEST = 5  # rows of each board
@@ -37,12 +39,7 @@ def files(boards: Sequence[Board], facts: Lab, look: Look) -> Iterator[File]:
 
 def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
     """How many predictions came out how, and the records of the largest boards."""
-    outcomes: Counter[str] = Counter(
-        verdict.outcome
-        for entry in facts.entries
-        if entry.result and entry.result.verdicts and not facts.why_not(entry)
-        for verdict in entry.result.verdicts
-    )
+    outcomes = Counter[str](verdict.outcome for verdict in facts.counted)
     records = [
         Line(f"Record on {board.group.data.source}", f"{board.broken[0].row.summary} bits per byte")
         for board in boards[:2]

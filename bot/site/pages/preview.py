@@ -7,7 +7,7 @@ exactly when that has changed.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
@@ -16,8 +16,8 @@ from pathlib import Path
 import vl_convert
 
 from bot.site.base.files import File
-from bot.site.facts.board import Row
 from bot.site.pages.templating import HERE, Look
+from runner.analysis.verdicts import ArmSummary
 
 WIDTH, HEIGHT = 1200, 630
 EDGE = 64  # pixels left and right that stay empty
@@ -98,19 +98,17 @@ def draw(preview: Preview, look: Look) -> bytes:
     return vl_convert.svg_to_png(svg)
 
 
-def spread(rows: Sequence[Row]) -> Iterable[tuple[Row, Bar]]:
+def spread(rows: Sequence[tuple[str, ArmSummary]]) -> tuple[Line, ...]:
     """The first rows, with where their figures lie on a scale that all of them share."""
     shown = rows[:ROWS]
-    low = min((row.band[0] for row in shown), default=0.0)
-    wide = max((row.band[1] for row in shown), default=0.0) - low or 1.0
-    for row in shown:
-        at, first, last = (round((of - low) / wide * 100, 2) for of in (row.mean, *row.band))
-        yield row, Bar(at, first, last)
+    low = min((one.band[0] for _, one in shown), default=0.0)
+    wide = max((one.band[1] for _, one in shown), default=0.0) - low or 1.0
 
+    def bar(one: ArmSummary) -> Bar:
+        at, first, last = (round((of - low) / wide * 100, 2) for of in (one.middle, *one.band))
+        return Bar(at, first, last)
 
-def many(n: int, what: str) -> str:
-    """`1 run`, `2,000 runs`."""
-    return f"{n:,} {what if n == 1 else what + 's'}"
+    return tuple(Line(name, str(one), bar=bar(one)) for name, one in shown)
 
 
 # ── Words that fit ───────────────────────────────────────────────────────────────────────────
@@ -118,16 +116,15 @@ def many(n: int, what: str) -> str:
 
 def width(words: str) -> float:
     """How wide words are at most, in ems."""
-    return sum(
-        0.36
-        if letter in NARROW
-        else 0.95
-        if letter in WIDE or ord(letter) > 0x2E7F
-        else 0.74
-        if letter.isupper()
-        else 0.61
-        for letter in words
-    )
+    return sum(map(_width, words))
+
+
+def _width(letter: str) -> float:
+    if letter in NARROW:
+        return 0.36
+    if letter in WIDE or ord(letter) > 0x2E7F:
+        return 0.95
+    return 0.74 if letter.isupper() else 0.61
 
 
 def cut(words: str, size: float, room: float) -> str:

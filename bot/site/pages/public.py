@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
-import jinja2
-
 from bot.site.base.chart import Chart
 from bot.site.base.files import File, made_from
 from bot.site.charts import scaling_charts
 from bot.site.facts.memory import listed
+from bot.site.pages.templating import Look
 from runner.analysis import public_boards, scaling, speedrun_file
 from runner.analysis.public_boards import Axis
 from runner.history import results_entries
@@ -28,20 +27,16 @@ AXES: dict[Axis, tuple[str, str]] = {
 REACH = 0.04  # relative error at the ends of a bar
 
 
-def files(pages: jinja2.Environment, told: str, store: Store) -> Iterator[File]:
-    """`scaling.html`, `audit.html` and their twins below `api/`; `told` is a digest of what is on
-    every page."""
+def files(look: Look, store: Store) -> Iterator[File]:
+    """`scaling.html`, `audit.html` and their twins below `api/`."""
+    told = look.told
     entered = made_from(told, *(seen for _, seen in listed(store, "entries")))
     for axis in AXES:
         yield File(f"scaling.{axis}.js", partial(_chart_source, axis), told)
-    yield File("api/scaling.json", lambda: to_json(_twin()), told)
-    yield File("scaling.html", lambda: _scaling(pages), told)
+    yield File("api/scaling.json", lambda: to_json({axis: _twin(axis) for axis in AXES}), told)
+    yield File("scaling.html", lambda: _scaling(look), told)
     yield File("api/audit.json", lambda: to_json([vars(finding) for finding in _findings()]), told)
-    yield File("audit.html", lambda: _audit(pages, store), entered)
-
-
-def _boards() -> list[tuple[public_boards.Board, str, str]]:
-    return [(public_boards.tested(axis), *words) for axis, words in AXES.items()]
+    yield File("audit.html", lambda: _audit(look, store), entered)
 
 
 @cache
@@ -49,27 +44,23 @@ def _chart(axis: Axis) -> Chart:
     return scaling_charts.chart(scaling_charts.side(axis), AXES[axis][0])
 
 
-@cache
 def _chart_source(axis: Axis) -> str:
     return _chart(axis).source()
 
 
-def _twin() -> dict[str, Any]:
-    return {board.axis: _board(board) for board, *_ in _boards()}
-
-
-def _scaling(pages: jinja2.Environment) -> str:
-    return pages.get_template("scaling.html").render(
-        root="",
+def _scaling(look: Look) -> str:
+    sides = [scaling_charts.side(axis) for axis in AXES]
+    return look.render(
+        "scaling.html",
+        "scaling.html",
         source=public_boards.source(),
         stated=scaling.FLOOR,
-        boards=_boards(),
+        boards=[(public_boards.tested(axis), *words) for axis, words in AXES.items()],
         axes=AXES,
         chart=_chart,
-        sides=[scaling_charts.side(axis) for axis in AXES],
-        changed=scaling_charts.changed([scaling_charts.side(axis) for axis in AXES]),
+        sides=sides,
+        changed=scaling_charts.changed(sides),
         error_bar=error_bar,
-        signed=signed,
     )
 
 
@@ -77,10 +68,11 @@ def _findings() -> list[speedrun_file.Finding]:
     return speedrun_file.audit_rows(public_boards.rows())
 
 
-def _audit(pages: jinja2.Environment, store: Store) -> str:
+def _audit(look: Look, store: Store) -> str:
     findings = _findings()
-    return pages.get_template("audit.html").render(
-        root="",
+    return look.render(
+        "audit.html",
+        "audit.html",
         source=public_boards.source(),
         rows=len(public_boards.rows()),
         impossible=[finding for finding in findings if finding.kind == "impossible"],
@@ -97,12 +89,8 @@ def error_bar(error: float) -> str:
     return f"--a:{min(end, 50):.1f}%;--b:{abs(end - 50):.1f}%"
 
 
-def signed(error: float) -> str:
-    """A relative error in percent, as it stands in a table."""
-    return f"{round(100 * error, 2) + 0.0:+.2f} %".replace("-", "−").replace("+0.00", "0.00")
-
-
-def _board(board: public_boards.Board) -> dict[str, Any]:
+def _twin(axis: Axis) -> dict[str, Any]:
+    board = public_boards.tested(axis)
     return {
         "floor": board.floor,
         "median_error_pooled_floor": board.median_pooled,

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from bot.site.base.files import File, made_from
-from bot.site.facts.board import Entry, Lab
+from bot.site.facts.entries import Entry
+from bot.site.facts.lab import Lab
 from bot.site.facts.memory import listed
-from runner.lib import base_record
 from runner.publish import signing
-from runner.publish.signing import Key, Kind, Receipt
+from runner.publish.signing import Key, Receipt, Signable
 from runner.schema import record
 from runner.schema.record import PlanRecord, Preregistration
 from runner.store.store import Store
@@ -17,27 +17,22 @@ from runner.store.store import Store
 
 def files(store: Store, facts: Lab, key: Key) -> Iterator[File]:
     """The signed files below `api/signed/`, and `api/keys.json`."""
+
+    def signed(path: str, read: Callable[[], Signable], seen: str) -> File:
+        made = made_from(key.public, seen)
+        return File(f"api/signed/{path}.json", lambda: signing.sign(key, read()), made)
+
     for path, seen in listed(store, "preregistrations"):
         if path.endswith("/1"):  # edits of the issue come after it
-            read = partial(record.require, store, path, Preregistration)
-            yield _signed(key, "seal", path, read, seen)
+            yield signed(path, partial(record.require, store, path, Preregistration), seen)
     for path, seen in listed(store, "plans"):
-        yield _signed(key, "plan", path, partial(record.require, store, path, PlanRecord), seen)
+        yield signed(path, partial(record.require, store, path, PlanRecord), seen)
     for entry in facts.entries:
         if entry.result:
             path = f"executions/{entry.execution.id}/result"
-            yield _signed(key, "receipt", path, partial(_receipt, store, entry), entry.told)
+            yield signed(path, partial(_receipt, store, entry), entry.told)
     keys = dict.fromkeys([key.public, *signing.public_keys(store)])
     yield File("api/keys.json", lambda: signing.published(keys))
-
-
-def _signed(
-    key: Key, kind: Kind, path: str, read: Callable[[], base_record.Record], seen: str
-) -> File:
-    def draw() -> bytes:
-        return signing.sign(key, kind, path, read())
-
-    return File(f"api/signed/{path}.json", draw, made_from(key.public, seen))
 
 
 def _receipt(store: Store, entry: Entry) -> Receipt:

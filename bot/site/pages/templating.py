@@ -14,8 +14,7 @@ from markupsafe import Markup
 
 from bot.site.base.drawn import short
 from bot.site.base.files import File, made_from
-from bot.site.facts import outputs
-from bot.site.pages import delphi
+from bot.site.facts import outputs, sealed
 from runner.analysis import estimates, verdicts
 from runner.lib import format
 from runner.publish import step_summary
@@ -47,7 +46,7 @@ class Look:
         told = made_from(self.told, *(part for one in left_out.items() for part in one))
         return replace(self, told=told, left_out=left_out) if left_out else self
 
-    def page(self, path: str, template: str, made: str | None = None, **facts: Any) -> File:
+    def page(self, path: str, template: str, made: str, **facts: Any) -> File:
         """A page at `path` below the site's folder; `made` as of a `File`."""
         return File(path, lambda: self.render(path, template, **facts), made)
 
@@ -59,20 +58,26 @@ class Look:
 
 
 def look(
-    lab: str, repository_url: str | None, signs: bool, live: bool = False, address: str = ""
+    lab: str,
+    repository_url: str | None = None,
+    *,
+    signs: bool = False,
+    live: bool = False,
+    address: str = "",
 ) -> Look:
-    """The look of this lab's pages; `signs`: whether there are signed files; `live`: whether the
-    server that has the pages shows what runs now; `address`: of the site, where it is known."""
+    """The look of this lab's pages. `repository_url` is the host's web address; `signs`: whether
+    there are signed files; `live`: whether the server that has the pages shows what runs now;
+    `address`: of the site, where it is known."""
     address = address.rstrip("/")
     told = made_from(lab, repository_url or "", str(signs), str(live), address)
-    pages = environment(lab, repository_url, signs)
-    pages.globals |= {"live": live, "address": address}
-    return Look(pages, told)
+    return Look(_templates(lab, repository_url, signs, live, address), told)
 
 
 @cache
-def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Environment:
-    """The templates, with figures as people read them. Strangers' words are escaped."""
+def _templates(
+    lab: str, repository_url: str | None, signs: bool, live: bool, address: str
+) -> jinja2.Environment:
+    """With figures as people read them. Strangers' words are escaped."""
     pages = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -94,15 +99,18 @@ def environment(lab: str, repository_url: str | None, signs: bool) -> jinja2.Env
         data_pages=outputs.pages_of,
         lab=lab,
         signs=signs,
+        live=live,
+        address=address,
         marks=MARKS,
         places=PLACES,
-        foretold=bool(delphi.sealed_ones()),
+        foretold=bool(sealed.sealed_ones()),
         parts=prediction_forms.parts,
         thread=thread,
         host=host,
         commit=commit,
         ordered=step_summary.ordered,
         ended=step_summary.ended,
+        signed=signed,
     )
     pages.filters.update(
         duration=format.duration,
@@ -134,6 +142,11 @@ def spans(words: str) -> Markup:
 def compared(names: Iterable[str]) -> str:
     """The state of a link to the comparison of these runs, whose names may hold a comma."""
     return "runs=" + quote(",".join(quote(name, safe="") for name in names), safe=",")
+
+
+def signed(error: float) -> str:
+    """A relative error in percent, as it stands in a table."""
+    return f"{round(100 * error, 2) + 0.0:+.2f} %".replace("-", "−").replace("+0.00", "0.00")
 
 
 def cell(value: Any) -> str:

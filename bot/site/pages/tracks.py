@@ -1,11 +1,10 @@
 """The speedrun's page: each track with its rows and the frontier of cost and quality. Rows that are
 not ranked say why."""
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
 
@@ -13,11 +12,10 @@ from bot.site.base.chart import Chart, rounded
 from bot.site.base.files import File, made_from
 from bot.site.base.rows import Rows
 from bot.site.charts import frontier_chart
-from bot.site.charts.frontier_chart import Point
 from bot.site.facts import frontier
-from bot.site.facts.board import Lab
-from bot.site.facts.frontier import Front
-from bot.site.pages.boards import TIERS, whisker
+from bot.site.facts.frontier import Point
+from bot.site.facts.lab import Lab
+from bot.site.pages.boards import TIERS, keys_of, scale, whisker
 from bot.site.pages.templating import Look
 from runner.analysis import estimates, ranking, verdicts
 from runner.analysis.ranking import Ranked, Row
@@ -27,38 +25,27 @@ from runner.lib.canonical_json import to_json
 from runner.schema import tracks
 from runner.schema.tracks import Track
 
-
-@dataclass(frozen=True)
-class Scored:
-    """A row that is scored on its track's text, as the frontier looks at it."""
-
-    row: Row
-
-    @cached_property
-    def summary(self) -> ArmSummary:
-        """Its seeds; all have a figure, or it would be void."""
-        return verdicts.summary(list(self.row.figures), len(self.row.figures))
-
-    @property
-    def mean(self) -> float:
-        """Bits per byte over its seeds."""
-        return fmean(self.row.figures)
-
-    @property
-    def band(self) -> tuple[float, float]:
-        """Mean ± spread."""
-        around = self.summary.spread or 0.0
-        return self.mean - around, self.mean + around
-
-
-COSTS: Mapping[str, tuple[str, Callable[[Row], float | None]]] = {
-    "hardware_flops": ("Hardware FLOPs", lambda row: _mean(row.hardware_flops)),
-    # What a model of the author's own does is only its own word, which buys no place.
-    "flops": ("Model FLOPs", lambda row: None if row.custom else _mean(row.model_flops)),
-    "seconds": ("Training time, s", lambda row: _mean(row.seconds)),
-    "tokens": ("Tokens", lambda row: row.tokens),
-    "parameters": ("Parameters", lambda row: row.parameters),
+COSTS = {  # of one run
+    "hardware_flops": "Hardware FLOPs",
+    "flops": "Model FLOPs",
+    "seconds": "Training time, s",
+    "tokens": "Tokens",
+    "parameters": "Parameters",
 }
+
+
+def point(row: Row) -> Point:
+    """A row between what it costs and how good it is."""
+    costs = {
+        "hardware_flops": mean(row.hardware_flops),
+        # What a model of the author's own does is only its own word, which buys no place.
+        "flops": None if row.custom else mean(row.model_flops),
+        "seconds": mean(row.seconds),
+        "tokens": row.tokens,
+        "parameters": row.parameters,
+    }
+    seeds = verdicts.summary(list(row.figures), len(row.figures))
+    return Point(row.title, row.author.name, seeds, row.tier, costs)
 
 
 @dataclass(frozen=True)
@@ -69,13 +56,17 @@ class Line:
     ranked: Ranked
     place: int  # best first, from 1
     tied: int  # how many rows share its rank
-    scored: Scored | None  # None: not on the track's text, or not believed
-    fronts: Mapping[str, Front]  # by cost
+    point: Point  # on no frontier where it is not on the track's text, or not believed
 
     @property
     def row(self) -> Row:
         """What was entered."""
         return self.ranked.row
+
+    @property
+    def summary(self) -> ArmSummary | None:
+        """Its figures, where they are the track's."""
+        return self.point.summary if self.point.fronts else None
 
 
 @dataclass(frozen=True)
@@ -94,39 +85,30 @@ class Competition:
     @cached_property
     def lines(self) -> list[Line]:
         """The ranked ones, best first, then those that are not."""
-        kept = [Scored(one.row) for one in self.ranked if not ranking.refusal(self.track, one.row)]
-        fronts: dict[str, dict[str, Front]] = {one.row.id: {} for one in kept}
-        for name, (_, cost) in COSTS.items():
-            found = frontier.fronts(kept, lambda one, cost=cost: cost(one.row))  # type: ignore[misc]
-            for one, front in zip(kept, found, strict=True):
-                fronts[one.row.id][name] = front
-        scored = {one.row.id: one for one in kept}
-        shared = Counter(one.rank for one in self.ranked)
+        points = [point(one.row) for one in self.ranked]
+        kept = [n for n, one in enumerate(self.ranked) if not ranking.refusal(self.track, one.row)]
+        for n, placed in zip(kept, frontier.placed([points[n] for n in kept]), strict=True):
+            points[n] = placed
+        tied = Counter(one.rank for one in self.ranked)
         return [
-            Line(
-                self.track,
-                one,
-                at + 1,
-                shared[one.rank],
-                scored.get(one.row.id),
-                fronts.get(one.row.id, {}),
-            )
-            for at, one in enumerate(self.ranked)
+            Line(self.track, one, n + 1, tied[one.rank], points[n])
+            for n, one in enumerate(self.ranked)
         ]
 
     @property
-    def otherwise(self) -> str:
+    def otherwise(self) -> str | None:
         """Whether who leads would change if the lab's own models, too, were counted in the other
-        kind of FLOPs; empty where neither is what decides."""
-        if self.track.kind not in ("target", "scaling") or not self.lines:
-            return ""
+        kind of FLOPs; None where neither is what decides."""
+        if self.track.kind not in ("target", "scaling") or not self.ranked:
+            return None
         other: Literal["model", "hardware"] = "hardware" if self.track.cost == "model" else "model"
         told = self.track.model_copy(update={"cost": other})
         leads = [one.row.title for one in self.ranked if one.rank == 1]
         would = [one.row.title for one in ranking.rank(told, self.entered) if one.rank == 1]
-        if not would or set(would) == set(leads):
-            return f"Counted in {other} FLOPs, the same would lead." if would else ""
-        return f"Counted in {other} FLOPs, {' and '.join(would)} would lead."
+        if not would:
+            return None
+        who = "the same" if set(would) == set(leads) else " and ".join(would)
+        return f"Counted in {other} FLOPs, {who} would lead."
 
     @cached_property
     def rows(self) -> Rows:
@@ -137,56 +119,28 @@ class Competition:
     @cached_property
     def chart(self) -> Chart:
         """What quality costs on it."""
-        points = [
-            Point(
-                line.row.title,
-                line.row.author.name,
-                line.scored.mean,
-                line.scored.band,
-                line.row.tier,
-                line.scored.summary.n,
-                {name: cost(line.row) for name, (_, cost) in COSTS.items()},
-                line.fronts,
-            )
-            for line in self.lines
-            if line.scored
-        ]
         return frontier_chart.chart(
-            points,
-            {name: title for name, (title, _) in COSTS.items()},
+            [line.point for line in self.lines if line.summary],
+            COSTS,
             name=f"{self.track.name}-cost",
             script=f"speedrun/{self.track.name}.chart.js",
             note=", and hardware FLOPs are measured from outside; what own models count of "
             "themselves is not in it",
         )
 
-    @property
-    def scale(self) -> str:
-        """The ends of the scale on which the spreads of the first rows are drawn, as CSS."""
-        bands = [line.scored.band for line in self.rows.first if line.scored]
-        low, high = min((b[0] for b in bands), default=0.0), max((b[1] for b in bands), default=0.0)
-        return f"--from:{rounded(low)};--to:{rounded(high if high > low else low + 1)}"
-
 
 def keys(line: Line) -> dict[str, Any]:
     """What a row is sorted and filtered by."""
-    row, scored = line.row, line.scored
-    low, high = scored.band if scored else (None, None)
-    words = [row.title, row.author.name, row.author.affiliation, row.id, line.ranked.why]
+    row, author = line.row, line.row.author
+    words = [row.title, author.name, author.affiliation, row.id, line.ranked.why]
     return {
         "place": line.place,
         "value": line.ranked.value,
-        "mean": _rounded(scored.mean if scored else None),
-        "low": _rounded(low),
-        "high": _rounded(high),
-        "seeds": len(row.figures),
-        **{name: _rounded(cost(row)) for name, (_, cost) in COSTS.items()},
+        **keys_of(line.point, words),
+        **{name: rounded(cost, 9) for name, cost in line.point.costs.items()},
         "price": row.price,
-        "tier": row.tier,
-        "author": row.author.name,
+        "author": author.name,
         "ranked": "not ranked" if line.ranked.rank is None else "ranked",
-        "front": [cost for cost, front in line.fronts.items() if front],
-        "text": " ".join(words).lower(),
     }
 
 
@@ -197,20 +151,17 @@ def files(facts: Lab, look: Look) -> Iterator[File]:
     for one in found:
         if one.ranked:
             yield from one.rows.files(look.pages, made)
-            yield File(one.chart.script, partial(_source, one), made)
+            yield File(one.chart.script, one.chart.source, made)
     yield look.page(
         "speedrun.html",
         "speedrun.html",
         made,
         boards=found,
-        costs={name: title for name, (title, _) in COSTS.items()},
+        costs=COSTS,
         tiers=TIERS,
+        scale=scale,
         **ROW,
     )
-
-
-def _source(one: Competition) -> str:
-    return one.chart.source()
 
 
 def competitions(rows: Iterable[Row]) -> list[Competition]:
@@ -223,9 +174,9 @@ def competitions(rows: Iterable[Row]) -> list[Competition]:
 
 def value(track: Track, ranked: Ranked) -> str:
     """What a row is ranked by, in words, with its spread over seeds or the interval of its
-    projection; empty where it is not ranked."""
+    projection; a dash where it is not ranked."""
     if ranked.value is None:
-        return ""
+        return format.UNKNOWN
     if track.kind == "target":
         spread = estimates.deviation(list(ranked.row.cost(track)))
         words = format.flops(ranked.value) + (f" ± {format.flops(spread)}" if spread else "")
@@ -236,18 +187,15 @@ def value(track: Track, ranked: Ranked) -> str:
     if ranked.interval:
         low, high = ranked.interval
         return f"{ranked.value:.4f} ({low:.4f} to {high:.4f})"
-    return str(Scored(ranked.row).summary)
+    return str(point(ranked.row).summary)
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean(values: Sequence[float]) -> float | None:
+    """Over a row's seeds; None where nothing is known."""
     return fmean(values) if values else None
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else rounded(value, 9)
-
-
-ROW = {"value": value, "whisker": whisker, "mean": _mean}  # what its template needs
+ROW = {"value": value, "whisker": whisker, "mean": mean}  # what its template needs
 
 
 def _twin(found: Sequence[Competition]) -> dict[str, Any]:
@@ -255,7 +203,8 @@ def _twin(found: Sequence[Competition]) -> dict[str, Any]:
         one.track.name: {
             "track": one.track.model_dump(mode="json"),
             "rows": [
-                _row(line.ranked) | {"front": [name for name, on in line.fronts.items() if on]}
+                _row(line.ranked)
+                | {"front": [name for name, on in line.point.fronts.items() if on]}
                 for line in one.lines
             ],
         }

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from bot.site.facts.board import Lab, Row
+from bot.site.facts.board import Row
+from bot.site.facts.lab import Lab
 
 
 def leaderboard(facts: Lab) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def row_of(row: Row) -> dict[str, Any]:
     entry, origin = row.entry, row.entry.execution.origin
     return {
         "rank": row.rank,
-        "rank_shared": row.shared,
+        "rank_shared": row.tied > 1,
         "execution": entry.execution.id,
         "page": f"executions/{entry.execution.id}/index.html",
         "title": entry.plan.title,

@@ -5,6 +5,7 @@ import json
 import os
 import runpy
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -301,10 +302,22 @@ def test_isolated_what_it_says_of_its_flops_is_its_own_word(
     assert found.bpb == pytest.approx(deserved(text).bpb, rel=1e-4)
 
 
-def test_what_is_isolated_sees_nothing_of_the_shipped_text() -> None:
-    hidden = [bubblewrap.LAB / name for name in ("texts", "bot", "tests", "docs", "README.md")]
-    seen = [*bubblewrap._code(), *(Path("/", name) for name in bubblewrap.SYSTEM)]
-    assert not [x for x in hidden if any(x.is_relative_to(path) for path in seen)]
+@isolated
+def test_what_is_isolated_sees_nothing_of_the_shipped_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the lab is installed among the libraries, and the bot lies beside the runner."""
+    everything = [*bubblewrap._code(), bubblewrap.LAB / "bot"]
+    monkeypatch.setattr(bubblewrap, "_code", lambda: everything)
+    assert all(any(path.iterdir()) for path in bubblewrap.HIDDEN)
+    for path in bubblewrap.HIDDEN:
+        seen = subprocess.run(
+            bubblewrap.command(bubblewrap.Box(), ["/bin/ls", "-A", str(path)]),
+            capture_output=True,
+            check=True,
+        )
+        assert seen.stdout == b""
+        assert not bubblewrap.shows(path / "a file")
+    others = [bubblewrap.LAB / name for name in ("tests", "docs", "README.md")]
+    assert not [path for path in others if bubblewrap.shows(path)]
 
 
 # ── What is asked again ──────────────────────────────────────────────────────────────────────

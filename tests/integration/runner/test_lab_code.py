@@ -42,7 +42,7 @@ def planned(lab: Path) -> list[list[str]]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A checkout to move files in."""
-    for name in ("engine", "runner", "texts", "experiments"):
+    for name in ("engine", "runner", "experiments"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(LAB / name, tmp_path / "lab" / name, ignore=ignore)
     return tmp_path / "lab"

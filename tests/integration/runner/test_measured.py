@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bot.messages import plan_comment
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.pages import build as pages_build
 from engine.config import flops
 from engine.config.schema import ModelConfig

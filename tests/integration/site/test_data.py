@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.facts.outputs import outputs
 from bot.site.pages import data
 from bot.site.pages.build import build

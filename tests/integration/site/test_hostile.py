@@ -71,7 +71,7 @@ def lived(store: Store, spoil: Callable[[Path], None], name: str) -> None:
         if facts.result:
             return
         if facts.attempts and facts.attempts[-1].job in ("succeeded", "failed"):
-            live = Live(store, look("lab", None, False, live=True))
+            live = Live(store, look("lab", live=True))
             assert live.drawn(execution.id)
             assert live.drawn(execution.id, "fast.s0")
             progress.progress(store, facts)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from bot.site.charts.curves import MOST_POINTS
+from bot.site.charts.curves import MAX_POINTS
 from bot.site.pages.build import build
 from runner.store.store import Store
 from tests import synthetic
@@ -54,7 +54,7 @@ def test_of_a_million_points_the_spike_stays_and_the_page_says_how_many_are_draw
     _, body = json.loads("[" + script.removeprefix("regatta.take(").removesuffix(");\n") + "]")
     points = dict(zip(*body["data"]["curve"].values(), strict=True))
     assert points[AT] == SPIKE
-    assert len(points) <= MOST_POINTS
+    assert len(points) <= MAX_POINTS
     assert {1, POINTS} <= points.keys()
     page = (site / "runs" / f"{name}.html").read_text()
     assert f"{len(points):,} of 1,000,000 points are drawn" in page

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bot.controller import catch_up
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.pages import entered
 from runner.history import results_entries
 from runner.store.store import Store
@@ -68,7 +68,7 @@ def test_a_clean_file_gets_a_green_check_and_a_corrected_one_is_checked_anew(lab
     assert checks(lab) == [(head, "failure")]
     (said,) = lab.comments(pull)
     assert f"| `{PATH}` | 1 | `training_hardware_flops` |" in said
-    assert "its chips could do 7.344e\\+17 FLOPs in its time" in said
+    assert "its chips could do in its time are 7.344e\\+17" in said
     lab.say("sam", pull, "Hm.")
     assert len(checks(lab)) == len(lab.comments(pull)) == 1
     push(lab, results(CLEAN))

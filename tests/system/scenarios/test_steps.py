@@ -309,7 +309,7 @@ def test_two_steps_that_train_what_is_called_the_same_are_a_problem(lab: Lab) ->
     both = BUILT_IN.replace("  evaluate:", f"  again:{again}  evaluate:")
     lab.preregister(form_body(predictions=FAST_IS_BETTER))
     plan = lab.last(proposed(lab, {"experiment.yaml": both}))
-    words = "what `train/fast,seed=0` trains would be called `fast`, as what `again/fast,seed=0` "
+    words = "what `again/fast,seed=0` trains would be called `fast`, as what `train/fast,seed=0` "
     assert f"{words}trains is, and has the same seed" in plan
     lab.clock.advance(1)
     wider = "{name: 'fast,seed=1', seed: 1, model.hidden_dim: 32}"

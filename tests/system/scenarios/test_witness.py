@@ -135,7 +135,7 @@ def commits(sandbox: Sandbox) -> list[str]:
     while sha:
         commit = git.commit(sha)
         found.append(commit.message.strip())
-        (sha,) = commit.parents or (None,)
+        sha = str(commit.parent_ids[0]) if commit.parent_ids else None
     return found[::-1]
 
 
@@ -268,7 +268,7 @@ def test_what_somebody_else_committed_meanwhile_stays(copying: Copying, first: b
 
     def push(point: str) -> None:
         nonlocal writes
-        if point == ("github.create_branch.before" if first else "github.advance.before"):
+        if point == ("github.create_ref.before" if first else "github.advance.before"):
             writes += 1
             if writes == 1:
                 tree = git.write_tree(None, [("theirs", "100644", git.write_blob(b"1"))])

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.cli.main import app
-from runner.lib import base_record
 from runner.publish import signing
 from runner.publish.signing import BadKey, Forged, Receipt
 from runner.schema import record
@@ -52,7 +51,7 @@ def true_receipt(tmp_path: Path) -> Receipt:
 
 
 def signed(key: signing.Key, found: Receipt) -> bytes:
-    return signing.sign(key, "receipt", signing.place("receipt", found), found)
+    return signing.sign(key, found)
 
 
 def test_true_files_are_accepted(
@@ -62,18 +61,18 @@ def test_true_files_are_accepted(
     plan = record.PlanRecord(
         repository=7, pull=2, n=1, commit="a" * 40, at=NOW, plan=true_receipt.execution.plan
     )
-    files: list[tuple[signing.Kind, base_record.Record]] = [
+    files: list[tuple[signing.Kind, signing.Signable]] = [
         ("receipt", true_receipt),
         ("seal", true_receipt.seal),
         ("plan", plan),
         ("plan", plan.model_copy(update={"plan": None, "problems": ("no arms",)})),
     ]
     for kind, found in files:
-        content = signing.sign(key, kind, signing.place(kind, found), found)
+        content = signing.sign(key, found)
         verified = signing.verify(content, keys)
-        assert verified.record == found
+        assert (verified.kind, verified.record) == (kind, found.model_dump(mode="json"))
         assert verified.key == key.id
-        assert content == signing.sign(key, kind, signing.place(kind, found), found)
+        assert content == signing.sign(key, found)
 
 
 def changed(content: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -203,10 +202,10 @@ def test_a_seal_holds_the_text_whose_digest_it_names(
     text = "Warmer is better\nas it was read"
     digest = synthetic.sha(text)
     seal = true_receipt.seal.model_copy(update={"text": text, "text_sha256": digest})
-    signing.verify(signing.sign(key, "seal", signing.place("seal", seal), seal), keys)
+    signing.verify(signing.sign(key, seal), keys)
     other = seal.model_copy(update={"text": "as it is now"})
     with pytest.raises(Forged, match="text_sha256 is not that of the text"):
-        signing.verify(signing.sign(key, "seal", signing.place("seal", other), other), keys)
+        signing.verify(signing.sign(key, other), keys)
 
 
 def test_plans_and_seals_that_were_signed_before_fields_were_added_stay_true(
@@ -220,13 +219,18 @@ def test_plans_and_seals_that_were_signed_before_fields_were_added_stay_true(
     assert "text" not in json.loads(true_receipt.seal.canonical())
     spread = record.Spread(deviation=0.1, arms=3, freedom=6)
     for one in (plan, plan.model_copy(update={"spread": spread, "other_design": "x1"})):
-        signing.verify(signing.sign(key, "plan", signing.place("plan", one), one), keys)
+        signing.verify(signing.sign(key, one), keys)
 
 
 def test_a_record_lies_where_its_kind_lies(
-    key: signing.Key, keys: dict[str, bytes], true_receipt: Receipt
+    key: signing.Key,
+    keys: dict[str, bytes],
+    true_receipt: Receipt,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = signing.sign(key, "receipt", "executions/x0/result", true_receipt)
+    with monkeypatch.context() as patched:
+        patched.setattr(signing, "place", lambda _: "executions/x0/result")
+        file = signing.sign(key, true_receipt)
     with pytest.raises(Forged, match="such a record lies at"):
         signing.verify(file, keys)
 

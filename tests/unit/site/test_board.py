@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot.site.facts.board import groups, ranked, read_lab
+from bot.site.facts.board import groups, ranked
+from bot.site.facts.lab import read_lab
 from runner.store.store import Store
 from tests import synthetic
 
@@ -33,7 +34,7 @@ def arms(*figures_by_arm, seeds=3):
 def ranks(store, *figures_by_arm, seeds=3):
     plan, figures = arms(*figures_by_arm, seeds=seeds)
     synthetic.finish(store, synthetic.execution(plan), figures)
-    return [(row.arm, row.rank, row.shared) for row in rows_of(store)]
+    return [(row.arm, row.rank, row.tied > 1) for row in rows_of(store)]
 
 
 def test_the_best_row_comes_first(store):
@@ -130,7 +131,7 @@ def test_edits_after_the_seal_are_counted(store):
     synthetic.preregister(store, 1, edits=2)
     synthetic.begin(store, synthetic.execution(synthetic.plan(preregistration=1)))
     (entry,) = read_lab(store).entries
-    assert (entry.seal.issue, entry.edits) == (1, 2)
+    assert (entry.seal.issue, len(entry.edited)) == (1, 2)
 
 
 def test_a_row_has_the_verdicts_that_are_about_its_arm(store):

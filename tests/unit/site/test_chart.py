@@ -9,7 +9,7 @@ import pytest
 from bot.site.base import chart
 from bot.site.base.drawn import Axis, Drawing, Mark
 from bot.site.charts import curves
-from bot.site.facts.board import read_lab
+from bot.site.facts.entries import read_entry
 from runner.lib.downsample import kept
 from runner.store.store import Store
 from tests import synthetic
@@ -47,8 +47,9 @@ def test_the_least_and_the_greatest_of_each_stretch_stay(n):
 @pytest.fixture
 def entry(tmp_path):
     store = Store(tmp_path / "store")
-    synthetic.finish(store, synthetic.execution(synthetic.plan()), synthetic.PLAIN)
-    return read_lab(store).entries[0]
+    execution = synthetic.execution(synthetic.plan())
+    synthetic.finish(store, execution, synthetic.PLAIN)
+    return read_entry(store, execution.id)
 
 
 def body_of(one):
@@ -87,7 +88,7 @@ def test_a_thinned_curve_says_so_and_keeps_its_spike(entry):
     one = curves.of_run(entry, run)
     assert max(one.data["curve"]["loss"]) == 9.0
     assert "of 50,000 points are drawn" in one.note
-    assert one.length <= curves.MOST_POINTS
+    assert one.length <= curves.MAX_POINTS
 
 
 def test_a_drawing_shows_every_mark_without_a_script_and_no_word_as_code():

@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from bot.site.base.files import put
-from bot.site.facts.board import read_lab
+from bot.site.base.left_out import drawn
+from bot.site.facts.lab import read_lab
 from bot.site.pages import data
 from bot.site.pages.templating import look
 from runner.lib import redact
@@ -96,8 +97,8 @@ def lines(*texts):
 
 def draw(store, tmp_path):
     """Bring the pages of data up to date, and return those that were drawn."""
-    found = data.files(read_lab(store), look("Lab", None, False), store)
-    return put(found, tmp_path / "site").drawn
+    found = data.files(read_lab(store), look("Lab"), store)
+    return put(found, tmp_path / "site", drawn).drawn
 
 
 def drawn_page(store, tmp_path):

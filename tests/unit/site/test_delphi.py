@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bot.site.base.files import File
-from bot.site.pages import delphi, templating
+from bot.site.facts import sealed
+from bot.site.pages import delphi
+from bot.site.pages.templating import look
 from runner.analysis import sealed_forecast
 from runner.analysis.sealed_forecast import Seal
 from runner.cli import main
@@ -22,15 +24,14 @@ def write(folder: Path, seal: Seal, loss: float | None = None) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "seal.json").write_bytes(to_json(seal.model_dump(mode="json")))
     if loss is not None:
-        found = delphi.read(folder)
+        found = sealed.read(folder)
         assert found
         came = sealed_forecast.outcome(seal, found.seal_sha256, the_run(loss=loss), "x1", END)
         (folder / "outcome.json").write_bytes(to_json(came.model_dump(mode="json")))
 
 
 def drawn(site: Path, *folders: Path) -> dict[str, File]:
-    environment = templating.environment("Lab", None, False)
-    found = {file.path: file for file in delphi.files(environment, "", folders)}
+    found = {file.path: file for file in delphi.files(look("Lab"), folders)}
     for path, file in found.items():
         content = file.draw()
         (site / path).parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ def test_an_outcome_of_another_seal_is_noticed(tmp_path: Path) -> None:
     seal = a_seal()
     write(tmp_path / "delphi", seal, 1.5)
     write(tmp_path / "delphi", seal.model_copy(update={"experiment": "another"}))
-    found = delphi.read(tmp_path / "delphi")
+    found = sealed.read(tmp_path / "delphi")
     assert found
     assert found.trouble == "the outcome is of another seal"
 
@@ -133,9 +134,9 @@ def test_an_outcome_of_another_seal_is_noticed(tmp_path: Path) -> None:
 def test_what_other_readings_say_stands_beside_it(tmp_path: Path) -> None:
     seal = a_seal()
     write(tmp_path / "delphi", seal, 1.5)
-    found = delphi.read(tmp_path / "delphi")
+    found = sealed.read(tmp_path / "delphi")
     assert found
-    told = delphi.others(found)
+    told = sealed.others(found)
     assert [other.words for other in told][:2] == [
         "the floor stated, c = 0.6",
         "a straight line in the logarithms, without a floor",
@@ -145,7 +146,7 @@ def test_what_other_readings_say_stands_beside_it(tmp_path: Path) -> None:
 
 def test_each_rung_is_also_foretold_by_the_law_through_the_others(tmp_path: Path) -> None:
     write(tmp_path / "delphi", a_seal())
-    found = delphi.read(tmp_path / "delphi")
+    found = sealed.read(tmp_path / "delphi")
     assert found
     assert [rung.left_out for rung in found.rungs] == pytest.approx([0] * 6, abs=1e-6)
     largest = found.rungs[-1].points[0].model_flops
@@ -158,9 +159,8 @@ def test_each_rung_is_also_foretold_by_the_law_through_the_others(tmp_path: Path
 
 
 def test_the_page_says_by_which_command_the_forecast_is_made_again() -> None:
-    environment = templating.environment("Lab", None, False)
-    for folder in delphi.sealed_ones():
-        drawn = {file.path: file for file in delphi.files(environment, "", [folder])}
+    for folder in sealed.sealed_ones():
+        drawn = {file.path: file for file in delphi.files(look("Lab"), [folder])}
         page = str(drawn[f"delphi/{folder.name}.html"].draw())
         found = re.search(r"<code>(regatta forecast --at [^<]*)</code>", page)
         assert found
@@ -176,9 +176,9 @@ def test_the_page_says_how_many_other_readings_would_have_come_nearer(tmp_path: 
     write(tmp_path / "delphi", seal, seal.forecast.loss)
     drawn(tmp_path, tmp_path / "delphi")
     assert "would have come nearer" not in Page(tmp_path / "delphi" / "delphi.html").text
-    found = delphi.read(tmp_path / "delphi")
+    found = sealed.read(tmp_path / "delphi")
     assert found
-    straight = delphi.others(found)[1].loss
+    straight = sealed.others(found)[1].loss
     assert straight
     write(tmp_path / "delphi", seal, straight)
     drawn(tmp_path, tmp_path / "delphi")

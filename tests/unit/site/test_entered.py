@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.pages import entered
 from bot.site.pages.build import build
 from runner.history import results_entries

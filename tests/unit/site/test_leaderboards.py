@@ -9,7 +9,7 @@ import pytest
 
 from bot.site.base import rows
 from bot.site.facts import frontier
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.facts.spent import Spent
 from bot.site.pages import boards
 from bot.site.pages.build import build
@@ -40,7 +40,7 @@ def board_of(store):
 
 
 def fronts(store):
-    return {line.row.arm: line.fronts["flops"] for line in board_of(store).lines}
+    return {line.row.arm: line.point.fronts["flops"] for line in board_of(store).lines}
 
 
 def test_the_frontier_is_who_is_best_of_all_that_cost_as_little(store):
@@ -81,7 +81,8 @@ def test_a_record_is_broken_by_who_is_better_beyond_both_spreads(store):
 def test_a_row_without_a_cost_is_left_out_of_that_frontier(store):
     finish(store, "one", [2.0, 2.1])
     found = read_lab(store).groups[0].rows
-    assert frontier.fronts(found, lambda _: None) == [""]
+    free = replace(boards.point(found[0]), costs={"seconds": None})
+    assert [one.fronts for one in frontier.placed([free])] == [{"seconds": ""}]
 
 
 def test_all_rows_are_in_scripts_as_they_stand_on_the_page(store, tmp_path, monkeypatch):
@@ -123,15 +124,15 @@ def test_another_axis_of_cost_may_have_another_frontier(store):
     finish(store, "many", [2.0, 2.02], steps=64)
     lines = {line.row.arm: line for line in board_of(store).lines}
     # Both have as many parameters, so that along these only the better one is on the frontier.
-    assert lines["few"].fronts["flops"] == "on"
-    assert lines["few"].fronts["parameters"] == ""
-    assert lines["many"].fronts["parameters"] == "on"
+    assert lines["few"].point.fronts["flops"] == "on"
+    assert lines["few"].point.fronts["parameters"] == ""
+    assert lines["many"].point.fronts["parameters"] == "on"
 
 
 def test_the_chart_of_costs_has_its_table_and_marks_the_frontier(store):
     finish(store, "one", [2.0, 2.02], steps=16)
     finish(store, "two", [1.5, 1.52], steps=64)
-    chart = boards.chart(board_of(store))
+    chart = board_of(store).chart
     assert chart.length == 2
     one, two = (line.row.planned.model_flops for line in board_of(store).lines[::-1])
     assert chart.data["frontier"]["mean"] == pytest.approx([1.51, 2.01, 1.51])
@@ -171,7 +172,7 @@ def entered(row, *hardware_flops):
             )
         }
     )
-    return replace(row, entry=replace(row.entry, result=result))
+    return replace(row, entry=row.entry.model_copy(update={"result": result}))
 
 
 def test_hardware_flops_are_the_measured_ones_then_the_reported_then_a_range(store, tmp_path):
@@ -182,7 +183,7 @@ def test_hardware_flops_are_the_measured_ones_then_the_reported_then_a_range(sto
     assert measured.spent == Spent(4e13, 4e13, "measured")
     assert entered(row, 3e13, None).spent.how == "reported"
     silent = tuple(run.model_copy(update={"tokens_per_second": None}) for run in row.entry.runs)
-    guessed = replace(row, entry=replace(row.entry, runs=silent))
+    guessed = replace(row, entry=row.entry.model_copy(update={"runs": silent}))
     flops = row.planned.model_flops
     assert guessed.spent == Spent(flops / 0.5, flops / 0.2, "estimated")
     # What is only estimated is on no frontier.

@@ -39,7 +39,7 @@ def clock():
 @pytest.fixture
 def client(store, clock):
     app = FastAPI()
-    app.include_router(live.routes(live.Live(store, look("Lab", None, False, True), clock)))
+    app.include_router(live.routes(live.Live(store, look("Lab", live=True), clock)))
     return TestClient(app)
 
 

@@ -119,9 +119,9 @@ def test_no_page_or_script_of_its_own_has_300_kilobytes(store, tmp_path):
 
 def test_a_memory_holds_no_curves_and_pages_show_them(store, tmp_path):
     memory, _ = built(store, tmp_path / "site")
-    facts = memory.facts(store)
-    assert all(one.curved for one in facts)
-    assert not any(run.curve for one in facts for run in one.runs)
+    entries = memory.entries(store)
+    assert all(one.curved for one in entries)
+    assert not any(run.curve for one in entries for run in one.runs)
     script = next((tmp_path / "site" / "runs").glob("*.js")).read_text()
     assert '"step":[1,2,3' in script
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.site.pages import public
+from bot.site.pages import public, templating
 from bot.site.pages.build import build
 from runner.analysis import public_boards, speedrun_file
 from runner.store.store import Store
@@ -26,7 +26,7 @@ def test_every_error_is_shown_and_the_medians(site: Path) -> None:
         assert name in text
         assert f"{100 * board.median_pooled:.1f} % with the common floor" in text
         for group in board.groups:
-            assert public.signed(group.pooled) in text
+            assert templating.signed(group.pooled) in text
     assert public_boards.source() in text
     twin = json.loads((site / "api" / "scaling.json").read_bytes())
     assert len(twin["model_flops"]["groups"]) == 18
@@ -44,7 +44,7 @@ def test_every_finding_is_shown_with_its_reason(site: Path) -> None:
 
 
 def test_an_error_has_its_sign_and_nothing_has_none() -> None:
-    assert [public.signed(x) for x in (0.0123, -0.0123, -0.00001)] == [
+    assert [templating.signed(x) for x in (0.0123, -0.0123, -0.00001)] == [
         "+1.23 %",
         "−1.23 %",
         "0.00 %",

@@ -1,12 +1,11 @@
 """The pages of runs: curve, configuration, provenance, how to do it again, and comparison."""
 
-import dataclasses
 import json
 
 import pytest
 
 from bot.site.charts import provenance_drawn
-from bot.site.facts.board import read_lab
+from bot.site.facts.entries import read_entry
 from bot.site.pages import runs
 from bot.site.pages.build import build
 from bot.site.pages.templating import compared
@@ -23,8 +22,9 @@ def store(tmp_path):
 
 @pytest.fixture
 def entry(store):
-    synthetic.finish(store, synthetic.execution(synthetic.plan()), synthetic.PLAIN)
-    return read_lab(store).entries[0]
+    execution = synthetic.execution(synthetic.plan())
+    synthetic.finish(store, execution, synthetic.PLAIN)
+    return read_entry(store, execution.id)
 
 
 def test_a_runs_page_tells_how_to_do_it_again(store, entry, tmp_path):
@@ -93,7 +93,7 @@ def test_the_end_of_the_log_is_shown_without_secrets_and_control_characters(stor
     assert shown.endswith("key [secret]\nend")
     assert "hunter2" not in shown
     assert "\x1b" not in shown
-    assert len(shown) <= runs.MOST_LOG
+    assert len(shown) <= runs.MAX_LOG
     assert shown.startswith("step 16")
 
 
@@ -103,7 +103,7 @@ def test_a_link_in_the_logs_place_is_not_followed(store, entry, tmp_path):
     folder = store.local(synthetic.making(store, execution.id, "fast.s0", execution.plan))
     folder.mkdir(parents=True)
     (folder / "log.txt").symlink_to(tmp_path / "secret")
-    assert "somebody" not in runs.log_of(store, entry, entry.runs[0])
+    assert runs.log_of(store, entry, entry.runs[0]) is None
 
 
 def test_without_a_log_there_is_no_section_for_it(store, entry, tmp_path):
@@ -136,7 +136,7 @@ def test_of_steps_only_what_a_run_follows_from_and_what_follows_from_it_is_drawn
     plan = entry.plan.model_copy(update={"steps": steps})
     execution = entry.execution.model_copy(update={"plan": plan})
     run = entry.runs[0].model_copy(update={"arm": "fast", "seed": 0})
-    nodes = provenance_drawn.of_run(dataclasses.replace(entry, execution=execution), run)
+    nodes = provenance_drawn.of_run(entry.model_copy(update={"execution": execution}), run)
     assert set(nodes) == {"text", "tokens", "train/fast", "scores"}
     assert nodes["scores"].takes == ("train/fast", "tokens")
     assert [name for name, node in nodes.items() if node.here] == ["train/fast"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.site.facts.board import read_lab
+from bot.site.facts.lab import read_lab
 from bot.site.pages import tracks as page
 from bot.site.pages.build import build
 from runner.schema import tracks
@@ -35,7 +35,7 @@ def test_the_frontier_is_of_measured_cost_and_quality(store: Store) -> None:
     synthetic.compete(store, COST, "cheap", [2.09, 2.08], hardware_flops=1e13)
     synthetic.compete(store, COST, "dear", [2.01, 2.00], hardware_flops=4e13)
     synthetic.compete(store, COST, "wasteful", [2.05, 2.04], hardware_flops=9e13)
-    fronts = {name: line.fronts["hardware_flops"] for name, line in lines(store).items()}
+    fronts = {name: line.point.fronts["hardware_flops"] for name, line in lines(store).items()}
     assert fronts == {"cheap": "on", "dear": "on", "wasteful": ""}
 
 
@@ -46,8 +46,8 @@ def test_what_own_code_says_of_its_model_flops_buys_no_place(store: Store) -> No
     mine = lines(store)["mine"]
     assert mine.row.model_flops[0] < lines(store)["plain"].row.model_flops[0]
     assert page.keys(mine)["flops"] is None
-    assert (mine.ranked.rank, mine.fronts["flops"]) == (2, "")
-    assert mine.fronts["hardware_flops"] == "on"
+    assert (mine.ranked.rank, mine.point.fronts["flops"]) == (2, "")
+    assert mine.point.fronts["hardware_flops"] == "on"
     assert page.value(COST, mine.ranked).startswith("9.04e13 ± ")
     assert page.value(COST, mine.ranked).endswith(" hardware")
 
@@ -67,7 +67,7 @@ def test_a_row_that_is_void_is_on_no_frontier_and_sorts_behind(store: Store) -> 
     synthetic.compete(store, BUDGET, "honest", [2.05, 2.06])
     synthetic.compete(store, BUDGET, "seer", [0.9, 0.9], own=True, void="it looked ahead")
     seer = lines(store, BUDGET)["seer"]
-    assert (seer.scored, seer.fronts, page.keys(seer)["mean"]) == (None, {}, None)
+    assert (seer.summary, seer.point.fronts, page.keys(seer)["mean"]) == (None, {}, None)
     assert seer.ranked.why == "seed 0: it looked ahead"
 
 
@@ -75,7 +75,7 @@ def test_one_seed_is_ranked_and_is_on_no_frontier(store: Store) -> None:
     synthetic.compete(store, BUDGET, "sure", [2.05, 2.06])
     synthetic.compete(store, BUDGET, "lucky", [1.9])
     lucky = lines(store, BUDGET)["lucky"]
-    assert (lucky.ranked.rank, lucky.fronts["hardware_flops"]) == (1, "")
+    assert (lucky.ranked.rank, lucky.point.fronts["hardware_flops"]) == (1, "")
 
 
 def test_ties_are_written_as_ties_and_every_chart_has_its_table(

@@ -1,0 +1,216 @@
+"""An execution with everything the records say about it, and how it is read."""
+
+import hashlib
+from collections.abc import Iterable
+from functools import cached_property
+
+from bot.site.base.files import made_from
+from runner.analysis import promotion, ranking, speedrun_rows, verdicts
+from runner.analysis.verdicts import ArmSummary
+from runner.history import forecasts
+from runner.lib.base_record import Record
+from runner.lib.format import natural
+from runner.schema import record
+from runner.store.store import Store
+
+Seal = tuple[record.Preregistration, tuple[record.Edit, ...]]  # with the issue's later edits
+
+
+class Entry(Record):
+    """One execution with everything the records say about it."""
+
+    seen: str = ""  # names, sizes and times of its records when they were read
+    told: str  # SHA-256 over their bytes, and over the seal
+    curved: bool  # whether a run has a curve, which may be not in memory
+    events: tuple[str, ...]
+    execution: record.Execution
+    result: record.Result | None
+    runs: tuple[record.Run, ...]  # in the plan's order
+    approval: record.Approval | None
+    ends: dict[str, record.Ended]  # by attempt
+    replays: tuple[record.Replayed, ...]
+    seal: record.Preregistration | None = None
+    edited: tuple[record.Edit, ...] = ()  # the issue, after the seal
+
+    @property
+    def plan(self) -> record.Plan:
+        """The plan that was executed."""
+        return self.execution.plan
+
+    @property
+    def state(self) -> record.State:
+        """How it ended; until then, as far as records alone tell it."""
+        if self.result:
+            return self.result.state
+        return "running" if any(event.endswith(".started") for event in self.events) else "queued"
+
+    @property
+    def asked(self) -> tuple[int, int] | None:
+        """Repository and issue of the preregistration that its plan names."""
+        origin, issue = self.execution.origin, self.plan.preregistration
+        return (origin.repository, issue) if origin and issue else None
+
+    @property
+    def question(self) -> str:
+        """What the page of its experiment is called."""
+        if self.seal:
+            return f"{self.seal.repository}-{self.seal.issue}"
+        origin = self.execution.origin
+        home = str(origin.repository) if origin else "local"
+        digest = hashlib.sha256(f"{home} {self.plan.experiment}".encode()).hexdigest()
+        return f"{home}-{digest[:12]}"
+
+    @property
+    def author(self) -> str:
+        """Who asked: the preregistration's author, or who approved it."""
+        if self.seal:
+            return self.seal.author.login
+        origin = self.execution.origin
+        return origin.approved_by.login if origin else "local"
+
+    @property
+    def names(self) -> list[str]:
+        """What its runs are called."""
+        return [name_of(run) for run in self.runs]
+
+    @cached_property
+    def figures(self) -> dict[tuple[str, int], float | None]:
+        """The lab's own figure of each run."""
+        return verdicts.figures_of(self.runs)
+
+    def tier(self, arm: str) -> ranking.Tier:
+        """Who vouches for an arm's figures."""
+        return speedrun_rows.tier(self.execution, self.replays, arm)
+
+    @property
+    def competing(self) -> list[ranking.Row]:
+        """Its rows on the track that it enters."""
+        if self.result is None:
+            return []
+        return speedrun_rows.rows(self.execution, self.result, self.replays)
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether at least one run was scored."""
+        return any(figure is not None for figure in self.figures.values())
+
+    @cached_property
+    def summaries(self) -> dict[str, ArmSummary]:
+        """Mean and spread of each arm over its seeds."""
+        return {arm: verdicts.arm_summary(self.plan, self.figures, arm) for arm in self.plan.arms}
+
+    @property
+    def gate(self) -> promotion.Gate | None:
+        """How its rung of a ladder came out; None where there is none, or no end yet."""
+        return promotion.gate(self.plan, self.runs) if self.state == "done" else None
+
+    @property
+    def foretold(self) -> list[forecasts.Outcome]:
+        """What the lab had foretold of its arms, beside what came."""
+        return list(forecasts.outcomes(self.execution, self.figures))
+
+    @property
+    def steps(self) -> dict[str, record.StepEnd]:
+        """What became of each step, as the last attempt that ended left it."""
+        return self._last.steps if self._last else {}
+
+    @property
+    def receipt(self) -> dict[str, str]:
+        """What that attempt said it ran on."""
+        return self._last.receipt if self._last else {}
+
+    @property
+    def _last(self) -> record.Ended | None:
+        # An older lab had attempts to evaluate, too, `e1` and so on.
+        trained = [end for name, end in self.ends.items() if name.startswith("t")]
+        return trained[-1] if trained else None
+
+    def under(self, seal: Seal | None) -> "Entry":
+        """The same with its preregistration, where there is one."""
+        if seal is None:
+            return self
+        told = made_from(self.told, seal[0], *seal[1])
+        return self.model_copy(update={"seal": seal[0], "edited": seal[1], "told": told})
+
+    def without_curves(self) -> "Entry":
+        """The same, as it is remembered."""
+        runs = tuple(run.model_copy(update={"curve": ()}) for run in self.runs)
+        return self.model_copy(update={"runs": runs})
+
+
+def name_of(run: record.Run) -> str:
+    """What a run is called within the site."""
+    return f"{run.execution}.{record.run_name(run.arm, run.seed)}"
+
+
+# ── From the records ─────────────────────────────────────────────────────────────────────────
+
+
+def read(store: Store, name: str, events: Iterable[str], seen: str = "") -> Entry:
+    """Everything on record of one execution, but what its issue says. Raises StoreError, and
+    BadRecord for a record of another form."""
+    folder, digest = f"executions/{name}", hashlib.sha256()
+
+    def take(path: str, kind: type[record.R]) -> record.R | None:
+        data = store.peek(f"records/{path}.json")  # and nothing stays in memory
+        digest.update(f"{path} {-1 if data is None else len(data)}\n".encode() + (data or b""))
+        return None if data is None else record.parse(store, path, kind, data)
+
+    execution = take(f"{folder}/execution", record.Execution)
+    if execution is None:  # it was there when the folder was listed
+        execution = record.require(store, f"{folder}/execution", record.Execution)
+    runs = [
+        take(f"runs/{name}.{record.run_name(arm, seed)}", record.Run)
+        for arm, seed in execution.plan.runs()
+    ]
+    approval = None
+    if origin := execution.origin:
+        command = record.command_of(origin.approval)
+        path = f"approvals/{origin.repository}/{origin.pull}/{command}"
+        approval = take(path, record.Approval)
+    # `t` before `e`, each in the order of its number.
+    ordered = sorted(events, key=lambda event: (event.startswith("e"), natural(event)))
+    ends = {
+        event.partition(".")[0]: end
+        for event in ordered
+        if event.endswith(".ended") and (end := take(f"{folder}/{event}", record.Ended))
+    }
+    result = take(f"{folder}/result", record.Result)
+    numbers = sorted(int(number) for number in record.names(store, f"replays/{name}"))
+    replays = [take(f"replays/{name}/{number}", record.Replayed) for number in numbers]
+    return Entry(
+        seen=seen,
+        told=digest.hexdigest(),
+        curved=any(run.curve for run in runs if run),
+        events=tuple(ordered),
+        execution=execution,
+        result=result,
+        runs=tuple(run for run in runs if run),
+        approval=approval,
+        ends=ends,
+        replays=tuple(replay for replay in replays if replay),
+    )
+
+
+def read_entry(store: Store, name: str) -> Entry:
+    """The execution of this name, with the curves of its runs and its preregistration."""
+    entry = read(store, name, record.names(store, f"executions/{name}"))
+    return entry.under(read_seal(store, *entry.asked) if entry.asked else None)
+
+
+def whole(store: Store, entry: Entry) -> Entry:
+    """An entry with the curves of its runs, out of the records."""
+    name = entry.execution.id
+    found = read(store, name, record.names(store, f"executions/{name}"))
+    return entry.model_copy(update={"runs": found.runs})
+
+
+def read_seal(store: Store, repository: int, issue: int) -> Seal | None:
+    """A preregistration and the edits of its issue."""
+    folder = f"preregistrations/{repository}/{issue}"
+    seal = record.read(store, f"{folder}/1", record.Preregistration)
+    if seal is None:
+        return None
+    numbers = sorted(int(name) for name in record.names(store, folder))
+    edits = (record.require(store, f"{folder}/{n}", record.Edit) for n in numbers if n > 1)
+    return seal, tuple(edits)

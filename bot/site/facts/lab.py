@@ -1,0 +1,139 @@
+"""Everything the site shows, as facts."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+
+from bot.site.base.files import made_from
+from bot.site.facts.board import Group, groups
+from bot.site.facts.entries import Entry, Seal, read_seal
+from bot.site.facts.memory import Memory
+from runner.analysis import designs, ranking, registration_review
+from runner.analysis.registration_review import Outcome, Registration, Review
+from runner.schema import record
+from runner.store.store import Store
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Everything the site shows."""
+
+    entries: tuple[Entry, ...]  # newest first
+    wishlist: tuple[record.Preregistration, ...]  # sealed, and nothing has run for it
+    repositories: dict[int, str]  # names by id, as far as executions tell them
+    left_out: Mapping[str, str] = field(default_factory=dict)  # executions, with what is wrong
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The rows that may be compared, most rows first."""
+        return groups(self.entries)
+
+    @cached_property
+    def reviews(self) -> dict[tuple[int, int], Review]:
+        """Of each preregistration, by repository and issue, what counts under it."""
+        asked: dict[tuple[int, int], list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            if entry.asked and entry.seal:
+                asked[entry.asked].append(entry)
+        return {key: self._review(under) for key, under in asked.items()}
+
+    def _review(self, under: list[Entry]) -> Review:
+        seal = under[0].seal
+        assert seal
+        outcomes = tuple(Outcome(one.execution, one.result, one.figures) for one in under)
+        plans = [one.plan for one in under]
+        earlier = registration_review.begun_before(seal, plans, self._begun)
+        return registration_review.review(Registration(seal, under[0].edited, outcomes, earlier))
+
+    @cached_property
+    def _begun(self) -> dict[str, tuple[datetime, str]]:
+        """When and by which execution each run was first begun, of those that were until the last
+        seal."""
+        last = max(entry.seal.at for entry in self.entries if entry.seal)
+        found: dict[str, tuple[datetime, str]] = {}
+        for entry in reversed(self.entries):
+            if entry.state != "voided" and entry.execution.at < last:
+                for run in designs.same_run(entry.plan).values():
+                    found.setdefault(run, (entry.execution.at, entry.execution.id))
+        return found
+
+    def review(self, entry: Entry) -> Review | None:
+        """What counts under this execution's preregistration; None where it has none."""
+        return self.reviews.get(entry.asked) if entry.asked else None
+
+    def why_not(self, entry: Entry) -> str | None:
+        """Why this execution's verdicts are not its preregistration's; None where they are."""
+        review = self.review(entry)
+        return review.of(entry.execution.id).why_not or None if review else None
+
+    @cached_property
+    def told(self) -> str:
+        """A digest of all of this."""
+        states = (f"{entry.execution.id} {entry.state} {entry.told}" for entry in self.entries)
+        wished = (seal.digest() for seal in self.wishlist)
+        left = (f"{id} {why}" for id, why in self.left_out.items())
+        return made_from("\n".join(states), "\n".join(wished), "\n".join(left))
+
+    def without(self, faults: Mapping[str, str]) -> "Lab":
+        """The same without these executions, by id with what is wrong with each."""
+        if not faults:
+            return self
+        stay = tuple(entry for entry in self.entries if entry.execution.id not in faults)
+        return replace(self, entries=stay, left_out=dict(self.left_out) | dict(faults))
+
+    @property
+    def running(self) -> list[Entry]:
+        """Executions that have no result yet."""
+        return [entry for entry in self.entries if entry.result is None]
+
+    @property
+    def competing(self) -> list[ranking.Row]:
+        """What executions have entered for speedruns."""
+        return [row for entry in self.entries for row in entry.competing]
+
+    @property
+    def counted(self) -> list[record.Verdict]:
+        """The verdicts that are their preregistrations', and those of plans without one."""
+        return [
+            verdict
+            for entry in self.entries
+            if entry.result and entry.result.verdicts and not self.why_not(entry)
+            for verdict in entry.result.verdicts
+        ]
+
+    @property
+    def without_figures(self) -> list[Entry]:
+        """Executions that ended and left nothing to compare."""
+        return [entry for entry in self.entries if entry.result and not entry.has_figures]
+
+
+def read_lab(store: Store, remembered: Memory | None = None) -> Lab:
+    """The lab as its records tell it. Runs come without their curves. An execution whose records
+    cannot be read is left out."""
+    seals: dict[tuple[int, int], Seal] = {
+        (int(repository), int(issue)): seal
+        for repository in record.names(store, "preregistrations")
+        for issue in record.names(store, f"preregistrations/{repository}")
+        if (seal := read_seal(store, int(repository), int(issue)))
+    }
+    memory = remembered or Memory()
+    entries = sorted(
+        (one.under(seals.get(one.asked) if one.asked else None) for one in memory.entries(store)),
+        key=lambda entry: (entry.execution.at, entry.execution.id),
+        reverse=True,
+    )
+    asked = {entry.asked for entry in entries}
+    wished = [seal for key, (seal, _) in seals.items() if key not in asked]
+    return Lab(
+        entries=tuple(entries),
+        wishlist=tuple(sorted(wished, key=lambda seal: (seal.at, seal.issue), reverse=True)),
+        # Entries begin with the newest, and the newest name of a repository counts.
+        repositories={
+            origin.repository: origin.repository_name
+            for entry in reversed(entries)
+            if (origin := entry.execution.origin)
+        },
+        left_out=memory.unread,
+    )

@@ -1,0 +1,164 @@
+"""The lab's own sealed forecasts, read from the files that are committed beside the experiments:
+what was said before each run, from what, how it came out, and what other readings say."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, takewhile
+from pathlib import Path
+from statistics import fmean
+
+from runner.analysis import forecast as forecasting
+from runner.analysis import scaling, sealed_forecast
+from runner.analysis.forecast import Point, Refusal
+from runner.analysis.sealed_forecast import Beside, Outcome, Seal
+from runner.schema.prediction_forms import AXES, Axis
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+FOLDERS = tuple(EXPERIMENTS / name for name in ("delphi-mini-100", "delphi-mini"))  # newest first
+OTHER_AXES: tuple[Axis, ...] = ("tokens", "parameters")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A size of the ladder."""
+
+    points: tuple[Point, ...]
+    said: float  # by the law
+    by_others: float | None  # by the law through the other rungs, where they give one
+
+    @property
+    def mean(self) -> float:
+        """Of its seeds."""
+        return fmean(point.loss for point in self.points)
+
+    @property
+    def left(self) -> float:
+        """What the law leaves, relative."""
+        return self.mean / self.said - 1
+
+    @property
+    def left_out(self) -> float | None:
+        """The error of the law through the other rungs, relative to what was measured."""
+        return self.by_others / self.mean - 1 if self.by_others is not None else None
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another way to forecast from the same points, looked at afterwards."""
+
+    words: str
+    loss: float | None
+    why: str = ""  # there is none
+    error: float | None = None  # relative to what was measured, where that is known
+
+
+@dataclass(frozen=True)
+class Delphi:
+    """The seal and, once there is one, its outcome."""
+
+    name: str  # of its folder, and of its page
+    seal: Seal
+    seal_sha256: str
+    outcome: Outcome | None
+    trouble: str | None  # in a sentence, where the seal is not what it says
+    words: str = ""  # with which its declaration begins
+    afterwards: Beside | None = None  # what was run when the outcome was known
+
+    @property
+    def stated_floor(self) -> float | None:
+        """The law's floor, where it was stated."""
+        law = self.seal.forecast.law
+        return law.c if law.stated_floor else None
+
+    @cached_property
+    def rungs(self) -> list[Rung]:
+        """Smallest first."""
+        law = self.seal.forecast.law
+        of = sorted(self.seal.points, key=lambda point: (point.model_flops, point.seed))
+        sizes = {
+            size: tuple(group) for size, group in groupby(of, key=lambda point: point.model_flops)
+        }
+        means = {size: fmean(point.loss for point in group) for size, group in sizes.items()}
+
+        def by_others(size: float) -> float | None:
+            others = {other: mean for other, mean in means.items() if other != size}
+            try:
+                return scaling.fit(others, floor=self.stated_floor).loss(size)
+            except scaling.Refused:
+                return None
+
+        return [Rung(group, law.loss(size), by_others(size)) for size, group in sizes.items()]
+
+
+def sealed_ones(folders: Sequence[Path] = FOLDERS) -> list[Path]:
+    """The experiments' folders that have a seal, newest first."""
+    return [folder for folder in folders if (folder / "seal.json").is_file()]
+
+
+def read(folder: Path) -> Delphi | None:
+    """What lies in the experiment's folder; None without a seal."""
+    seal, outcome = folder / "seal.json", folder / "outcome.json"
+    if not seal.is_file():
+        return None
+    content = seal.read_bytes()
+    trouble: str | None = None
+    said = Seal.model_validate_json(content)
+    digest = hashlib.sha256(content).hexdigest()
+    found = Outcome.model_validate_json(outcome.read_bytes()) if outcome.is_file() else None
+    try:
+        sealed_forecast.check(said)
+    except sealed_forecast.NoSeal as error:
+        trouble = str(error)
+    if found and found.seal_sha256 != digest:
+        trouble = "the outcome is of another seal"
+    words, after = _words(folder / "experiment.yaml"), folder / "afterwards.json"
+    beside = Beside.model_validate_json(after.read_bytes()) if after.is_file() else None
+    return Delphi(folder.name, said, digest, found, trouble, words, beside)
+
+
+def _words(file: Path) -> str:
+    """The comment at the head of a file."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return "\n".join(line[2:] for line in takewhile(lambda line: line.startswith("#"), lines))
+
+
+def others(delphi: Delphi) -> list[Other]:
+    """What other ways of reading the same points say."""
+    measured = delphi.outcome.point.loss if delphi.outcome else None
+    return [
+        replace(one, error=one.loss / measured - 1) if measured and one.loss is not None else one
+        for one in _others(delphi)
+    ]
+
+
+def _others(delphi: Delphi) -> Iterator[Other]:
+    seal, stated, last = delphi.seal, delphi.stated_floor, delphi.rungs[-1]
+    means = {rung.points[0].model_flops: rung.mean for rung in delphi.rungs}
+    smaller, larger = dict(sorted(means.items())[1:]), dict(sorted(means.items())[:-1])
+    other_floor = (
+        (f"the floor stated, c = {scaling.FLOOR:g}", means, scaling.FLOOR, scaling.fit)
+        if stated is None
+        else ("the floor fitted with the rest", means, None, scaling.fit)
+    )
+    for words, points, floor, fit in (
+        other_floor,
+        ("a straight line in the logarithms, without a floor", means, 0.0, scaling.fit),
+        ("without the smallest rung", smaller, stated, scaling.fit),
+        ("without the largest rung", larger, stated, scaling.fit),
+        ("Huber’s loss instead of squares", means, stated, scaling.fit_huber),
+    ):
+        try:
+            yield Other(words, fit(points, floor=floor).loss(seal.forecast.at))
+        except scaling.Refused as error:
+            yield Other(words, None, str(error))
+    for axis in OTHER_AXES:
+        words = f"{AXES[axis]} instead of {AXES[seal.forecast.axis]}"
+        at = seal.design.on(axis) or 0.0
+        said = forecasting.forecast(seal.points, at, axis=axis, floor=stated)
+        if isinstance(said, Refusal):
+            yield Other(words, None, said.words)
+        else:
+            yield Other(words, said.loss)
+    yield Other("no law at all: the largest rung’s own figure", last.mean)

@@ -1,0 +1,80 @@
+"""What pip installs is all of it: the wheel is unpacked far from this checkout, and used from an
+empty folder."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.schema import tracks
+
+ROOT = Path(__file__).parents[2]
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+SMALL = """\
+title: Does it run from a wheel?
+data: {source: lab-2026-11}
+model: {depth: 1, seq_len: 32}
+train: {train_batch_size: 4, num_train_steps: 2, learning_rate: 0.01}
+eval: {tokens: TOKENS}
+resources: {kind: cpu}
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the wheel's files are in."""
+    place = tmp_path_factory.mktemp("wheel")
+    sources = place / "sources"
+    subprocess.run(["git", "clone", "--quiet", ROOT, sources], check=True)
+    only_it = ("--no-deps", "--no-build-isolation")
+    subprocess.run([*PIP, "wheel", *only_it, "--wheel-dir", place, sources], check=True)
+    (wheel,) = place.glob("*.whl")
+    subprocess.run([*PIP, "install", "--no-deps", "--target", place / "there", wheel], check=True)
+    return place / "there"
+
+
+@pytest.mark.long
+def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path) -> None:
+    def regatta(*words: str | Path) -> str:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "bot", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, f"{words}\\n{ended.stdout[-2000:]}\\n{ended.stderr[-2000:]}"
+        return ended.stdout
+
+    assert (
+        str(installed)
+        in subprocess.run(
+            [sys.executable, "-P", "-c", "import engine; print(engine.__file__)"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+        ).stdout
+    )  # and not this checkout
+    for starter in ("plain", "hackable"):
+        regatta("new", starter, "--from", starter)
+        regatta("plan", f"experiments/{starter}")
+    small = tmp_path / "experiments/small/experiment.yaml"
+    small.parent.mkdir()
+    for name, track in tracks.known().items():
+        entered = f"speedrun: {{track: {name}, author: ada}}\\n"
+        arms = "arms: {a: {}, b: {}, c: {}, d: {}}\\n" if track.kind == "scaling" else ""
+        tokens = str(track.data.eval_tokens)
+        small.write_text(SMALL.replace("TOKENS", tokens) + entered + arms)
+        regatta("plan", "experiments/small")
+    small.write_text(SMALL.replace("TOKENS", "256"))
+    regatta("run", "experiments/small")
+    assert "experiments/small" in regatta("show")
+    regatta("simulate", installed / "bot/demo/cluster.yaml", "experiments/small")
+    regatta("site", "build", "--out", "site")
+    assert "Does it run from a wheel?" in (tmp_path / "site/index.html").read_text()
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    regatta("init", "--yes")
+    assert (tmp_path / ".github/regatta.yml").exists()
