@@ -17,7 +17,7 @@ from engine.training.checkpoint import latest, restore
 from engine.training.digest import leaves
 from engine.training.heap import keep_heap
 from engine.training.train import Diverged, Metrics
-from engine.training.train import train as engine_train
+from engine.training.train import train as steps_of
 from runner.store import scratch_paths
 from runner.store.scratch_paths import CURVE
 from runner.worker.builtin.plugin_model import OWN, Functions
@@ -33,7 +33,7 @@ def steps(
 ) -> Iterator[Metrics]:
     """Train, as `engine.training.train.train` does, and say whose fault it is where that fails."""
     try:
-        yield from engine_train(
+        yield from steps_of(
             parts.model,
             parts.recipe,
             parts.batches,
