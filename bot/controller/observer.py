@@ -20,7 +20,7 @@ from runner.execution.progress import progress
 from runner.history import provenance
 from runner.history.results_entries import EntryRecord
 from runner.scheduler.live_queue import Turns
-from runner.scheduler.schedule import Place
+from runner.scheduler.queue_order import Place
 from runner.schema import record
 from runner.schema.record import (
     Approval,

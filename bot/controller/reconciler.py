@@ -67,7 +67,7 @@ class Reconciler:
         key: signing.Key | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With a `cluster`, executions begin in their turn, as `runner.scheduler.schedule` has it;
+        """With a `cluster`, executions begin in the order of `runner.scheduler.queue_order`;
         without one, all begin when they are approved, and Ray queues them. `isolation` is what code
         of an experiment's own runs in; without one it is refused. `site` is the address of the
         lab's own pages, which comments link to. `on_records` is called when facts were added, to

@@ -20,7 +20,7 @@ from runner.execution import lifecycle
 from runner.execution.progress import Progress
 from runner.history.forecasts import Forecasts
 from runner.history.results_entries import EnteredFile, EntryRecord
-from runner.scheduler.schedule import Place
+from runner.scheduler.queue_order import Place
 from runner.schema.record import (
     Answered,
     Approval,

@@ -8,9 +8,9 @@ the tokens; so such rows are ranked by the hardware FLOPs that were measured fro
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from runner.analysis import ranking, run_comparison
+from runner.analysis import run_comparison, speedrun_ranking
 from runner.analysis.comparability import Scored, scored_on
-from runner.analysis.ranking import Row, Tier
+from runner.analysis.speedrun_ranking import Row, Tier
 from runner.schema import tracks
 from runner.schema.record import EnteredRun, Execution, Plan, PlannedStep, Replayed, Result
 from runner.schema.tracks import Track
@@ -53,7 +53,11 @@ def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str,
         return (f"There is no track `{plan.speedrun.track}`.",)
     said = [f"For {author.name}{of} it enters the track `{track.name}`: {track.sentence}."]
     scored = on(plan)
-    why = ranking.other_data(track, scored) if scored else "on which text is not known beforehand"
+    why = (
+        speedrun_ranking.other_data(track, scored)
+        if scored
+        else "on which text is not known beforehand"
+    )
     if why:
         said.append(f"It would not be ranked: {why}.")
     if plan.own_code():

@@ -8,8 +8,8 @@ import numpy as np
 
 from runner.lib.format import duration
 from runner.publish.charts import COLOURS, HAIRLINE, INK, card
-from runner.scheduler.queue import HOUR
-from runner.scheduler.schedule import RANKS, Cluster
+from runner.scheduler.queue_order import RANKS, Cluster
+from runner.scheduler.queue_state import HOUR
 from runner.scheduler.simulate import Fate, span
 
 WIDTH, HEIGHT, LOWER = 640, 200, 120

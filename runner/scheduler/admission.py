@@ -1,13 +1,13 @@
 """Approval: what a run takes of the cluster and of its person's budget, or why it may not.
 
-Device-hours are set aside here, and given back by `runner.scheduler.queue` when the run ends.
+Device-hours are set aside here, and given back by `runner.scheduler.queue_state` when the run ends.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from runner.scheduler.queue import HOUR, Entry, Priority, Queue, Request, device_hours
-from runner.scheduler.schedule import Cluster, Policy
+from runner.scheduler.queue_order import Cluster, Policy
+from runner.scheduler.queue_state import HOUR, Entry, Priority, Queue, Request, device_hours
 
 
 class Refused(Exception):

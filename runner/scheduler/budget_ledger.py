@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from runner.planning import limits, subset
 from runner.scheduler.admission import priority_of
-from runner.scheduler.queue import Request
+from runner.scheduler.queue_state import Request
 from runner.schema import record
 from runner.schema.record import (
     EVERYTHING,

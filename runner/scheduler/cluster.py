@@ -17,8 +17,8 @@ from engine.config.schema import Config
 from runner.lib import problems
 from runner.lib.problems import BadExperiment, Complaints, Said
 from runner.scheduler.admission import priority_of
-from runner.scheduler.queue import HOUR, Request
-from runner.scheduler.schedule import RANKS, Cluster, Policy, Pool
+from runner.scheduler.queue_order import RANKS, Cluster, Policy, Pool
+from runner.scheduler.queue_state import HOUR, Request
 from runner.scheduler.simulate import Faults, Job, Submission
 from runner.schema import devices
 from runner.schema.devices import DESCRIBED, KINDS, listed

@@ -1,5 +1,5 @@
-"""Whose turn it is: the executions of a lab as the queue that `runner.scheduler.schedule` decides
-from.
+"""Whose turn it is: the executions of a lab as the queue that `runner.scheduler.queue_order`
+decides from.
 
 All of it is derived from records at each look, so that nothing is lost when the bot is restarted.
 An execution that was approved and has claimed no attempt waits; one that has, and has no result,
@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from runner.scheduler.admission import Refused, admit, entry_of
 from runner.scheduler.budget_ledger import Ledger, Life, request_of, same_month
 from runner.scheduler.cluster import Described
-from runner.scheduler.queue import Entry, Queue, Start
-from runner.scheduler.schedule import Cluster, Place, Policy, forecast, schedule
+from runner.scheduler.queue_order import Cluster, Place, Policy, forecast, schedule
+from runner.scheduler.queue_state import Entry, Queue, Start
 from runner.schema.record import Plan
 from runner.store.store import Store
 

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 
 from runner.scheduler.admission import Refused, admit
-from runner.scheduler.queue import HOUR, Queue, Request, Start
-from runner.scheduler.schedule import RANKS, Cluster, Policy, Pool, forecast, schedule
+from runner.scheduler.queue_order import RANKS, Cluster, Policy, Pool, forecast, schedule
+from runner.scheduler.queue_state import HOUR, Queue, Request, Start
 
 How = Literal["finished", "preempted", "spent"]
 State = Literal["finished", "refused", "failed", "held"]

@@ -2,7 +2,7 @@
 
 There are four kinds: a target quality at least cost; a fixed budget, whose best quality wins; the
 time to a quality on named hardware; and scaling, where the loss counts that a row's sizes project
-to more compute. Who is where on them is `runner.analysis.ranking`'s to say.
+to more compute. Who is where on them is `runner.analysis.speedrun_ranking`'s to say.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from bot.site.base.files import made_from
-from runner.analysis import promotion, ranking, speedrun_rows, verdicts
+from runner.analysis import promotion, speedrun_ranking, speedrun_rows, verdicts
 from runner.analysis.verdicts import ArmSummary
 from runner.history import forecasts
 from runner.lib.base_record import Record
@@ -78,12 +78,12 @@ class Entry(Record):
         """The lab's own figure of each run."""
         return verdicts.figures_of(self.runs)
 
-    def tier(self, arm: str) -> ranking.Tier:
+    def tier(self, arm: str) -> speedrun_ranking.Tier:
         """Who vouches for an arm's figures."""
         return speedrun_rows.tier(self.execution, self.replays, arm)
 
     @property
-    def competing(self) -> list[ranking.Row]:
+    def competing(self) -> list[speedrun_ranking.Row]:
         """Its rows on the track that it enters."""
         if self.result is None:
             return []

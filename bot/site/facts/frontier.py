@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
-from bot.site.facts.board import Row
+from bot.site.facts.leaderboard import Row
 from runner.analysis.verdicts import ArmSummary
 
 # `on`: no row that costs as little has a better mean. `tied`: some has, but none is better beyond

@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import cached_property
 
 from bot.site.base.files import made_from
-from bot.site.facts.board import Group, groups
 from bot.site.facts.entries import Entry, Seal, read_seal
+from bot.site.facts.leaderboard import Group, groups
 from bot.site.facts.memory import Memory
-from runner.analysis import designs, ranking, registration_review
+from runner.analysis import designs, registration_review, speedrun_ranking
 from runner.analysis.registration_review import Outcome, Registration, Review
 from runner.schema import record
 from runner.store.store import Store
@@ -89,7 +89,7 @@ class Lab:
         return [entry for entry in self.entries if entry.result is None]
 
     @property
-    def competing(self) -> list[ranking.Row]:
+    def competing(self) -> list[speedrun_ranking.Row]:
         """What executions have entered for speedruns."""
         return [row for entry in self.entries for row in entry.competing]
 

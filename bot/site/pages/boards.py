@@ -11,9 +11,9 @@ from bot.site.base.files import File, made_from
 from bot.site.base.rows import SHOWN, Rows
 from bot.site.charts import frontier_chart
 from bot.site.facts import frontier
-from bot.site.facts.board import Group, Row
 from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
+from bot.site.facts.leaderboard import Group, Row
 from bot.site.pages.preview import Preview, spread
 from bot.site.pages.templating import Look
 from runner.analysis.verdicts import ArmSummary

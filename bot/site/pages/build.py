@@ -22,7 +22,6 @@ from bot.site.facts.lab import Lab, read_lab
 from bot.site.facts.memory import Memory
 from bot.site.pages import (
     boards,
-    data,
     delphi,
     entered,
     executions,
@@ -33,6 +32,7 @@ from bot.site.pages import (
     public,
     runs,
     signed,
+    step_output,
     tracks,
 )
 from bot.site.pages.templating import HERE, Look, look
@@ -160,7 +160,7 @@ def files(facts: Lab, store: Store, this: Look, key: Key | None) -> Iterator[Fil
         yield from listed("api/keys.json", lambda: signed.files(store, facts, signs))
     yield from listed("scaling.html", lambda: public.files(this, store))
     yield from listed("delphi.html", lambda: delphi.files(this))
-    yield from listed("data", lambda: data.files(facts, this, store))
+    yield from listed("data", lambda: step_output.files(facts, this, store))
 
     @lru_cache(maxsize=1)  # the files of an execution are drawn one after the other
     def curves(number: int) -> Entry:

@@ -19,8 +19,8 @@ from bot.site.facts.memory import listed
 from bot.site.pages.templating import Look
 from runner.analysis import speedrun_file, verdicts
 from runner.analysis import speedrun_rows as judged
-from runner.analysis.ranking import Tier
 from runner.analysis.speedrun_file import Finding
+from runner.analysis.speedrun_ranking import Tier
 from runner.analysis.verdicts import ArmSummary
 from runner.history import results_entries
 from runner.history.results_entries import Entered, plain

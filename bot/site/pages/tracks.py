@@ -17,8 +17,8 @@ from bot.site.facts.frontier import Point
 from bot.site.facts.lab import Lab
 from bot.site.pages.boards import TIERS, keys_of, scale, whisker
 from bot.site.pages.templating import Look
-from runner.analysis import estimates, ranking, verdicts
-from runner.analysis.ranking import Ranked, Row
+from runner.analysis import estimates, speedrun_ranking, verdicts
+from runner.analysis.speedrun_ranking import Ranked, Row
 from runner.analysis.verdicts import ArmSummary
 from runner.lib import format
 from runner.lib.canonical_json import to_json
@@ -86,7 +86,11 @@ class Competition:
     def lines(self) -> list[Line]:
         """The ranked ones, best first, then those that are not."""
         points = [point(one.row) for one in self.ranked]
-        kept = [n for n, one in enumerate(self.ranked) if not ranking.refusal(self.track, one.row)]
+        kept = [
+            n
+            for n, one in enumerate(self.ranked)
+            if not speedrun_ranking.refusal(self.track, one.row)
+        ]
         for n, placed in zip(kept, frontier.placed([points[n] for n in kept]), strict=True):
             points[n] = placed
         tied = Counter(one.rank for one in self.ranked)
@@ -104,7 +108,9 @@ class Competition:
         other: Literal["model", "hardware"] = "hardware" if self.track.cost == "model" else "model"
         told = self.track.model_copy(update={"cost": other})
         leads = [one.row.title for one in self.ranked if one.rank == 1]
-        would = [one.row.title for one in ranking.rank(told, self.entered) if one.rank == 1]
+        would = [
+            one.row.title for one in speedrun_ranking.rank(told, self.entered) if one.rank == 1
+        ]
         if not would:
             return None
         who = "the same" if set(would) == set(leads) else " and ".join(would)
@@ -168,7 +174,7 @@ def competitions(rows: Iterable[Row]) -> list[Competition]:
     """Every track with its rows; those with rows first."""
     every = list(rows)
     known = tracks.known().values()
-    found = [Competition(track, ranking.rank(track, every), every) for track in known]
+    found = [Competition(track, speedrun_ranking.rank(track, every), every) for track in known]
     return sorted(found, key=lambda one: not one.ranked)
 
 

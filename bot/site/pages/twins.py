@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from bot.site.facts.board import Row
 from bot.site.facts.lab import Lab
+from bot.site.facts.leaderboard import Row
 
 
 def leaderboard(facts: Lab) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from engine.data.lab_texts import read_text
-from runner.analysis import ranking, speedrun_rows
-from runner.analysis.ranking import Ranked
+from runner.analysis import speedrun_ranking, speedrun_rows
+from runner.analysis.speedrun_ranking import Ranked
 from runner.history import measurements, provenance
 from runner.isolation import bubblewrap
 from runner.isolation.bubblewrap import Limits
@@ -81,7 +81,7 @@ def raced(tmp_path: Path, track: Track, *models: str) -> dict[str, Ranked]:
     result = record.Result(
         at=execution.at, state="done", entered=measurements.runs(store, execution, ends, 0.0)
     )
-    ranked = ranking.rank(track, speedrun_rows.rows(execution, result))
+    ranked = speedrun_ranking.rank(track, speedrun_rows.rows(execution, result))
     return {one.row.title.rpartition(": ")[2]: one for one in ranked}
 
 

@@ -15,7 +15,7 @@ from bot.site.pages import build as pages_build
 from engine.config import flops
 from engine.config.schema import ModelConfig
 from engine.data.lab_texts import read_text
-from runner.analysis import ranking, speedrun_rows
+from runner.analysis import speedrun_ranking, speedrun_rows
 from runner.analysis.comparability import Scored
 from runner.history import measurements, provenance
 from runner.lib.problems import BadExperiment
@@ -313,7 +313,7 @@ def test_who_declares_fewer_flops_is_ranked_by_what_was_measured(
     folder: Path, local: LocalStub, tmp_path: Path, tiny: Track
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made(forward=0))
-    ranked = ranking.rank(tiny, speedrun_rows.rows(execution, result))
+    ranked = speedrun_ranking.rank(tiny, speedrun_rows.rows(execution, result))
     assert [one.row.title for one in ranked] == ["A small run: plain", "A small run: mine"]
     mine = ranked[1]
     assert mine.row.model_flops == (0.0, 0.0)
@@ -358,7 +358,9 @@ def test_what_was_not_found_honest_has_no_rank(
     why: str,
 ) -> None:
     execution, result = ran(local, folder, tmp_path / "store", made(**found))
-    ranked = {x.row.title: x for x in ranking.rank(tiny, speedrun_rows.rows(execution, result))}
+    ranked = {
+        x.row.title: x for x in speedrun_ranking.rank(tiny, speedrun_rows.rows(execution, result))
+    }
     assert ranked["A small run: mine"].rank is None
     assert why in ranked["A small run: mine"].why
 

@@ -7,7 +7,7 @@ import pytest
 
 from bot.site.facts.lab import read_lab
 from bot.site.facts.outputs import outputs
-from bot.site.pages import data
+from bot.site.pages import step_output
 from bot.site.pages.build import build
 from engine.data.token_store import TokenStore
 from runner.store import gcs
@@ -69,4 +69,4 @@ def test_a_page_is_drawn_out_of_a_bucket_by_ranges(tmp_path, monkeypatch):
         monkeypatch.setattr(gcs, "RETRY", gcs.RETRY.with_timeout(0.3))
         fake.trouble("download", "refused", status=503, times=1000)
         with pytest.raises(StoreError):
-            data.find(one, store)
+            step_output.find(one, store)

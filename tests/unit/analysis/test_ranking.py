@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import ttest_ind
 
 from engine.data.lab_texts import read_text
-from runner.analysis import ranking
+from runner.analysis import speedrun_ranking
 from runner.analysis.comparability import Scored
-from runner.analysis.ranking import Ranked, Row
+from runner.analysis.speedrun_ranking import Ranked, Row
 from runner.schema import tracks
 from runner.schema.record import Author
 from runner.schema.tracks import Track
@@ -51,7 +51,7 @@ def row(id: str, day: int = 0, **more: Any) -> Row:
 
 
 def told(track: Track, *rows: Row) -> dict[str, Ranked]:
-    return {one.row.id: one for one in ranking.rank(track, rows)}
+    return {one.row.id: one for one in speedrun_ranking.rank(track, rows)}
 
 
 def test_the_lab_has_a_track_of_each_kind_on_a_text_that_it_ships() -> None:
@@ -188,7 +188,7 @@ def test_the_scaling_track_ranks_families_by_what_their_sizes_project() -> None:
             for n, sign in zip(range(5), wave, strict=True)
         ]
 
-    found = ranking.rank(SCALING, [*family("good", 2.0, 0), *family("bad", 2.6, 1)])
+    found = speedrun_ranking.rank(SCALING, [*family("good", 2.0, 0), *family("bad", 2.6, 1)])
     assert [(x.row.family, x.rank) for x in found] == [("good", 1), ("bad", 2)]
     best = found[0]
     assert best.value == pytest.approx(0.6 + 2.0 * (10**4) ** -0.1, rel=0.01)

@@ -3,8 +3,8 @@
 import pytest
 
 from runner.scheduler.admission import Refused, admit
-from runner.scheduler.queue import HOUR, Queue
-from runner.scheduler.schedule import schedule
+from runner.scheduler.queue_order import schedule
+from runner.scheduler.queue_state import HOUR, Queue
 from tests.unit.runner.test_schedule import ADAS_TEN, FOUR, go, queue_of, request, started
 
 

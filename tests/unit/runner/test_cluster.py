@@ -12,8 +12,8 @@ from runner.cli import main
 from runner.planning import planner
 from runner.scheduler import cluster
 from runner.scheduler.cluster import BadCluster
-from runner.scheduler.queue import HOUR
-from runner.scheduler.schedule import Policy, Pool
+from runner.scheduler.queue_order import Policy, Pool
+from runner.scheduler.queue_state import HOUR
 from tests.unit.runner.test_own_declared import SHORT, STEPS
 from tests.unit.runner.test_own_declared import planned as declared
 

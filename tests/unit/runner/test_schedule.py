@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.scheduler.admission import Refused, admit, priority_of
-from runner.scheduler.queue import HOUR, WEEK, Priority, Queue, Request
-from runner.scheduler.schedule import Cluster, Place, Policy, Pool, forecast, schedule
+from runner.scheduler.queue_order import Cluster, Place, Policy, Pool, forecast, schedule
+from runner.scheduler.queue_state import HOUR, WEEK, Priority, Queue, Request
 
 FOUR = Cluster((Pool("nodes", "h100", 4),))
 ANY = Policy()

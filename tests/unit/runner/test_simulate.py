@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from runner.cli import simulate_chart
 from runner.scheduler import simulate
-from runner.scheduler.queue import HOUR, WEEK, Priority, Queue, Request
-from runner.scheduler.schedule import Cluster, Decision, Policy, Pool, forecast, schedule
+from runner.scheduler.queue_order import Cluster, Decision, Policy, Pool, forecast, schedule
+from runner.scheduler.queue_state import HOUR, WEEK, Priority, Queue, Request
 from runner.scheduler.simulate import Fate, Faults, Job, Submission, summarise
 from tests.unit.runner.test_schedule import request
 

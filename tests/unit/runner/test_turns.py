@@ -8,8 +8,8 @@ import pytest
 from runner.scheduler.budget_ledger import OVERHEAD, Life, request_of
 from runner.scheduler.cluster import parse
 from runner.scheduler.live_queue import Turns, queue_of
-from runner.scheduler.queue import HOUR
-from runner.scheduler.schedule import Cluster, Policy, Pool
+from runner.scheduler.queue_order import Cluster, Policy, Pool
+from runner.scheduler.queue_state import HOUR
 from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic

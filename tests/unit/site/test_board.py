@@ -2,8 +2,8 @@
 
 import pytest
 
-from bot.site.facts.board import groups, ranked
 from bot.site.facts.lab import read_lab
+from bot.site.facts.leaderboard import groups, ranked
 from runner.store.store import Store
 from tests import synthetic
 

@@ -10,7 +10,7 @@ import pytest
 from bot.site.base.files import put
 from bot.site.base.left_out import drawn
 from bot.site.facts.lab import read_lab
-from bot.site.pages import data
+from bot.site.pages import step_output
 from bot.site.pages.templating import look
 from runner.lib import redact
 from runner.publish import preview
@@ -97,7 +97,7 @@ def lines(*texts):
 
 def draw(store, tmp_path):
     """Bring the pages of data up to date, and return those that were drawn."""
-    found = data.files(read_lab(store), look("Lab"), store)
+    found = step_output.files(read_lab(store), look("Lab"), store)
     return put(found, tmp_path / "site", drawn).drawn
 
 

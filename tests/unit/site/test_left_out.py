@@ -134,7 +134,7 @@ def test_an_execution_on_which_a_board_breaks_is_found_and_the_board_is_drawn_wi
     site = tmp_path / "site"
     built(store, site)
     with monkeypatch.context() as patched:
-        patched.setattr("bot.site.facts.board.spent", breaks)
+        patched.setattr("bot.site.facts.leaderboard.spent", breaks)
         (site / "leaderboards.html").unlink()
         synthetic.finish(store, synthetic.execution(synthetic.plan(), "new"), synthetic.PLAIN)
         left = built(store, site).left_out

@@ -1,7 +1,7 @@
 """What is approved and has not ended: entries that wait, runs, and what people have used.
 
-This is all that `runner.scheduler.schedule` decides from. It can be built anew from records at any
-time; the indexes beside the facts (lanes, taken slices, expected ends) only keep a look at it
+This is all that `runner.scheduler.queue_order` decides from. It can be built anew from records at
+any time; the indexes beside the facts (lanes, taken slices, expected ends) only keep a look at it
 cheap. Times are whole seconds on one clock, and use is counted in device-seconds.
 """
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heapreplace, merge
 
-from runner.scheduler.queue import (
+from runner.scheduler.queue_state import (
     HOUR,
     WEEK,
     Account,
