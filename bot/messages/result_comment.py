@@ -7,8 +7,8 @@ from bot.messages import loss_curves
 from bot.messages.status_comment import HEADLINES, ends, page, why_failed
 from bot.messages.templating import listed, say
 from bot.model.thread import Ran, Thread
-from runner.analysis import promotion, registration_review, run_comparison, verdicts
-from runner.analysis.registration_review import Registration, Review
+from runner.analysis import promotion, run_comparison, verdicts, which_runs_count
+from runner.analysis.which_runs_count import Registration, Review
 from runner.history import forecasts
 from runner.lib import format
 from runner.schema.record import run_name
@@ -50,7 +50,7 @@ def verdict(thread: Thread, ran: Ran, earlier: Mapping[str, str] | None = None) 
         "verdict",
         link=page(ran, thread.site),
         ran=ran,
-        **_under(ran, registration_review.review(registration)),
+        **_under(ran, which_runs_count.review(registration)),
         headline=HEADLINES[ran.life.state][1],
         why=why_failed(ran),
         seal=thread.seal.seal[:16],
@@ -64,7 +64,7 @@ def _under(ran: Ran, review: Review | None) -> dict[str, Any]:
         return {"review": None, "deviations": (), "beside": ""}
     weighed = review.of(ran.execution.id)
     beside = "Run again: " if review.counted and not weighed.counts else ""
-    if registration_review.KNOWN in weighed.why_not:
+    if which_runs_count.KNOWN in weighed.why_not:
         beside = "Begun before the seal: "
     if weighed.exploratory:
         beside = "Exploratory: "

@@ -15,7 +15,7 @@ from bot.model.keys import CommandKey, Key, Via
 from bot.model.policy_file import Policy
 from bot.model.questions import Question, Unknown
 from runner.analysis import verdicts
-from runner.analysis.registration_review import Outcome, Registration
+from runner.analysis.which_runs_count import Outcome, Registration
 from runner.execution import lifecycle
 from runner.execution.progress import Progress
 from runner.history.forecasts import Forecasts

@@ -12,8 +12,8 @@ from bot.messages import command_answers
 from bot.model.actions import Action, React, Say, Write
 from bot.model.keys import CommandKey, Key
 from bot.model.thread import Message, Thread
-from bot.rules import approval_case, approval_checks
-from bot.rules.approval_case import Case, Wanted, What
+from bot.rules import approval_checks, which_plan
+from bot.rules.which_plan import Case, Wanted, What
 from runner.planning import subset
 from runner.schema.record import Approval, Execution, Narrowing, Origin, PlanRecord
 
@@ -53,15 +53,15 @@ def run(
     if before and before.origin:
         wanted = Wanted("plan", str(before.origin.plan))
     else:
-        wanted = approval_case.wanted(argument, message.commit if message.via == "review" else None)
-    plan = approval_case.meant(thread, wanted, message.at)
+        wanted = which_plan.wanted(argument, message.commit if message.via == "review" else None)
+    plan = which_plan.meant(thread, wanted, message.at)
     left = words_of(thread, before)[-1].narrowing if before else _narrowing(wanted, plan)
     word = answer(thread, message, key, what).model_copy(update={"narrowing": left})
     case = Case(thread, wanted, plan, (word,), before=before.id if before else None)
     waiting = _waiting(case)
     case = replace(case, words=(*waiting, word))
-    name, why = approval_case.failing(approval_checks.AT_APPROVAL, case) or (None, None)
-    waits, words = name == "enough_approvers", approval_case.sentence(why) if why else ""
+    name, why = which_plan.failing(approval_checks.AT_APPROVAL, case) or (None, None)
+    waits, words = name == "enough_approvers", which_plan.sentence(why) if why else ""
     found: dict[str, Any] = {"approved": why is None, "waits" if waits else "why": words}
     if why is None:
         found["besides"] = tuple(one.id for one in waiting)
@@ -120,7 +120,7 @@ def _waiting(case: Case) -> list[Approval]:
         for approval in sorted(case.thread.approvals.values(), key=lambda one: one.at)
         if approval.waits and (approval.plan, approval.narrowing, approval.what) == of
         if approval.by.id != case.word.by.id
-        if not approval_case.failing(approval_checks.STANDS, replace(case, words=(approval,)))
+        if not which_plan.failing(approval_checks.STANDS, replace(case, words=(approval,)))
     }
     return list(found.values())
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from bot.messages import plan_comment
 from bot.model.escape import code
 from bot.model.keys import CommandKey
-from bot.rules.approval_case import GOOD_FOR, OWN, Case, may, posted, unreadable
+from bot.rules.which_plan import GOOD_FOR, OWN, Case, may, posted, unreadable
 from runner.planning import limits, subset
 from runner.schema.record import Narrowing
 

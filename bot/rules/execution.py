@@ -7,8 +7,8 @@ from bot.messages import loss_curves, result_comment, status_comment
 from bot.model.actions import Action, Button, Check, Drive, Say, Show, Write
 from bot.model.keys import Key
 from bot.model.thread import Ran, Thread
-from bot.rules import approval, approval_case, approval_checks, slash_commands
-from runner.analysis import registration_review
+from bot.rules import approval, approval_checks, slash_commands, which_plan
+from runner.analysis import which_runs_count
 from runner.execution import lifecycle
 from runner.schema.record import Voided
 
@@ -66,11 +66,11 @@ def _drive(thread: Thread, ran: Ran) -> Iterator[Action]:
     if action is None:
         return
     if _is_launch(ran, action):
-        wanted = approval_case.Wanted("plan", str(ran.origin.plan))
-        plan = approval_case.meant(thread, wanted, thread.now)
+        wanted = which_plan.Wanted("plan", str(ran.origin.plan))
+        plan = which_plan.meant(thread, wanted, thread.now)
         words = approval.words_of(thread, ran.execution)
-        case = approval_case.Case(thread, wanted, plan, words)
-        if failing := approval_case.failing(approval_checks.AT_LAUNCH, case):
+        case = which_plan.Case(thread, wanted, plan, words)
+        if failing := which_plan.failing(approval_checks.AT_LAUNCH, case):
             voided = Voided(at=thread.now, why=failing[1])
             yield Write(f"executions/{ran.execution.id}/voided", voided)
             return
@@ -129,6 +129,6 @@ def _result(thread: Thread, ran: Ran) -> Iterator[Action]:
     if Key("result", ran.execution.id) not in thread.said:
         issue = ran.execution.plan.preregistration
         asked = None if issue is None else thread.registration(issue)
-        review = registration_review.review(asked) if asked else None
+        review = which_runs_count.review(asked) if asked else None
         words = result_comment.result(thread, ran, review)
     yield from loss_curves.rules(thread, ran, words)

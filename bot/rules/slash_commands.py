@@ -17,8 +17,8 @@ from bot.model.commands import Reading
 from bot.model.escape import code
 from bot.model.keys import CommandKey, Key
 from bot.model.thread import Message, Ran, Thread
-from bot.rules import approval, approval_case
-from bot.rules.approval_case import What
+from bot.rules import approval, which_plan
+from bot.rules.which_plan import What
 from runner.schema.record import Answered, Cancelled, command_of
 
 TYPE_AGAIN_AFTER = timedelta(hours=24)  # a command that was not heard when it was written
@@ -152,7 +152,7 @@ def _answer(
     """The record of what became of such a command, which `words` stand behind."""
     why = None
     if what == "cancel" or thread.is_pull:
-        why = approval_case.forbidden(thread, what, message.author.login)
+        why = which_plan.forbidden(thread, what, message.author.login)
     executions: tuple[str, ...] = ()
     if what == "cancel":
         executions = _stopped(thread, message, words)

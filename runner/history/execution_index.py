@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from engine.config.schema import TrainConfig
-from runner.analysis import designs, power, registration_review, verdicts
+from runner.analysis import designs, power, verdicts, which_runs_count
 from runner.analysis.comparability import scored_on
 from runner.analysis.forecast import Point, design_of, points_of
 from runner.analysis.power import Seen
-from runner.analysis.registration_review import Outcome, Registration
+from runner.analysis.which_runs_count import Outcome, Registration
 from runner.lib.untrusted_files import printable
 from runner.schema import record
 from runner.schema.record import (
@@ -89,7 +89,7 @@ class Past:
         if found is None or not plan.predictions:
             return ""
         earlier = self._earlier(found.seal, [plan])
-        seen = registration_review.known(Registration(found.seal, earlier=earlier), plan)
+        seen = which_runs_count.known(Registration(found.seal, earlier=earlier), plan)
         return next(iter(earlier.values())) if len(seen) == len(plan.predictions) else ""
 
     def _earlier(self, seal: Preregistration, plans: Sequence[Plan]) -> dict[str, str]:
@@ -107,7 +107,7 @@ class Past:
     def other_design(self, repository: int, plan: Plan) -> str:
         """The execution that has sealed another design than the plan's; empty where none has."""
         found = self.registration(repository, plan.preregistration)
-        sealed = registration_review.review(found).sealed if found else None
+        sealed = which_runs_count.review(found).sealed if found else None
         return "" if sealed is None or designs.same_design(sealed.plan, plan) else sealed.id
 
     def predictions(self, plan: Plan) -> tuple[Prediction, ...]:

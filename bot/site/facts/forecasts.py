@@ -2,7 +2,7 @@
 The lab itself is among them: what it foretold of arms, with intervals, before they ran.
 
 Under one preregistration the first complete execution of the first approved design counts, see
-`runner.analysis.registration_review`. What came later is shown beside it and scores nothing.
+`runner.analysis.which_runs_count`. What came later is shown beside it and scores nothing.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from typing import Any
 
 from bot.site.facts.entries import Entry
 from bot.site.facts.lab import Lab
-from runner.analysis import registration_review
+from runner.analysis import which_runs_count
 from runner.analysis.calibration import Calibration, calibration, wilson
 from runner.history import forecasts as history_forecasts
 from runner.schema import record
@@ -41,7 +41,7 @@ def forecasts(facts: Lab) -> list[Forecast]:
                 entry,
                 entry.author,
                 verdict,
-                weighed.why_not or (registration_review.KNOWN if n in weighed.known else None),
+                weighed.why_not or (which_runs_count.KNOWN if n in weighed.known else None),
             )
             for n, verdict in enumerate(result.verdicts)
         ]

@@ -10,8 +10,8 @@ from bot.site.base.files import made_from
 from bot.site.facts.entries import Entry, Seal, read_seal
 from bot.site.facts.leaderboard import Group, groups
 from bot.site.facts.memory import Memory
-from runner.analysis import designs, registration_review, speedrun_ranking
-from runner.analysis.registration_review import Outcome, Registration, Review
+from runner.analysis import designs, speedrun_ranking, which_runs_count
+from runner.analysis.which_runs_count import Outcome, Registration, Review
 from runner.schema import record
 from runner.store.store import Store
 
@@ -44,8 +44,8 @@ class Lab:
         assert seal
         outcomes = tuple(Outcome(one.execution, one.result, one.figures) for one in under)
         plans = [one.plan for one in under]
-        earlier = registration_review.begun_before(seal, plans, self._begun)
-        return registration_review.review(Registration(seal, under[0].edited, outcomes, earlier))
+        earlier = which_runs_count.begun_before(seal, plans, self._begun)
+        return which_runs_count.review(Registration(seal, under[0].edited, outcomes, earlier))
 
     @cached_property
     def _begun(self) -> dict[str, tuple[datetime, str]]:

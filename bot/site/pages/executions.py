@@ -11,7 +11,7 @@ from bot.site.facts.entries import Entry
 from bot.site.pages.templating import Look
 from runner.analysis import verdicts
 from runner.analysis.comparability import scored_on
-from runner.analysis.registration_review import Review
+from runner.analysis.which_runs_count import Review
 from runner.schema import record
 
 

@@ -16,7 +16,7 @@ from bot.site.pages.preview import Bar, Line, Preview, spread
 from bot.site.pages.templating import Look
 from runner.analysis import estimates
 from runner.analysis.comparability import scored_on
-from runner.analysis.registration_review import Review
+from runner.analysis.which_runs_count import Review
 from runner.lib.format import many
 from runner.schema import record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot.site.pages.build import build
-from runner.analysis import registration_review, verdicts
+from runner.analysis import verdicts, which_runs_count
 from runner.history.execution_index import Past
 from runner.publish import charts
 from runner.store.store import Store
@@ -129,8 +129,8 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     repository = int(next(iter(lab.records("preregistrations"))).split("/")[0])
     found = Past(Store(lab.root / "store")).registration(repository, issue)
     assert found is not None
-    review = registration_review.review(found)
-    assert [one.why_not for one in review.weighed] == [registration_review.LOWER_RUNG] * 3 + [""]
+    review = which_runs_count.review(found)
+    assert [one.why_not for one in review.weighed] == [which_runs_count.LOWER_RUNG] * 3 + [""]
     assert not any(review.deviations(one.outcome.execution.id) for one in review.weighed)
     last = review.weighed[-1].outcome
     assert last.result is not None
@@ -164,8 +164,8 @@ def test_who_changes_an_upper_rung_after_a_lower_one_ran_has_another_ladder_than
     repository = int(next(iter(lab.records("preregistrations"))).split("/")[0])
     found = Past(Store(lab.root / "store")).registration(repository, 1)
     assert found is not None
-    why = [one.why_not for one in registration_review.review(found).weighed]
-    assert why == ["", registration_review.RUN_AGAIN, registration_review.EXPLORATORY]
+    why = [one.why_not for one in which_runs_count.review(found).weighed]
+    assert why == ["", which_runs_count.RUN_AGAIN, which_runs_count.EXPLORATORY]
 
 
 def test_a_ladder_that_ends_early_leaves_what_it_did_not_reach_undecided_and_says_so(

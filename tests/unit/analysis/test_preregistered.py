@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.analysis import designs, registration_review
-from runner.analysis.registration_review import (
+from runner.analysis import designs, which_runs_count
+from runner.analysis.text_diff import MAX_LINES, text_diff
+from runner.analysis.which_runs_count import (
     EXPLORATORY,
     RUN_AGAIN,
     Outcome,
     Registration,
     review,
 )
-from runner.analysis.text_diff import MAX_LINES, text_diff
 from runner.lib.lab_code import LAB_CODE
 from runner.schema import record
 from runner.schema.plan_fingerprint import fingerprint
@@ -61,7 +61,7 @@ def ran(
     return Outcome(of, result, figures if result else {})
 
 
-def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> registration_review.Review:
+def reviewed(*outcomes: Outcome, edits: tuple[record.Edit, ...] = ()) -> which_runs_count.Review:
     return review(Registration(SEAL, edits, outcomes))
 
 
@@ -142,7 +142,7 @@ STATES = st.sampled_from(["done", "failed", "cancelled", "voided"])
 STORIES = st.lists(st.tuples(DESIGNS, STATES, st.booleans(), st.integers(1, 240)), max_size=6)
 
 
-def at(moment: datetime, outcomes: list[Outcome]) -> registration_review.Review:
+def at(moment: datetime, outcomes: list[Outcome]) -> which_runs_count.Review:
     """What was known then: of executions that had been approved, results that there were."""
     return reviewed(
         *(
@@ -258,7 +258,7 @@ def test_what_an_approval_left_out_of_its_plan_is_said() -> None:
 
 def test_other_predictions_than_the_sealed_ones_are_shown_and_decide_nothing() -> None:
     found = reviewed(ran(1, predictions=[synthetic.prediction("< 0")]), ran(2))
-    assert [one.why_not for one in found.weighed] == [registration_review.OTHERWISE_JUDGED, ""]
+    assert [one.why_not for one in found.weighed] == [which_runs_count.OTHERWISE_JUDGED, ""]
     (said,) = found.deviations(record.execution_id("1"))
     assert said.what.startswith("the plan was judged by other predictions")
     assert "-eval/bpb of fast minus slow is < -0.05, 80 % sure" in said.diff
@@ -268,7 +268,7 @@ def test_other_predictions_than_the_sealed_ones_are_shown_and_decide_nothing() -
 # ── Edits ────────────────────────────────────────────────────────────────────────────────────
 
 
-def deviation(*edits: record.Edit) -> registration_review.Deviation:
+def deviation(*edits: record.Edit) -> which_runs_count.Deviation:
     (found,) = reviewed(ran(1), edits=edits).deviations(record.execution_id("1"))
     return found
 
@@ -325,14 +325,14 @@ def test_a_difference_is_never_more_than_a_page_and_takes_no_time() -> None:
 # ── Begun before the seal ────────────────────────────────────────────────────────────────────
 
 
-def after(earlier: Outcome, *outcomes: Outcome) -> registration_review.Review:
+def after(earlier: Outcome, *outcomes: Outcome) -> which_runs_count.Review:
     """What counts where the lab had begun `earlier`, under whatever plan, before the seal."""
     begun = dict.fromkeys(
         designs.same_run(earlier.execution.plan).values(),
         (SEAL.at - timedelta(hours=1), earlier.execution.id),
     )
     plans = [one.execution.plan for one in outcomes]
-    known = registration_review.begun_before(SEAL, plans, begun)
+    known = which_runs_count.begun_before(SEAL, plans, begun)
     return review(Registration(SEAL, (), outcomes, known))
 
 
@@ -340,7 +340,7 @@ def test_what_had_been_run_before_the_seal_was_not_foretold() -> None:
     looked = ran(-9, preregistration=None, predictions=())
     found = after(looked, ran(1))
     assert found.counted is None
-    assert found.weighed[0].why_not == registration_review.KNOWN
+    assert found.weighed[0].why_not == which_runs_count.KNOWN
     (said,) = found.deviations(record.execution_id("1"))
     assert said.what == (
         f"of 6 runs 6 had been begun before the seal, in `{looked.execution.id}`: what "
@@ -372,4 +372,4 @@ def test_how_often_a_run_is_saved_does_not_make_it_another_one() -> None:
 def test_only_what_was_begun_before_the_seal_was_known() -> None:
     runs = designs.same_run(ran(1).execution.plan)
     begun = dict.fromkeys(runs.values(), (SEAL.at, "x1"))
-    assert registration_review.begun_before(SEAL, [ran(1).execution.plan], begun) == {}
+    assert which_runs_count.begun_before(SEAL, [ran(1).execution.plan], begun) == {}

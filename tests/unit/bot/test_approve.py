@@ -16,8 +16,8 @@ from bot.model.policy_file import Permitted, Policy
 from bot.model.questions import Question
 from bot.model.thread import Message, Pull, Push, Ran, Review, Said, Thread, ThreadId
 from bot.rules import approval as rules_approval
-from bot.rules import approval_case, approval_checks
-from bot.rules.approval_case import Case
+from bot.rules import approval_checks, which_plan
+from bot.rules.which_plan import Case
 from runner.execution import lifecycle
 from runner.schema import record
 from runner.schema.record import Approval, Person, PlanRecord
@@ -121,8 +121,8 @@ def launched(
     of: Thread, *words: Approval, of_plan: PlanRecord | None = PLAN
 ) -> tuple[str, str] | None:
     """Name and clause of what keeps an approved execution from its launch."""
-    case = Case(of, approval_case.Wanted("plan", "1"), of_plan, words or (word(GRACE, after(60)),))
-    return approval_case.failing(approval_checks.AT_LAUNCH, case)
+    case = Case(of, which_plan.Wanted("plan", "1"), of_plan, words or (word(GRACE, after(60)),))
+    return which_plan.failing(approval_checks.AT_LAUNCH, case)
 
 
 def void(of: Thread, *words: Approval, of_plan: PlanRecord | None = PLAN) -> str:
@@ -667,20 +667,18 @@ def test_isolation() -> None:
     plan = PLAN.model_copy(update={"plan": own})
     bare = thread(plans=(plan,))
     assert "It has code of its own (`experiment.py`, which declares it)" in refused(bare)
-    case = Case(bare, approval_case.Wanted("plan", "1"), plan, (word(GRACE, after(60)),))
-    assert (approval_case.failing(approval_checks.AT_LAUNCH, case) or [""])[0] == "isolation"
+    case = Case(bare, which_plan.Wanted("plan", "1"), plan, (word(GRACE, after(60)),))
+    assert (which_plan.failing(approval_checks.AT_LAUNCH, case) or [""])[0] == "isolation"
     isolated = thread(plans=(plan,), isolation="bubblewrap")
     assert "runs not at all, and now it would run under bubblewrap" in refused(isolated)
     read = plan.model_copy(update={"isolation": "bubblewrap"})
     isolated = replace(isolated, plans=(read,))
     assert refused(isolated) == ""
     case = replace(case, found=read, thread=isolated)
-    assert approval_case.failing(approval_checks.AT_LAUNCH, case) is None
+    assert which_plan.failing(approval_checks.AT_LAUNCH, case) is None
     trusted = replace(isolated, isolation="trusted")
     assert "now it would run without isolation" in refused(trusted)
-    assert (
-        approval_case.failing(approval_checks.AT_LAUNCH, replace(case, thread=trusted)) or [""]
-    )[0]
+    assert (which_plan.failing(approval_checks.AT_LAUNCH, replace(case, thread=trusted)) or [""])[0]
 
 
 def test_not_running() -> None:
