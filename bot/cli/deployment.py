@@ -19,7 +19,7 @@ app = typer.Typer()
 @app.command()
 @reads("app_id", "seconds_between_writes", "key", "metrics_port", "metrics_host", "logs")
 def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8080) -> None:
-    """Run the bot. Secrets come from the environment, or from files that it names."""
+    """Run the bot as a server. Secrets come from the environment or from files it names."""
     from bot.service import server
     from runner.publish.signing import BadKey
     from runner.store.store import StoreError
@@ -37,8 +37,10 @@ def handle(
         float, typer.Option(help="Work for so long at most; the next invocation goes on.")
     ] = 5.0,
 ) -> None:
-    """Do whatever is due, as a job of GitHub Actions, and end. Exit codes: 0 done, or another
-    bot leads, or time is over; 1 GitHub is away; 2 something is missing."""
+    """Do what is due as a job of GitHub Actions, then end.
+
+    Exit codes: 0 done, or another bot leads, or the time is over; 1 GitHub cannot be reached;
+    2 something is missing."""
     from bot.service import actions_job
 
     with told(settings, "this token", "", actions_job.NoEvent, actions_job.NoPlace):
@@ -56,7 +58,9 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a deployment from where it runs. Exit codes: 0 all is well, 1 something is not."""
+    """Check a deployment from where it runs, and say how to mend what is wrong.
+
+    Exit codes: 0 all is well, 1 something is not."""
     from bot.setup.doctor import lines, looked_at
 
     found = looked_at(settings, actions)

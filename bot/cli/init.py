@@ -46,7 +46,7 @@ def command(
         bool, typer.Option("--replace", help="With --yes: also replace files that differ.")
     ] = False,
 ) -> None:
-    """Show, then write, the form, template, policy, workflows and labels of a lab."""
+    """Write what a repository needs to be a lab: form, policy, workflows, labels. Asks first."""
     if not folder.is_dir():
         stop(f"{folder} is no folder; name a checkout of the lab's repository.")
     with stopping(init.BadChoice):

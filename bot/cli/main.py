@@ -16,7 +16,7 @@ from runner.cli.options import TheJobs, TheStore
 
 ROOT = Path(__file__).parents[2]
 
-site_app = typer.Typer(help="The static site.", no_args_is_help=True)
+site_app = typer.Typer(help="Build the static site.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
 app.add_typer(deployment.app)
 app.command("init")(init.command)
@@ -30,7 +30,7 @@ def demo(
     ] = None,
     port: Annotated[int, typer.Option(help="Of the sandbox; 0 takes a free one.")] = 0,
 ) -> None:
-    """Play the lab's whole story on this machine: sandbox, bot, Ray, training, verdict."""
+    """Play a whole story on this machine: sandbox, bot, Ray, training, verdict."""
     from bot.demo.demo import play
 
     sys.exit(play(ROOT, once=once, report=report, port=port))
@@ -43,7 +43,7 @@ def sandbox(
     webhook_url: Annotated[str, typer.Option(help="Where deliveries go.")] = "",
     leaderboard_url: Annotated[str, typer.Option(help="What its pages link to.")] = "",
 ) -> None:
-    """Run the sandbox: a small stand-in for GitHub on 127.0.0.1. For playing and testing only."""
+    """Run the stand-in for GitHub on 127.0.0.1, for playing and testing."""
     from bot.fake_github.server import serve as serve_sandbox
     from bot.fake_github.world.sandbox import PERSONAS, make_sandbox
 
@@ -84,7 +84,7 @@ def build(
         ),
     ] = "",
 ) -> None:
-    """Draw the leaderboard and its pages from the records."""
+    """Build the leaderboard and its pages from the records."""
     from bot.site.pages import build as pages_build
     from runner.publish import signing
     from runner.store.store import Store, StoreError

@@ -55,8 +55,9 @@ def command(
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast a run's bits per byte by the scaling law through smaller runs of its ladder: on the
-    same text, by the same recipe, one dial turned. Runs nothing."""
+    """Predict a run's bits per byte, with an interval, from smaller runs. Runs nothing.
+
+    The smaller runs are those of its ladder: the same text and recipe, one dial turned."""
     if (chosen := next((one for one in AXES if one == axis), None)) is None:
         stop(f"--axis: there is no `{axis}`{near(axis, AXES)}; there are {', '.join(AXES)}.")
     if (path is None) == (at is None):

@@ -4,7 +4,8 @@ commands of the runner together.
 A local execution has no approval and is unsigned; everything else is what the bot does."""
 
 import sys
-from typing import Annotated
+from importlib import metadata
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console, Group
@@ -44,7 +45,10 @@ from runner.schema.devices import Slice
 from runner.store.store import Store, StoreError
 
 app = typer.Typer(
-    cls=Commands, help="Plan and run experiments on this machine.", no_args_is_help=True
+    cls=Commands,
+    help="An open lab: plan and run experiments here, or run a lab on GitHub.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
@@ -52,6 +56,22 @@ for module in (forecast, new, replay, reproduce, results, simulate, verify):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(store_app, name="store")
 app.add_typer(verify.app, name="key")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"regatta {metadata.version('regatta')}")
+        raise typer.Exit
+
+
+@app.callback()
+def regatta(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_version),
+    ] = False,
+) -> None:
+    """An open lab: plan and run experiments here, or run a lab on GitHub."""
 
 
 @app.command()
@@ -64,18 +84,30 @@ def plan(
     mesh: TheMesh = None,
     remat: Remat = "none",
 ) -> None:
-    """Say what an experiment would run, what it would cost and whether it fits. Runs nothing.
+    """Show what an experiment would run, what it costs and whether it fits. Runs nothing.
 
-    Memory is counted for the devices that the experiment asks for, or those described.
+    Memory is counted for the devices that the experiment asks for, or those you describe.
     """
-    planned = planner.plan_folder(path)
+    opened = options.found(store, jobs)
+    _show_plan(planner.plan_folder(path), opened, as_json, devices, mesh, remat)
+    if not as_json:
+        remark(f"next: regatta run {path}", "dim")
+
+
+def _show_plan(
+    planned: record.Plan,
+    opened: Store | None,
+    as_json: bool,
+    devices: str | None = None,
+    mesh: str | None = None,
+    remat: Literal["none", "block"] = "none",
+) -> None:
     held = []
     for default, arms in _asked_for(planned, bool(devices)).items():
         on, compute = compile_check.described(devices, mesh, remat, default)
         own = [(arm.labs, arm.train) for arm in arms.values() if arm.labs]
         compile_check.check_mesh(own, compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
-    opened = options.found(store, jobs)
     out = Console(stderr=as_json)
     drifted = [steps_view.drift_view(x, planned.experiment) for x in _drifted(opened, planned)]
     if as_json:
@@ -108,8 +140,17 @@ def run(
     only: Annotated[
         str | None, typer.Option(help="What to run of it, such as 'arms=slow,fast seeds=0'.")
     ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Run only this seed; may be given more than once.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
 ) -> None:
-    """Train and evaluate an experiment, here or on a Ray of yours. Unsigned, without approval."""
+    """Train and score an experiment, here or on your Ray. Unsigned, without approval."""
+    if seed:
+        only = f"{only or ''} seeds={','.join(map(str, seed))}".strip()
+    if dry_run:
+        _show_plan(_narrowed(planner.plan_folder(path), only), options.found(store, jobs), as_json)
+        return
     ray = options.ray(ray_address, ray_token_file)
     planner.plan_folder(path)  # what cannot be planned leaves no store behind
     opened = options.made(store, jobs)
@@ -133,9 +174,9 @@ def run(
 
 @app.command("wandb")
 def upload_runs(execution: TheExecution, store: TheStore = "store", jobs: TheJobs = None) -> None:
-    """Upload an execution's runs to W&B, as far as they are not there. Needs WANDB_API_KEY.
+    """Upload an execution's runs to W&B. Needs WANDB_API_KEY.
 
-    `run` and the bot do so themselves, where they have the key, when an execution is over.
+    `run` and the bot do so themselves when an execution is over, if they have the key.
     """
     if not wandb_upload.wanted():
         stop(f"{wandb_upload.KEY} is not set; it says whose W&B the runs are to go to.")
@@ -213,10 +254,10 @@ def _tell(store: Store, facts: Facts, as_json: bool) -> None:
         out.print(steps_view.ends(execution.plan.steps, ends), *execution_view.scores_view(scores))
     else:
         out.print(terminal.result_view(facts, runs))
-    out.print(f"`regatta show {execution.id}` says where its outputs lie", style="dim")
     for name, log in provenance.logs(store, execution).items():
         out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
     out.print("unsigned, no approval", style="dim")
+    remark(f"next: regatta show {execution.id}, or regatta site build", "dim")
 
 
 if __name__ == "__main__":

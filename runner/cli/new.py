@@ -29,7 +29,7 @@ def command(
         "experiments"
     ),
 ) -> None:
-    """Write an experiment to begin with: `plain` without code, `hackable` with a model to edit."""
+    """Write a first experiment: `plain` without code, `hackable` with a model to edit."""
     known = starters()
     if starter not in known:
         listed = " and ".join(f"`{one}`" for one in known)

@@ -8,10 +8,14 @@ import typer
 
 from runner.cli.ending import stop, stopping
 from runner.execution.ray_jobs import RayAddress
+from runner.history import provenance
+from runner.lib.problems import near
 from runner.schema import record
 from runner.store.backends import ELSEWHERE
 from runner.store.store import NoStore, Store, StoreError
 
+EXPERIMENTS = Path("experiments")
+LATEST = "latest"
 MAX_NAMED = 5  # executions whose ids begin as the one that was given
 
 TheStore = Annotated[
@@ -31,9 +35,31 @@ TheJobs = Annotated[
         "store.",
     ),
 ]
-TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning.")]
+TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning, or `latest`.")]
+
+
+def experiment(path: Path) -> Path:
+    """The experiment that is meant: a folder of `experiments` may be named alone."""
+    if path.exists():
+        return path
+    if (inside := EXPERIMENTS / path).exists():
+        return inside
+    return stop(_unknown(path))
+
+
+def _unknown(path: Path) -> str:
+    known = sorted(one.name for one in EXPERIMENTS.glob("*/") if any(one.glob("experiment.*")))
+    there = f"; there are {', '.join(known)}" if known else ""
+    return f"{path} does not exist{there}{near(path.name, known)}"
+
+
 ThePath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="An experiment's folder or its experiment.yaml.")
+    Path,
+    typer.Argument(
+        metavar="PATH",
+        help="An experiment's folder, its name below `experiments`, or its experiment.yaml.",
+        callback=experiment,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 RayUrl = Annotated[
@@ -64,8 +90,11 @@ def opened(place: str, jobs: str | None, instead: str = ELSEWHERE) -> Store:
 
 
 def execution(store: Store, id: str) -> record.Execution:
-    """The execution with this id, or the only one whose id begins so."""
+    """The execution with this id, or the only one whose id begins so, or the `latest`."""
     with stopping(StoreError):
+        if id == LATEST:
+            newest = max(provenance.executions(store), key=lambda one: one.at, default=None)
+            return newest or stop(f"{store.root} knows no execution yet.")
         known = record.names(store, "executions")
         meant = [one for one in known if id and one.startswith(id)]
         if len(meant) > 1 and id not in meant:

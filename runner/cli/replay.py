@@ -44,10 +44,10 @@ def command(
     run: Annotated[str | None, typer.Option(help="Which `train` step; else one by chance.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a random stretch of one of an execution's runs again, between two of its checkpoints,
-    and record whether it came out bit for bit the same or, on other devices or versions, with
-    losses within 1 %. What has code of the experiment's own is trained under bubblewrap, as it was,
-    and where that does not work, not at all."""
+    """Train a random stretch of a run again, between two checkpoints, and record the result.
+
+    It is the same bit for bit or, on other devices or versions, within 1 % of its losses. Own code
+    runs under bubblewrap; where that does not work, it is not replayed."""
     opened = options.opened(store, jobs)
     known = options.in_steps(opened, execution)
     with stopping(CannotReplay):

@@ -44,10 +44,10 @@ def command(
         typer.Option(help="A new store for what steps make again; it is kept. Else none is."),
     ] = None,
 ) -> None:
-    """Run an execution's plan again, and say of each step whether it came out bit for bit the same,
-    within 1 % of its bits per byte or loss, or otherwise. Exits with 1 if one did not.
+    """Run an execution's plan again and compare each step. Exits with 1 if one differs.
 
-    Steps are all made again, into a store of their own, and nothing that lies there is reused."""
+    A step is the same bit for bit, or within 1 % of its bits per byte or loss, or differs. All
+    steps are made again in a store of their own; nothing from before is reused."""
     opened = options.opened(store, jobs)
     before = options.in_steps(opened, execution)
     if not record.read(opened, f"executions/{before.id}/result", record.Result):

@@ -19,8 +19,9 @@ def command(
     store: TheStore = "store",
     jobs: TheJobs = None,
 ) -> None:
-    """Write what an execution has entered for a speedrun in the public form, a run for each seed.
-    What lacks a figure is left out and named. Exits with 2 if there is nothing to write."""
+    """Write a speedrun entry as `speedrun_results.json`, one run for each seed.
+
+    A run that lacks a figure is left out and named. Exits with 2 if there is nothing to write."""
     opened = options.opened(store, jobs)
     ran = options.execution(opened, execution)
     ended = record.read(opened, f"executions/{ran.id}/result", Result)

@@ -45,7 +45,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play the lab's scheduler on a described cluster: who would wait how long, at what cost."""
+    """Simulate the lab's queue on a cluster that you describe: waiting, cost, utilisation."""
     if chart is not None and chart.suffix not in PICTURES:
         stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
     described = cluster.load(cluster_file)

@@ -35,7 +35,8 @@ app = typer.Typer()
 What = Annotated[
     str,
     typer.Argument(
-        metavar="WHAT", help="An execution's id, or its beginning, or an experiment's folder."
+        metavar="WHAT",
+        help="An execution's id, its beginning, or `latest`; or an experiment's folder.",
     ),
 ]
 
@@ -70,14 +71,16 @@ def _check_compiled(text: str, path: Path) -> None:
 @app.command()
 def show(
     execution: Annotated[
-        str | None, typer.Argument(metavar="EXECUTION", help="Its id, or its beginning.")
+        str | None,
+        typer.Argument(metavar="EXECUTION", help="Its id, or its beginning, or `latest`."),
     ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say who ran what, when, where and from which code, step by step. Without an execution, list
-    them, the newest first."""
+    """Show an execution: who ran it, from which code, each step, what came out.
+
+    Without an execution, list them."""
     opened = options.opened(store, jobs)
     if not execution:
         _list(opened, as_json)
@@ -100,6 +103,14 @@ def show(
     out.print(execution_view.view(opened, found, meanings), highlight=False, crop=False)
     for name, log in provenance.logs(opened, found.execution).items():
         out.print(Text(f"what {name} printed: {log}"), soft_wrap=True)
+
+
+@app.command("ls")
+def list_executions(
+    store: TheStore = "store", jobs: TheJobs = None, as_json: AsJson = False
+) -> None:
+    """List executions, the newest first."""
+    _list(options.opened(store, jobs), as_json)
 
 
 def _list(store: Store, as_json: bool) -> None:
@@ -130,7 +141,7 @@ def decide(
     store: TheStore = "store",
     jobs: TheJobs = None,
 ) -> None:
-    """Have an alias mean what the experiment makes of it now: its author's word, on record."""
+    """Confirm that an alias means what the experiment makes of it now."""
     opened, plan = options.opened(store, jobs), _plan(str(folder), (store, jobs))
     names = {step.alias: name for name, step in plan.steps.items() if step.alias}
     if alias not in names:
@@ -148,7 +159,7 @@ def draw(
     as_json: AsJson = False,
     mermaid: Annotated[bool, typer.Option(help="Write it for a Markdown page.")] = False,
 ) -> None:
-    """Draw which step takes what from which."""
+    """Draw the graph of steps."""
     plan = _plan(what, (store, None))
     steps = step_summary.ordered(plan.steps)
     if as_json:
@@ -169,8 +180,9 @@ def diff(
     jobs: TheJobs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what of two executions or experiments is not the same, and why. Between an execution and
-    a folder, the folder's files and the lab's code count as they are now."""
+    """Show what differs between two executions or experiments, and why.
+
+    For a folder, its files and the lab's code count as they are now."""
     where = store, jobs
     found = provenance.compare(_side(before, where), _side(after, where))
     if as_json:

@@ -25,7 +25,7 @@ from runner.store.store import Entry, Store, StoreError
 BAR = 20  # characters of the longest bar
 FIGURES = ("files", "size", "pieces")  # columns that are aligned to the right
 
-app = typer.Typer(help="What lies in the store, and what may go.", no_args_is_help=True)
+app = typer.Typer(help="List, measure and clean up the store.", no_args_is_help=True)
 
 TheFolder = Annotated[str, typer.Argument(metavar="[FOLDER]", help="Of the store; all of it.")]
 

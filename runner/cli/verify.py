@@ -21,9 +21,9 @@ def command(
         Path, typer.Option(help="The lab's public keys, as its site has them: api/keys.json")
     ] = Path("keys.json"),
 ) -> None:
-    """Check a seal, a plan or a receipt: its digest, the lab's signature, and all that can be
-    computed from it again, the verdicts too. Asks nothing of any network. Exits with 1 for a file
-    that is not what it says."""
+    """Check a signed seal, plan or receipt. Uses no network. Exits with 1 for a forged file.
+
+    It checks digest and signature, and computes fingerprint, seal and verdicts again."""
     with stopping(signing.BadKey, words=f"{keys}: {{}}; {OTHER_KEYS}."):
         known = signing.read_published(_content(keys, OTHER_KEYS))
     signed = _content(file, "name a file that a lab has signed, as under signed/ of its site")

@@ -40,6 +40,10 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float = 60.0  # for stale: how young is too young; for later: how much later
 
+    def matches(self, method: str, path: str) -> bool:
+        """Whether it is about such a request."""
+        return self.method in ("*", method) and bool(re.search(self.path, path))
+
 
 class Faults:
     """The faults that are set, in order; each request meets at most the first that matches."""
@@ -59,7 +63,7 @@ class Faults:
     def take(self, method: str, path: str) -> Fault | None:
         with self._lock:
             for fault in self._set:
-                if fault.method in ("*", method) and re.search(fault.path, path):
+                if fault.matches(method, path):
                     fault.times -= 1
                     if fault.times <= 0:
                         self._set.remove(fault)

@@ -1,6 +1,7 @@
 """`plan` and `run` as a person types them. Ray is a stub; `test_whole_way` has the real one."""
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from bot.cli.main import app
 from engine.config import memory
 from engine.config.schema import ComputeConfig
 from runner.analysis import power
-from runner.cli import local_run, main
+from runner.cli import ending, local_run, main
 from runner.execution import local_ray
 from runner.schema import record
 from runner.store.store import Store
@@ -108,11 +111,46 @@ def test_bad_input_is_answered_on_stderr_with_file_line_and_field(
     assert local.started == 0
 
 
+def test_an_experiment_is_named_by_its_folder_below_experiments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path / "experiments" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    assert ask("plan", "tiny").stdout == ask("plan", "experiments/tiny").stdout
+    answer = ask("plan", "tinny")
+    assert answer.exit_code == 2
+    assert answer.stderr.strip() == ("tinny does not exist; there are tiny; did you mean `tiny`?")
+
+
+def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: LocalStub) -> None:
+    answer = ask("run", folder, "--seed", 1, "--dry-run")
+    assert answer.exit_code == 0
+    assert "2 arms × 1 seed = 2 runs" in answer.stdout
+    assert local.started == 0
+
+
+def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert "knows no execution yet" in ask("show", "latest", "--store", store.root).stderr
+    synthetic.board(store, 3)
+    newest = ask("ls", "--store", store.root, "--json")
+    assert newest.stdout == ask("show", "--store", store.root, "--json").stdout
+    first = json.loads(newest.stdout)[0]["execution"]
+    shown = ask("show", "latest", "--store", store.root, "--json")
+    assert json.loads(shown.stdout)["execution"]["id"] == first
+
+
+def test_every_command_has_its_panel_and_the_version_is_told() -> None:
+    known = [name for name, _ in get_command(app).commands.items()]
+    assert sorted(known) == sorted(ending.ORDER)
+    assert ask("--version").stdout.startswith("regatta ")
+    assert ask("-h").stdout == ask("--help").stdout
+
+
 def test_a_path_that_does_not_exist_is_bad_input(tmp_path: Path) -> None:
     answer = ask("plan", tmp_path / "nowhere")
     assert answer.exit_code == 2
-    assert "nowhere" in answer.stderr
-    assert "experiment.yaml" in answer.stderr
+    assert "nowhere does not exist" in answer.stderr
 
 
 def table(stdout: str) -> dict[str, list[str]]:
