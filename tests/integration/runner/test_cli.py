@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.cli import local_run
-from runner.execution import local_ray
+from runner.execution import effects, local_ray
 from runner.execution.ray_jobs import RayAddress, RayError
 from runner.schema import record
 from runner.store.store import Store
@@ -28,7 +29,7 @@ def test_plan_counts_as_the_field_does_and_imports_no_jax(tmp_path: Path) -> Non
     code = (
         "import sys; from typer.testing import CliRunner; from runner.cli import main as cli\n"
         f"answer = CliRunner().invoke(cli.app, ['plan', {str(tmp_path)!r}])\n"
-        "print(answer.output, *{'jax', 'ray', 'tensorstore', 'flax'} & sys.modules.keys())\n"
+        "print(answer.stdout, *{'jax', 'ray', 'tensorstore', 'flax'} & sys.modules.keys())\n"
     )
     environment = {**os.environ, "COLUMNS": "120"}
     said = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
@@ -100,11 +101,14 @@ def test_an_unfinished_execution_is_gone_on_with(
 ) -> None:
     store = tmp_path / "store"
 
-    def die(*_: object) -> None:
+    act = effects.act
+
+    def die(*what: Any) -> None:
+        act(*what)
         local.alive = False
 
     with monkeypatch.context() as patched:
-        patched.setattr(local_run, "_say", die)
+        patched.setattr(effects, "act", die)
         first = ask("run", folder, "--store", store)
     assert first.exit_code == 1
     assert "The local Ray ended" in first.stderr

@@ -164,8 +164,7 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
         ("import broken", ["broken.py, line 2: SyntaxError: invalid syntax"]),
         ("import deep\n\ndeep.down(3)", ["deep.py, line 2: ZeroDivisionError: division by zero"]),
         ("steps = {\n    'a': Step(doo='m:f', inputs={'X': 'a'}),\n}",
-         ["experiment.py, line 3, `do`: is missing; it has no default",
-          "experiment.py, line 3, `inputs.X`: `X` is not a name of an input; use a–z, 0–9 and `_`, "
+         ["experiment.py, line 3, `inputs.X`: `X` is not a name of an input; use a–z, 0–9 and `_`, "
           "a letter first",
           "experiment.py, line 3, `doo`: unknown key; did you mean `do`?"]),
         (DECLARED + "{'a': {'do': 3}})",
