@@ -14,7 +14,7 @@ from bot.model.actions import Action, Check, Drive, Picture, React, Say, Show, W
 from bot.model.keys import Key
 from bot.model.questions import Question, Unknown
 from bot.model.thread import Thread
-from bot.rules import execution, notices, plan, preregistration, results_entry, slash_commands
+from bot.rules import execution, notices, plan, results_entry, sealing, slash_commands
 from runner.execution import lifecycle
 
 POLL_EVERY = timedelta(seconds=2)  # while an execution lives
@@ -36,7 +36,7 @@ def decide(thread: Thread, recorded: Container[str] = (), postponed: Container[K
     features = (
         [results_entry, plan, slash_commands, execution]
         if thread.is_pull
-        else [preregistration, slash_commands, execution]
+        else [sealing, slash_commands, execution]
     )
     features.append(notices)
     questions: list[Question] = []

@@ -14,7 +14,7 @@ def test_the_rules_import_nothing_that_has_effects() -> None:
         "bot.rules.decide",
         "bot.rules.approval",
         "bot.rules.execution",
-        "bot.rules.preregistration",
+        "bot.rules.sealing",
         "bot.rules.plan",
     } <= loaded
     effects = {

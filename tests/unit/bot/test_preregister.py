@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bot.messages import seal_comments
 from bot.model.thread import Issue, Thread, ThreadId
-from bot.rules.preregistration import NotReadable, read
+from bot.rules.sealing import NotReadable, read
 from runner.lib.canonical_json import to_json
 from runner.schema.record import Edit, Person, Prediction, Preregistration
 from tests.examples import examples
