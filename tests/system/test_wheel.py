@@ -45,7 +45,7 @@ def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path
             capture_output=True,
             text=True,
         )
-        assert ended.returncode == 0, f"{words}\\n{ended.stdout[-2000:]}\\n{ended.stderr[-2000:]}"
+        assert ended.returncode == 0, f"{words}\n{ended.stdout[-2000:]}\n{ended.stderr[-2000:]}"
         return ended.stdout
 
     assert (
@@ -64,8 +64,8 @@ def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path
     small = tmp_path / "experiments/small/experiment.yaml"
     small.parent.mkdir()
     for name, track in tracks.known().items():
-        entered = f"speedrun: {{track: {name}, author: ada}}\\n"
-        arms = "arms: {a: {}, b: {}, c: {}, d: {}}\\n" if track.kind == "scaling" else ""
+        entered = f"speedrun: {{track: {name}, author: ada}}\n"
+        arms = "arms: {a: {}, b: {}, c: {}, d: {}}\n" if track.kind == "scaling" else ""
         tokens = str(track.data.eval_tokens)
         small.write_text(SMALL.replace("TOKENS", tokens) + entered + arms)
         regatta("plan", "experiments/small")
