@@ -147,15 +147,19 @@ def _code() -> list[Path]:
     return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
 
 
+def _shown() -> list[Path]:
+    """The folders that every box shows; the lab may be installed in any, also below /usr."""
+    return [*(Path("/", name) for name in SYSTEM), *_code()]
+
+
 def _hidden() -> list[Path]:
     """What lies in a folder that is shown, and must not be seen: empty folders are in its place."""
-    return [path for path in HIDDEN if path.is_dir() and _is_below(path, _code())]
+    return [path for path in HIDDEN if path.is_dir() and _is_below(path, _shown())]
 
 
 def shows(path: Path) -> bool:
     """Whether what lies at `path` can be read in every box, beside programs and libraries."""
-    shown = [*(Path("/", name) for name in SYSTEM), *_code()]
-    return _is_below(path, shown) and not _is_below(path, HIDDEN)
+    return _is_below(path, _shown()) and not _is_below(path, HIDDEN)
 
 
 def _is_below(path: Path, folders: Iterable[Path]) -> bool:

@@ -134,8 +134,11 @@ class Disk:
             return False
         left = sys.maxsize if most is None else most
         with file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(start if start >= 0 else max(0, size + start))
+            if start < 0:  # of what is there now: whoever writes it may be at it for long
+                size = os.fstat(file.fileno()).st_size
+                start = max(0, size + start)
+                left = min(left, size - start)
+            file.seek(start)
             while block := self._read(file, min(BLOCK, left)):
                 into.write(block)
                 left -= len(block)

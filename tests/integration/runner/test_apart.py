@@ -320,6 +320,21 @@ def test_what_is_isolated_sees_nothing_of_the_shipped_text(monkeypatch: pytest.M
     assert not [path for path in others if bubblewrap.shows(path)]
 
 
+@isolated
+def test_nor_where_the_lab_is_installed_among_the_systems_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Below /usr, which every box shows, and which is none of the lab's own folders."""
+    monkeypatch.setattr(bubblewrap, "HIDDEN", (Path("/usr/share"),))
+    assert any(Path("/usr/share").iterdir())
+    seen = subprocess.run(
+        bubblewrap.command(bubblewrap.Box(), ["/bin/ls", "-A", "/usr/share"]),
+        capture_output=True,
+        check=True,
+    )
+    assert seen.stdout == b""
+
+
 # ── What is asked again ──────────────────────────────────────────────────────────────────────
 
 

@@ -179,6 +179,8 @@ def test_bytes_come_back_as_they_were(store: Store) -> None:
         assert store.peek(f"records/{number}", 5) == data[:5]
         assert store.peek(f"records/{number}", 3, 2) == data[2:5]
         assert store.peek(f"records/{number}", 5, 10_000) == b""
+        assert store.peek(f"records/{number}", start=-4) == data[-4:]
+        assert store.peek(f"records/{number}", start=-100_000_000) == data
     assert store.read("records/none") is None
     with pytest.raises(StoreError, match="has no records/none"):
         store.require("records/none")

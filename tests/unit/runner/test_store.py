@@ -1,6 +1,7 @@
 """Create-once, leases and who leads."""
 
 import errno
+import io
 import itertools
 import json
 import multiprocessing
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,22 @@ def race(tries: list[Callable[[], bool]]) -> list[int]:
 
 
 # ── Create-once ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_a_file_that_grows_the_end_is_what_was_there_when_it_was_asked_for(store: Store) -> None:
+    """A job's log may be written faster than it is read."""
+    store.create("work/x/log.txt", b"0123456789")
+    file, into = Path(store.root, "work/x/log.txt"), io.BytesIO()
+
+    class Grows(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if len(into.getvalue()) < 100:
+                with file.open("ab") as log:
+                    log.write(b"more" * 10)
+            return into.write(data)
+
+    assert store._lab.get("work/x/log.txt", Grows(), start=-4)
+    assert into.getvalue() == b"6789"
 
 
 def test_of_many_threads_that_create_a_name_one_succeeds_and_its_bytes_stay(store: Store) -> None:
