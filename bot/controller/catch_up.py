@@ -65,7 +65,8 @@ def restored(store: Store, github: GitHub) -> None:
     `bot.controller.store_recovery`."""
     now = github.now()
     since = (last_at(store, github.id) or now - store_recovery.LOOK_BACK) - store_recovery.OVERLAP
-    own = (each for each in github.comments_since(since) if each.author.login == github.bot)
+    # All of them first: should GitHub break off, nothing is restored without a word in the log.
+    own = [each for each in github.comments_since(since) if each.author.login == github.bot]
     store_recovery.adopt(store, github.id, own, now)
 
 

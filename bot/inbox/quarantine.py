@@ -91,8 +91,9 @@ class Quarantine:
         """Look at these deliveries in the `with` body. They are written down meanwhile, so that the
         end of the process shows; an exception is no end. Raises SetAside where it fails for the
         last time at the only one."""
-        path, tried = None, [str(self._grown(id)), *(one.name for one in deliveries)]
-        if deliveries:
+        path, tried = None, list[str]()
+        if deliveries:  # else nobody need count what the thread has, which reads much of the store
+            tried = [str(self._grown(id)), *(one.name for one in deliveries)]
             taken = [int(name) for name in record.names(self._store, _folder(id)) if name.isdigit()]
             path = f"records/{_folder(id)}/{max(taken, default=0) + 1}.json"
             self._store.create(path, to_json(tried), lasting=False)

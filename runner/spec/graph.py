@@ -3,7 +3,6 @@ declaration it is read and not run: what is wrong is said with its line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -149,12 +148,13 @@ class _Reader:
         too_large = list(step_checks.too_large(name, self.steps))
         for inside, words in (*too_large, *step_checks.of_step(name, self.steps)):
             self._say(name, inside, words)
-        points = step_graph.points(step.sweep, step.seeds)
-        if step.is_swept and len(points) < step.combinations:
+        sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # of one that stands twice, one
+        if too_large:  # one point, as an example of what else is wrong: all might fill the memory
+            sweep, seeds = step.first, seeds[:1]
+        points = step_graph.points(sweep, seeds)
+        if step.is_swept and not too_large and len(points) < step.combinations:
             words = "two of its points have the same name; name them in a list"
             self._say(name, ("sweep",), words)
-        if too_large:
-            points = dict(islice(points.items(), 1))  # as an example of what else is wrong
         found: dict[str, Config] = {}
         read: dict[str, Config | None] = {}  # by all that varies but the seed
         bad = 0

@@ -78,6 +78,13 @@ class Step(BaseModel):
         return bool(self.sweep or self.seeds)
 
     @property
+    def first(self) -> dict[str, list[Any]] | list[dict[str, Any]]:
+        """Its sweep, as far as its first point."""
+        if isinstance(self.sweep, list):
+            return self.sweep[:1]
+        return {key: values[:1] for key, values in self.sweep.items()}
+
+    @property
     def combinations(self) -> int:
         """How many points it has, each with each of its seeds."""
         seeds = len(set(self.seeds)) or 1

@@ -1,13 +1,14 @@
 """The public results file, and an audit that finds what was planted and nothing else."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine.config import flops
 from engine.config.schema import ModelConfig
-from runner.analysis import public_boards, speedrun_file
+from runner.analysis import public_boards, speedrun_file, speedrun_rows
 from runner.analysis.speedrun_file import BadFile, RunInfo
 
 # The public 130M entry: 227,868,672 forward FLOPs a token, 154,147,328 parameters.
@@ -252,3 +253,22 @@ def _file(*runs: Any) -> bytes:
 def test_a_file_that_cannot_be_read_is_refused_with_the_place(content: bytes, words: str) -> None:
     with pytest.raises(BadFile, match=words):
         speedrun_file.read(content)
+
+
+def test_one_text_by_two_names_is_one_text() -> None:
+    def tokens(source: str, validation: str) -> Any:
+        config = {"source": source, "tokenizer": "byte", "sha256": {"validation": validation}}
+        return SimpleNamespace(do="tokenize", config=config)
+
+    def scored(of: str) -> Any:
+        inputs = {"tokens": {of: "its fingerprint"}}
+        return SimpleNamespace(do="evaluate", config={"tokens": 64}, inputs=inputs)
+
+    steps = {"a": tokens("a.txt", "0" * 64), "b": tokens("b.txt", "0" * 64)}
+    steps |= {"of_a": scored("a"), "of_b": scored("b")}
+    plan: Any = SimpleNamespace(data=None, steps=steps)
+    found = speedrun_rows.on(plan)
+    assert found
+    assert (found.text, found.tokenizer) == (("0" * 64, 64), "byte")
+    steps["b"] = tokens("b.txt", "1" * 64)
+    assert speedrun_rows.on(plan) is None

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.lib.problems import BadExperiment
+from runner.schema import step_graph
 from runner.spec import declaration
 
 HEAD = "title: Steps\nresources: {kind: cpu}\nsteps:\n"
@@ -215,3 +216,26 @@ def test_sweeps_that_take_sweeps_are_no_way_to_a_million_inputs() -> None:
     ((line, field, words),) = problems(text)
     assert (line, field) == (5, "steps.b.inputs")
     assert "its 600 points take 360,000 inputs together, and 200,000 is the most" in words
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (f"{{do: m:f, sweep: {{a: [{'x' * 900}], b: {[*range(100)]}, c: {[*range(100)]}}}}}",
+         "of configuration; 8,000,000 is the most"),
+        (f"{{do: m:f, sweep: {{b: {[*range(100)]}}}, seeds: {[0] * 1000}}}",
+         "a seed stands twice"),
+    ],
+)  # fmt: skip
+def test_what_would_multiply_to_too_much_is_refused_before_it_does(
+    step: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, word = list[str](), step_graph._word
+
+    def noted(text: str) -> str:
+        named.append(text)
+        return word(text)
+
+    monkeypatch.setattr(step_graph, "_word", noted)
+    assert any(words in message for _, _, message in problems(f"  a: {step}\n"))
+    assert len(named) <= 100, "each point once, and of what is too large one"
