@@ -36,7 +36,7 @@ def served(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(live, "SECONDS", 1)
     build(store, tmp_path / "site")
     app = FastAPI()
-    app.include_router(live.routes(live.Live(store, look("Lab", None, False, live=True))))
+    app.include_router(live.routes(live.Live(store, look("Lab", live=True))))
     app.mount("/", StaticFiles(directory=tmp_path / "site", html=True))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
