@@ -1,6 +1,7 @@
 """The commands that the documentation shows, as a reader would type them."""
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", ROOT / "SECURITY.md"]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+
+OURS = shutil.ignore_patterns(
+    *(".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "node_modules"),
+    *("store", "site", "build"),
+)
 
 # A block without a language is for a terminal. This before it says why no test runs it.
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
@@ -48,3 +54,8 @@ def commands(lines: list[str]) -> tuple[str, ...]:
     whole = "\n".join(lines).replace("\\\n", " ").splitlines()
     typed = [re.sub(r"(^|\s+)# .*", "", line).strip() for line in whole]
     return tuple(line for line in typed if line)
+
+
+def copied(to: Path) -> Path:
+    """The repository's files at `to`, as a clone has them."""
+    return Path(shutil.copytree(ROOT, to, ignore=OURS, symlinks=True))

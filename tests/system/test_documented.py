@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented import ROOT, WRITTEN, blocks
+from tests.documented import WRITTEN, blocks, copied
 
 RUN = {page: [b for b in blocks(page) if not b.not_run] for page in WRITTEN}
 
@@ -20,8 +20,7 @@ RUN = {page: [b for b in blocks(page) if not b.not_run] for page in WRITTEN}
     "page", [page for page in WRITTEN if RUN[page]], ids=lambda page: page.name
 )
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
-    clone = tmp_path / "regatta"
-    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    clone = copied(tmp_path / "regatta")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for block in RUN[page]:
         for line in block.commands:

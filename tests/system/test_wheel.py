@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.schema import tracks
+from tests.documented import copied
 
-ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 SMALL = """\
 title: Does it run from a wheel?
@@ -26,8 +26,7 @@ resources: {kind: cpu}
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the wheel's files are in."""
     place = tmp_path_factory.mktemp("wheel")
-    sources = place / "sources"
-    subprocess.run(["git", "clone", "--quiet", ROOT, sources], check=True)
+    sources = copied(place / "sources")
     only_it = ("--no-deps", "--no-build-isolation")
     subprocess.run([*PIP, "wheel", *only_it, "--wheel-dir", place, sources], check=True)
     (wheel,) = place.glob("*.whl")
