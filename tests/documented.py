@@ -10,10 +10,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", ROOT 
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 
-OURS = shutil.ignore_patterns(
-    *(".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "node_modules"),
-    *("store", "site", "build"),
-)
+MADE = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "node_modules")
+MADE_AT_THE_TOP = ("store", "site", "build")
 
 # A block without a language is for a terminal. This before it says why no test runs it.
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
@@ -58,4 +56,9 @@ def commands(lines: list[str]) -> tuple[str, ...]:
 
 def copied(to: Path) -> Path:
     """The repository's files at `to`, as a clone has them."""
-    return Path(shutil.copytree(ROOT, to, ignore=OURS, symlinks=True))
+
+    def made(folder: str, names: list[str]) -> set[str]:
+        patterns = (*MADE, *(MADE_AT_THE_TOP if Path(folder) == ROOT else ()))
+        return shutil.ignore_patterns(*patterns)(folder, names)
+
+    return Path(shutil.copytree(ROOT, to, ignore=made, symlinks=True))
