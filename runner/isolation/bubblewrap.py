@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import os
 import resource
-import runpy
 import select
 import shutil
 import signal
@@ -253,7 +252,14 @@ def run(
     end (SIGTERM, which it then gets as well, with 5 s to obey). `given` is its standard input;
     `keep` gets what it prints, with its errors where `stderr`. Call it from a process's main
     thread. Raises CannotIsolate."""
-    argv = [sys.executable, "-P", "-m", "runner.isolation.bubblewrap", str(limits.tasks), *module]
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "runner.isolation.first_process",
+        str(limits.tasks),
+        *module,
+    ]
     most = {"pids": limits.tasks, "memory": limits.most_memory()}
     with (
         _sealed(given) as question,
@@ -385,31 +391,3 @@ def _terminate(bwrap: int) -> None:
     for process in inside[1:]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGTERM)
-
-
-def main(tasks: int, module: list[str]) -> None:
-    """Inside: count processes from here on, where the kernel does, and run the module in a child
-    of this process. This one is process 1, which nobody inside can trace: who could, would take its
-    parent-death signal away and outlive everything."""
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
-    process_tree.be_dumpable(False)
-    if child := os.fork():
-        os._exit(_code_of(child))
-    process_tree.be_dumpable(True)
-    sys.argv = module
-    runpy.run_module(module[0], run_name="__main__", alter_sys=True)
-
-
-def _code_of(child: int) -> int:
-    """The exit code of a child, and 128 + n where signal n ended it, once it has ended. Orphans are
-    taken leave of meanwhile."""
-    while True:
-        ended, status = os.wait()
-        if ended == child:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
