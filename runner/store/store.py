@@ -139,7 +139,9 @@ class Store:
         """Like `read`, or at most `most` bytes from `start` on, or the last `-start` bytes, and
         nothing is kept in memory."""
         into = io.BytesIO()
-        return into.getvalue() if self._part(name).get(name, into, most, start) else None
+        if not self._part(name).get(name, into, most, start):
+            return None
+        return into.getvalue()[start:] if start < 0 else into.getvalue()  # a bucket may send more
 
     def require(self, name: str) -> bytes:
         """Like `read`, for what must be there. Raises StoreError."""
