@@ -10,7 +10,7 @@ from rich.console import Console
 
 from engine.config import memory
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
-from runner.cli import terminal
+from runner.cli import options, terminal
 from runner.cli.ending import FAILED, print_json, stop, stopping
 from runner.cli.options import AsJson
 from runner.lib.problems import near
@@ -33,7 +33,11 @@ Remat = Annotated[
 def command(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[PATH]", help="An experiment; an 8B Llama if left out."),
+        typer.Argument(
+            metavar="[PATH]",
+            help="An experiment; an 8B Llama if left out.",
+            callback=options.experiment,
+        ),
     ] = None,
     arm: Annotated[str | None, typer.Option(help="Which arm of the experiment.")] = None,
     devices: TheSlice = "v5px64",

@@ -32,7 +32,11 @@ Said = Forecast | Refusal
 def command(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[PATH]", help="An experiment: its arms are what is forecast."),
+        typer.Argument(
+            metavar="[PATH]",
+            help="An experiment: its arms are what is forecast.",
+            callback=options.experiment,
+        ),
     ] = None,
     arm: Annotated[str | None, typer.Option(help="Only this arm of the experiment.")] = None,
     at: Annotated[

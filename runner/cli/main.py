@@ -146,17 +146,18 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
 ) -> None:
     """Train and score an experiment, here or on your Ray. Unsigned, without approval."""
-    if seed:
-        only = f"{only or ''} seeds={','.join(map(str, seed))}".strip()
+    if seed and only:
+        stop("--seed and --only: say all of it with --only, such as 'arms=slow seeds=0,1'.")
     if dry_run:
-        _show_plan(_narrowed(planner.plan_folder(path), only), options.found(store, jobs), as_json)
+        planned = _narrowed(planner.plan_folder(path), only, seed)
+        _show_plan(planned, options.found(store, jobs), as_json)
         return
     ray = options.ray(ray_address, ray_token_file)
     planner.plan_folder(path)  # what cannot be planned leaves no store behind
     opened = options.made(store, jobs)
     folder = path if path.is_dir() else path.parent
     lockfile.check(folder)
-    planned = _narrowed(planner.plan_folder(path, opened), only)
+    planned = _narrowed(planner.plan_folder(path, opened), only, seed)
     console = Console(stderr=True)
     if found := _drifted(opened, planned):
         for drift in found:
@@ -202,11 +203,13 @@ def _upload(store: Store, execution: str) -> bool:
     return not troubles
 
 
-def _narrowed(planned: record.Plan, only: str | None) -> record.Plan:
-    """What `--only` leaves of a plan, by the words that a `/run` takes."""
-    left = subset.read(only, planned) if only else record.Narrowing()
+def _narrowed(planned: record.Plan, only: str | None, seeds: list[int] | None) -> record.Plan:
+    """What `--only` or `--seed` leaves of a plan, by the words that a `/run` takes."""
+    words = only or (f"seeds={','.join(map(str, seeds))}" if seeds else None)
+    left = subset.read(words, planned) if words else record.Narrowing()
     if isinstance(left, str):
-        stop(f"--only: {left}.")
+        option = "--only" if only else "--seed"
+        stop(f"{option}: {left}{'' if left.endswith('?') else '.'}")
     return subset.narrowed(planned, left)
 
 

@@ -38,18 +38,27 @@ TheJobs = Annotated[
 TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning, or `latest`.")]
 
 
-def experiment(path: Path) -> Path:
-    """The experiment that is meant: a folder of `experiments` may be named alone."""
-    if path.exists():
-        return path
-    if (inside := EXPERIMENTS / path).exists():
-        return inside
+def named(path: Path) -> Path:
+    """Where an experiment lies: a folder of `experiments` may be named alone."""
+    inside = EXPERIMENTS / path
+    return inside if inside.exists() and not path.exists() else path
+
+
+def experiment(path: Path | None) -> Path | None:
+    """The experiment that is meant, which has to be there."""
+    if path is None or named(path).exists():
+        return path and named(path)
     return stop(_unknown(path))
+
+
+def experiments(paths: list[Path] | None) -> list[Path]:
+    """All that are meant."""
+    return [found for path in paths or [] if (found := experiment(path))]
 
 
 def _unknown(path: Path) -> str:
     known = sorted(one.name for one in EXPERIMENTS.glob("*/") if any(one.glob("experiment.*")))
-    there = f"; there are {', '.join(known)}" if known else ""
+    there = f"; `{EXPERIMENTS}` has {', '.join(known)}" if known else ""
     return f"{path} does not exist{there}{near(path.name, known)}"
 
 

@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from runner.cli import options
 from runner.cli.ending import print_json, stop
 from runner.cli.options import AsJson
 from runner.cli.tables import Cell, add, table
@@ -37,7 +38,11 @@ def command(
     ],
     experiments: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="EXPERIMENT", help="Folders; all arrive at the beginning."),
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="Experiments; all arrive at the beginning.",
+            callback=options.experiments,
+        ),
     ] = None,
     person: Annotated[str, typer.Option("--as", help="Whose experiments they are.")] = "you",
     chart: Annotated[

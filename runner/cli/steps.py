@@ -36,14 +36,20 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="WHAT",
-        help="An execution's id, its beginning, or `latest`; or an experiment's folder.",
+        help="An execution's id, its beginning, or `latest`; or an experiment's folder or name.",
+    ),
+]
+TheFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FOLDER", help="An experiment's folder or name.", callback=options.experiment
     ),
 ]
 
 
 @app.command("compile")
 def compile_experiment(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="An experiment's folder.")],
+    path: TheFolder,
 ) -> None:
     """Run an experiment's `experiment.py` and write what it declares to `experiment.lock.yaml`."""
     locked = path / declaration.LOCK_NAME
@@ -136,7 +142,7 @@ def _with_state(store: Store, line: execution_view.Line) -> execution_view.Line:
 
 @app.command("alias")
 def decide(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="An experiment's folder.")],
+    folder: TheFolder,
     alias: Annotated[str, typer.Argument(help="One that its steps have.")],
     store: TheStore = "store",
     jobs: TheJobs = None,
@@ -193,7 +199,7 @@ def diff(
 
 def _side(what: str, where: Where) -> Side:
     plan = _plan(what, where)
-    if (path := Path(what)).exists():
+    if (path := options.named(Path(what))).exists():
         folder = path if path.is_dir() else path.parent
         return Side(plan, git_source.source(folder), git_source.lab())
     opened = options.opened(*where)
@@ -202,6 +208,7 @@ def _side(what: str, where: Where) -> Side:
 
 
 def _plan(what: str, where: Where) -> Plan:
-    if Path(what).exists():
-        return planner.plan_folder(Path(what))
-    return options.in_steps(options.opened(*where), what).plan
+    if (path := options.named(Path(what))).exists():
+        return planner.plan_folder(path)
+    instead = f"so `{what}` is no execution, and no experiment here is called so"
+    return options.in_steps(options.opened(*where, instead), what).plan

@@ -18,6 +18,7 @@ from engine.config.schema import ComputeConfig
 from runner.analysis import power
 from runner.cli import ending, local_run, main
 from runner.execution import local_ray
+from runner.lib import paths
 from runner.schema import record
 from runner.store.store import Store
 from tests import synthetic
@@ -119,7 +120,34 @@ def test_an_experiment_is_named_by_its_folder_below_experiments(
     assert ask("plan", "tiny").stdout == ask("plan", "experiments/tiny").stdout
     answer = ask("plan", "tinny")
     assert answer.exit_code == 2
-    assert answer.stderr.strip() == ("tinny does not exist; there are tiny; did you mean `tiny`?")
+    assert answer.stderr.strip() == (
+        "tinny does not exist; `experiments` has tiny; did you mean `tiny`?"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("graph", "tinny"),
+        ("forecast", "tinny"),
+        ("compile-check", "tinny"),
+        ("compile", "tinny"),
+        ("alias", "tinny", "text"),
+        ("simulate", paths.LAB / "examples/cluster.yaml", "tinny"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_knows_an_experiment_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
+) -> None:
+    declare(tmp_path / "experiments" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    wrong = ask(*words)
+    assert wrong.exit_code == 2
+    assert "tinny" in wrong.stderr
+    right = ask(*("tiny" if word == "tinny" else word for word in words))
+    assert "tiny does not exist" not in right.stderr
+    assert "no experiment here" not in right.stderr
 
 
 def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: LocalStub) -> None:
@@ -127,6 +155,10 @@ def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: L
     assert answer.exit_code == 0
     assert "2 arms × 1 seed = 2 runs" in answer.stdout
     assert local.started == 0
+    assert (
+        ask("run", folder, "--seed", 7, "--dry-run").stderr == "--seed: the plan has no seed `7`.\n"
+    )
+    assert "say all of it with --only" in ask("run", folder, "--seed", 1, "--only", "x").stderr
 
 
 def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_bad_input_ends_in_words(two: Path, folder: Path, tmp_path: Path) -> Non
         ((tmp_path,), "it cannot be read"),
         ((bad, folder), "line 2, `pools.desks.kind`: no kind of device `cup` is known"),
         ((two,), "has no `synthetic:` load, so name an experiment"),
-        ((two, tmp_path / "none"), "there is no such file; an experiment is a folder"),
+        ((two, tmp_path / "none"), "none does not exist"),
         ((gpus, folder), "experiment.yaml, line 6, `resources.kind`: "),
         ((gpus, folder), "describes no devices of kind `cpu`, only `h100`"),
         ((two, on_gpus), "experiment.yaml, line 7, `steps.train.resources.kind`: "),
