@@ -53,7 +53,7 @@ MOST_LOCK = 16 << 20  # bytes
 def compiled(folder: Path, *, isolated: bool = False) -> str:
     """The text of the lock of the experiment in `folder`, from running its `experiment.py` in a
     process of its own, which reaches nothing else where it is `isolated`. Raises BadExperiment, and
-    isolate.CannotIsolate."""
+    bubblewrap.CannotIsolate."""
     python = folder / PYTHON_NAME
     if not python.is_file():
         raise _bad(python, "there is no such file, and so nothing to compile")
@@ -119,7 +119,7 @@ def _isolated(python: Path) -> str:
 
 def check(folder: Path, *, isolated: bool = False) -> None:
     """Raises BadExperiment where the lock in `folder` is not what its `experiment.py` says now, and
-    isolate.CannotIsolate."""
+    bubblewrap.CannotIsolate."""
     python, locked = folder / PYTHON_NAME, folder / LOCK_NAME
     if not (python.is_file() and locked.is_file()):
         return  # reading the declaration says what is missing
