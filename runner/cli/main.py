@@ -148,16 +148,16 @@ def run(
     """Train and score an experiment, here or on your Ray. Unsigned, without approval."""
     if seed and only:
         stop("--seed and --only: say all of it with --only, such as 'arms=slow seeds=0,1'.")
+    whole = planner.plan_folder(path)  # what cannot be planned leaves no store behind
+    planned = _narrowed(whole, only, seed)
     if dry_run:
-        planned = _narrowed(planner.plan_folder(path), only, seed)
         _show_plan(planned, options.found(store, jobs), as_json)
         return
     ray = options.ray(ray_address, ray_token_file)
-    planner.plan_folder(path)  # what cannot be planned leaves no store behind
     opened = options.made(store, jobs)
     folder = path if path.is_dir() else path.parent
     lockfile.check(folder)
-    planned = _narrowed(planner.plan_folder(path, opened), only, seed)
+    planner.keep(opened, whole, folder)
     console = Console(stderr=True)
     if found := _drifted(opened, planned):
         for drift in found:

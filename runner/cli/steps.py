@@ -1,6 +1,6 @@
-"""`show`, `graph` and `diff`: what an execution was made of, for people and, with `--json`, for
-programs; `compile`, which writes down what an `experiment.py` declares; and `alias`, by which an
-author has a name mean something else."""
+"""`show`, `ls`, `graph` and `diff`: which executions there are and what they were made of, for
+people and, with `--json`, for programs; `compile`, which writes down what an `experiment.py`
+declares; and `alias`, by which an author has a name mean something else."""
 
 import sys
 from dataclasses import replace
