@@ -53,22 +53,22 @@ def chart(
     )
     return Chart(
         name=name,
-        title="What quality costs",
+        title="Cost and quality",
         words=f"Bits per byte of each row over {title[0].lower()}{title[1:]} of one run, with the "
         "spread over seeds. On the Pareto frontier: "
-        f"{words or 'no row, since none has two seeds'}.",
+        f"{words or 'no row, because none has two seeds'}.",
         spec=frontier_spec(first, title),
         data={"rows": columns(rows), "frontier": columns(edge)},
         script=script,
         table="rows",
-        columns={"arm": "Row", "experiment": "Of", "tier": "Tier", "seeds": "Seeds"}
+        columns={"arm": "Row", "experiment": "Experiment or author", "tier": "Tier", "seeds": "Seeds"}
         | dict(costs)
         | {"mean": "Bits per byte", "low": "Mean − spread", "high": "Mean + spread"},
         drawing=_drawing(points, on, first, title),
         choices={"x": costs},
         logged=("x",),
-        note="The line is the frontier: no row that costs as little has a better mean. "
-        f"Costs are those of one run{note}. Hollow: one seed, or runs missing.",
+        note="The line is the Pareto frontier: no row at the same cost or less has a better mean. "
+        f"Costs are for one run.{note} Hollow points have one seed or missing runs.",
     )
 
 
