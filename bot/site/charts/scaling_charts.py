@@ -143,9 +143,9 @@ def chart(along: Side, title: str) -> Chart:
         },
         drawing=Drawing(DrawnAxis(title, log=True), DrawnAxis(LOSS), marks),
         logged=("x",),
-        note=f"Dots: measured. Lines: scaling laws with the common floor c = {along.floor:.3f}. Bands "
-        f"(best {COLOURED} groups): 90 % intervals if this floor is right. To the right of the "
-        "dots, everything is projection.",
+        note=f"Dots: measured. Lines: scaling laws with the common floor c = {along.floor:.3f}. "
+        f"Bands (best {COLOURED} groups): 90 % intervals if this floor is right. To the right of "
+        "the dots, everything is projection.",
     )
 
 

@@ -23,7 +23,10 @@ from runner.schema.record import run_name
 
 TIERS: dict[Tier, tuple[str, str]] = {  # what a page calls it, and what that means
     "reproduced": ("run by the lab", "the lab ran the approved commit and scored it"),
-    "replayed": ("replayed", "the lab repeated a random part of the training and got the same bits"),
+    "replayed": (
+        "replayed",
+        "the lab repeated a random part of the training and got the same bits",
+    ),
     "self-reported": ("self-reported", "only its author ran it"),
 }
 DISQUALIFIED = ("disqualified", "the lab found that the score does not count; the row says why")
@@ -141,6 +144,7 @@ class Board:
             [line.point for line in self.lines],
             COSTS,
             name="frontier",
+            title="Cost and quality",
             script=f"boards/{self.id}.chart.js",
             note=" Estimated hardware FLOPs are not shown.",
         )

@@ -94,8 +94,8 @@ def reliability_chart(calibration: Calibration) -> Chart:
             [Mark(perfect, colour=6, faint=True), Mark(spread, "whiskers"), Mark(points, "dots")],
         ),
         logs=(),
-        note="On the diagonal, confidence and result agree. Below it, people were too confident. The "
-        "vertical lines are 95 % intervals of the share.",
+        note="On the diagonal, confidence and result agree. Below it, people were too confident. "
+        "The vertical lines are 95 % intervals of the share.",
     )
 
 

@@ -1,5 +1,5 @@
-"""The front page: what the lab is, what runs now, the latest verdicts and records, open questions, and
-how to take part."""
+"""The front page: what the lab is, what runs now, the latest verdicts and records, open questions,
+and how to take part."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ def pictured(facts: Lab, boards: Sequence[Board]) -> Preview:
         "index",
         "",
         "Small language models, trained in the open",
-        "People predict the results before the lab runs the experiments. It publishes every answer.",
+        "People predict a result before the lab runs the experiment. Every answer is published.",
         tuple(records),
         tuple((name, outcomes[name]) for name in MARKS if outcomes[name]),
         f"{many(len(facts.entries), 'execution')}, {many(ran, 'run')}",

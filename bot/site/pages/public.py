@@ -17,10 +17,14 @@ from runner.lib.canonical_json import to_json
 from runner.store.store import Store
 
 AXES: dict[Axis, tuple[str, str]] = {
-    "model_flops": ("Model FLOPs", "C is the model FLOPs: computed by a formula from the model’s shape and the number of tokens."),
+    "model_flops": (
+        "Model FLOPs",
+        "C is the model FLOPs, by a formula from the model’s shape and the number of tokens.",
+    ),
     "training_hardware_flops": (
         "Hardware FLOPs",
-        "C is the hardware FLOPs: what the devices could have computed in the time. So a slow run counts as a large one.",
+        "C is the hardware FLOPs: what the devices could have computed in the time. So a slow run "
+        "counts as a large one.",
     ),
     "model_size": ("Parameters", "C is the number of parameters, whatever the training cost."),
 }

@@ -114,7 +114,8 @@ class Competition:
         ]
         if not would:
             return None
-        who = "the same row" if set(would) == set(leads) else " and ".join(would)
+        same = "the same row" if len(leads) == 1 else "the same rows"
+        who = same if set(would) == set(leads) else " and ".join(would)
         return f"If the track counted {other} FLOPs, {who} would lead."
 
     @cached_property
@@ -130,9 +131,10 @@ class Competition:
             [line.point for line in self.lines if line.summary],
             COSTS,
             name=f"{self.track.name}-cost",
+            title=f"Cost and quality: {self.track.title}",
             script=f"speedrun/{self.track.name}.chart.js",
-            note=" Hardware FLOPs are measured by the lab. Model FLOPs that own code reported about "
-            "itself are not shown.",
+            note=" Hardware FLOPs are measured by the lab. Model FLOPs that own code reported "
+            "about itself are not shown.",
         )
 
 

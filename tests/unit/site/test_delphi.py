@@ -55,9 +55,7 @@ def test_the_list_has_each_sealed_forecast_in_its_order_with_how_it_came_out(
     assert all((site / link).is_file() for link in links)
     text = " ".join(page.text.split())
     assert "1 of 2 measured scores are inside the predicted interval" in text
-    _, new, far, near = re.split(
-        r" (?:new|far|near) ", text.split("Measured Error Result")[1]
-    )
+    _, new, far, near = re.split(r" (?:new|far|near) ", text.split("Measured Error Result")[1])
     assert "the run has not finished" in new
     assert "−33.33 %" in far
     assert "outside the interval" in far
@@ -138,8 +136,8 @@ def test_what_other_readings_say_stands_beside_it(tmp_path: Path) -> None:
     assert found
     told = sealed.others(found)
     assert [other.words for other in told][:2] == [
-        "the floor stated, c = 0.6",
-        "a straight line in the logarithms, without a floor",
+        "stated floor, c = 0.6",
+        "no floor (a straight line on logarithmic axes)",
     ]
     assert all(other.error == pytest.approx(other.loss / 1.5 - 1) for other in told if other.loss)
 
@@ -194,7 +192,7 @@ def test_what_was_looked_at_afterwards_stands_on_the_page_beside_what_the_law_sa
     seal = a_seal()
     write(tmp_path / "delphi", seal, 1.5)
     before = drawn(tmp_path, tmp_path / "delphi")["delphi/delphi.html"].made_from
-    assert "Looked at afterwards" not in Page(tmp_path / "delphi" / "delphi.html").text
+    assert "Runs after the outcome" not in Page(tmp_path / "delphi" / "delphi.html").text
     one = {"arm": "w9", "seed": 0, "parameters": 1, "train_batch_size": 1, "num_train_steps": 1}
     rates = {"learning_rate": 0.125, "adam_learning_rate": 0.25}
     law = seal.forecast.law.loss(1e12)

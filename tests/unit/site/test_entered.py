@@ -181,7 +181,7 @@ def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
     said = Page(page).text
     assert "the newest check of 2 pull requests" in said
     assert "#2 2026-03-01 1 none merged, self-reported" in said
-    assert "run 1: the FLOPs that its chips could do in its time are 7.344e+17" in said
+    assert "run 1: the FLOPs that its chips can compute in its time are 7.344e+17" in said
     assert "c/speedrun_results.json is rejected" in said
     assert "#4" not in said, "it was taken back"
     assert "<script>alert" not in page.read_text()
