@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from runner.lib import accelerators
 from runner.schema.devices import KINDS
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
@@ -71,7 +72,9 @@ def look(devices: str) -> None:
     import jax
 
     if jax.default_backend() == "cpu":
-        raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
+        words = f"the plan asks for {kind.description}, and JAX finds a CPU only"
+        found = accelerators.unusable(kind.platform)
+        raise WrongDevice(f"{words}: {found.words} {found.mend}" if found else words)
 
 
 def take(devices: str, count: int) -> None:
