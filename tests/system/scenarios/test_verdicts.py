@@ -185,7 +185,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     assert score in before.text
     assert score in after.text
     page = execution_page(lab, hotter).text
-    assert f"what counts for the predictions is execution {counted}" in page
+    assert f"The execution that counts is {counted}" in page
     assert page.count("exploratory: another design than the sealed one") == 3
     assert "+ seeds: 6, 7, 8" in page
 
