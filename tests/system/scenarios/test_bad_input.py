@@ -112,7 +112,7 @@ def mended(lab: Lab, pull: int, files: Mapping[str, bytes | None] = GOOD) -> Non
             "kind: h1000",
             "line 7, `resources.kind`: the lab has no devices of kind `h1000`",
         ),
-        ("[0, 1, 2]", "[0, 1, 1]", "line 8, `seeds`: a seed stands twice"),
+        ("[0, 1, 2]", "[0, 1, 1]", "line 8, `seeds`: a seed is here twice"),
         (
             "preregistration: 1",
             "preregistration: 7",
@@ -134,7 +134,7 @@ def mended(lab: Lab, pull: int, files: Mapping[str, bytes | None] = GOOD) -> Non
             "line 9, `arms`: the preregistration predicts something of the arm `slow`, "
             "which is not here; did you mean `slaw`?",
         ),
-        ("  fast: {}", "  fast: {}\n  fast: {}", "line 12: the key `fast` stands twice"),
+        ("  fast: {}", "  fast: {}\n  fast: {}", "line 12, `arms.fast`: this key is here twice"),
         (
             "text.txt",
             "../../warm.txt",
@@ -360,7 +360,7 @@ def test_a_plan_that_waited_for_a_seal_is_made_when_the_thread_is_looked_at_agai
         (
             "So it is.",
             PREDICTIONS.replace('"< -0.05"', "less"),
-            "line 4, `expect`: 'less' is no set of numbers",
+            "line 4, `expect`: 'less' is not a range; write",
         ),
         (
             "So it is.",
