@@ -184,7 +184,7 @@ class Declared:
                 files.check()  # also of what nobody has read
             except Unfit as error:
                 if not any(str(error) == one.message for one in graph.complaints.found):
-                    graph.complaints.add(Problem(folder, 1, "", str(error)))
+                    graph.complaints.add(Problem(folder, None, "", str(error)))
             plan = planner.make_plan(graph, laid, called=folder, sealed=sealed, rung=rung)
             planner.keep(self.store, plan, laid)
             return plan
@@ -220,15 +220,15 @@ def _is_results(path: str) -> bool:
 
 
 def _declaration(files: Tree, name: str, file: str) -> str:
-    words = "there is no such file; an experiment is declared in it"
+    words, line = "there is no such file; an experiment is declared in it", None
     if name in files:
         try:
             return files.fetch(name).decode()
         except UnicodeDecodeError:
-            words = "it is not UTF-8 text"
+            words, line = "it is not UTF-8 text", 1
         except Unfit as error:
             words = str(error)
-    raise BadExperiment([Problem(file, 1, "", words)])
+    raise BadExperiment([Problem(file, line, "", words)])
 
 
 def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:

@@ -171,7 +171,7 @@ def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[
     try:
         document = problems.parsed(quoted, f"`{label}`", examples=EXAMPLES)
     except problems.BadExperiment as error:
-        wrong += [f"{one}." for one in (*bare.values(), *error.problems)]
+        wrong += map(_sentence, (*bare.values(), *error.problems))
         return ()
     entries = document.value
     if not isinstance(entries, list) or not entries:
@@ -191,9 +191,14 @@ def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[
         if prediction and _about(prediction) in map(_about, found):
             complaints.say((index,), "an entry above says that; say it once")
         found += [prediction] if prediction else []
-    said = [one for one in complaints.found if one.line not in bare]
-    wrong += [f"{one}." for one in sorted((*bare.values(), *said), key=lambda one: one.line)]
+    said = [one for one in complaints.found if one.field != "expect" or one.line not in bare]
+    wrong += map(_sentence, sorted((*bare.values(), *said), key=lambda one: one.line or 0))
     return tuple(found)
+
+
+def _sentence(problem: Problem) -> str:
+    said = str(problem)
+    return said if said.endswith("?") else f"{said}."
 
 
 def _with_quotes(text: str) -> tuple[str, dict[int, Problem]]:

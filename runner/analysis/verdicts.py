@@ -22,9 +22,9 @@ from runner.schema import record
 
 Sign = Literal["<", "<=", ">", ">=", "±"]
 
-FORMS = "< 1.9, <= 1.9, > 1.9, >= 1.9 or 1.9 ± 0.1 (also 1.9 +- 0.1)"
+FORMS = '`"< 1.9"`, `"> 1.5"` or `"1.9 ± 0.1"`'
 MAX_CHARACTERS = 100
-TOO_LARGE = ": the number is too large to compute with"
+TOO_LARGE = " has a number that is too large to compute with; write a smaller one"
 _NUMBER = r"[+\-−]?\s*(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+\-−]?[0-9]+)?"
 _COMPARISON = re.compile(rf"\s*(<=|>=|<|>|≤|≥)\s*({_NUMBER})\s*")
 _TOLERANCE = re.compile(rf"\s*({_NUMBER})\s*(?:±|\+/?-|\+−)\s*({_NUMBER})\s*")

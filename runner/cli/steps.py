@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runner.cli import execution_view, options, steps_view
+from runner.cli.commands import App
 from runner.cli.ending import print_json, stop, stopping
 from runner.cli.options import AsJson, TheJobs, TheStore
 from runner.execution import aliases, git_source
@@ -30,7 +31,7 @@ MAX_LISTED = 20  # executions, for people
 
 Where = tuple[str, str | None]  # the store, and where jobs write if that is apart
 
-app = typer.Typer()
+app = App()
 
 What = Annotated[
     str,

@@ -142,7 +142,7 @@ class Complaints:
     @property
     def found(self) -> list[Problem]:
         """All of them, by line; of very many the first ones, and that there are more."""
-        found = sorted(self._problems, key=lambda problem: problem.line)
+        found = sorted(self._problems, key=lambda problem: problem.line or 0)
         if len(found) <= MAX_PROBLEMS:
             return found
         last = found[MAX_PROBLEMS - 1]
@@ -235,6 +235,8 @@ def _without(
     for detail in found:
         *parent, key = place = problems.place_of(detail) or ("",)
         around = _inside(fresh, tuple(parent))
+        if detail["type"] == "form":  # of several keys, of which none is wrong by itself
+            continue
         if isinstance(around, dict):
             around.pop(key, None)
             if MUST_BE.get(detail["type"]) == MUST_BE["dict_type"]:

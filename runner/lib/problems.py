@@ -42,12 +42,12 @@ class Problem:
     """One thing that is wrong with a file, for the person who wrote it."""
 
     file: str
-    line: int
+    line: int | None  # None: of the file as a whole
     field: str
     message: str
 
     def __str__(self) -> str:
-        where = f"{self.file}, line {self.line}"
+        where = self.file if self.line is None else f"{self.file}, line {self.line}"
         return (
             f"{where}, `{self.field}`: {self.message}" if self.field else f"{where}: {self.message}"
         )
@@ -79,9 +79,11 @@ def text_of(file: Path, missing: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadExperiment([Problem(str(file), 1, "", missing)]) from None
+        raise BadExperiment([Problem(str(file), None, "", missing)]) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadExperiment([Problem(str(file), 1, "", f"it cannot be read: {error}")]) from error
+        raise BadExperiment(
+            [Problem(str(file), None, "", f"it cannot be read: {error}")]
+        ) from error
 
 
 def parsed(

@@ -108,9 +108,11 @@ def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
     if data is None or graph.complaints.lost(("data", "source")):
         return None
     text = texts(data.source)
-    for seq_len in dict.fromkeys(of.model.seq_len for of in graph.arms.values()):
+    targets = 1 if graph.complaints.lost(("eval", "tokens")) else graph.experiment.eval.tokens
+    trained = [node.config.get("model", {}) for node in graph.nodes.values() if node.do == "train"]
+    for seq_len in dict.fromkeys(model["seq_len"] for model in trained if "seq_len" in model):
         try:
-            text.check_lengths(seq_len, graph.experiment.eval.tokens)
+            text.check_lengths(seq_len, targets)
         except BadText as error:
             graph.complaints.say(("data", "source"), str(error))
             break
@@ -141,7 +143,7 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
             texts[place] = text
     if not same:
         words = "its own files were edited while it was planned; plan again"
-        raise BadExperiment([Problem(str(folder), 1, "", words)])
+        raise BadExperiment([Problem(str(folder), None, "", words)])
     for name, content in files.items():
         store.create(f"{code_folder(plan)}/{name}", content)
     for place, text in texts.items():

@@ -103,7 +103,7 @@ def declaring(folder: str, has: Callable[[str], bool]) -> str:
         (LOCK_NAME, f"is missing; `regatta compile {folder}` makes it from {PYTHON_NAME}"),
     ):
         if has(name) == (name == FILE_NAME):
-            raise BadExperiment([Problem(f"{folder}/{name}", 1, "", f"it {words}")])
+            raise BadExperiment([Problem(f"{folder}/{name}", None, "", f"it {words}")])
     return LOCK_NAME
 
 

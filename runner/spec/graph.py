@@ -263,7 +263,9 @@ class _Reader:
         if compute.mesh == ONE_DEVICE:
             compute = compute.model_copy(update={"mesh": MeshConfig(data=devices)})
         model = _section(ModelConfig, config.get("model"))
-        train = _section(TrainConfig, config.get("train"))
+        train = _section(TrainConfig, written := config.get("train", {}))
+        if train is None and "train_batch_size" in written:
+            train = TrainConfig.model_construct(**written)
         for wrong in memory.misfits(compute.mesh, devices=devices, model=model, train=train):
             self._say(name, ("config", *wrong.field.split(".")), wrong.words, point)
         return checked.model_copy(update={"compute": compute}) if checked else None

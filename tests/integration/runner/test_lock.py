@@ -50,7 +50,7 @@ def test_python_compiles_to_the_same_fingerprints(folder: Path) -> None:
 
 
 def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadExperiment, match=r"lock\.yaml, line 1: it is missing; `regatta "):
+    with pytest.raises(BadExperiment, match=r"lock\.yaml: it is missing; `regatta "):
         declaration.load(folder)
     answer = CliRunner().invoke(main.app, ["run", str(folder), "--store", str(tmp_path / "store")])
     assert (answer.exit_code, "is missing" in answer.output) == (2, True)

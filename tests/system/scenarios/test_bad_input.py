@@ -273,7 +273,7 @@ def test_a_text_that_is_not_utf8_is_named(lab: Lab) -> None:
 def test_a_folder_without_a_declaration_is_named(lab: Lab) -> None:
     lab.preregister()
     pull = propose(lab, {"experiments/warm/text.txt": TEXT.encode()})
-    assert f"{FILE}, line 1: there is no such file" in lab.last(pull)
+    assert f"{FILE}: there is no such file" in lab.last(pull)
     mended(lab, pull)
 
 
@@ -455,7 +455,7 @@ def test_run_with_words_after_it_starts_nothing_and_shows_them_harmlessly(lab: L
     pull = lab.propose()
     lab.say("grace", pull, "/run --seeds=9 @sam #1")
     _, refusal, again = lab.comments(pull)
-    assert "`--seeds=9` is neither `arms=` nor `seeds=`; did you mean `seeds`? A command" in refusal
+    assert "`--seeds=9` is neither `arms=` nor `seeds=`; write `seeds=9`. A command" in refusal
     assert live(refusal) == [f"<!-- regatta: refused.{last_comment(lab, pull)}-0 -->"]
     assert again.startswith("### Plan 2")
     assert lab.trainer.submissions == []
