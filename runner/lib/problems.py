@@ -1,6 +1,5 @@
-"""What is wrong with a declaration, told to the person who wrote it: file, line, field, and where
-there is one the near miss. Pydantic's complaints become sentences here.
-"""
+"""Problems in a declaration, as its author sees them: file, line, field and a did-you-mean.
+Translates pydantic's errors into sentences."""
 
 import difflib
 import re
@@ -39,7 +38,7 @@ MAX_KEYS = 8  # named where a key is none of them
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a file, for the person who wrote it."""
+    """One problem in a file, for its author."""
 
     file: str
     line: int | None  # None: of the file as a whole
@@ -54,7 +53,7 @@ class Problem:
 
 
 class BadExperiment(Exception):
-    """An experiment that cannot be read; `problems` says all that was found."""
+    """An experiment cannot be read; `problems` has everything that was found."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -63,19 +62,19 @@ class BadExperiment(Exception):
 
 @dataclass(frozen=True)
 class Document(yaml_lines.Document):
-    """A text that somebody wrote: its keys and values, each with its line."""
+    """A text that a person wrote: its keys and values, each with its line."""
 
     file: str  # as complaints call it
     twice: tuple[tuple[yaml_lines.Path, int], ...] = ()  # keys, each with the line that repeats it
     examples: Mapping[str, str] = field(default_factory=dict)  # {key: a value, as one writes it}
 
     def problem(self, path: yaml_lines.Path, message: str) -> Problem:
-        """A complaint about the value at `path`."""
+        """A problem with the value at `path`."""
         return Problem(self.file, self.line(path), dotted(path), message)
 
 
 def text_of(file: Path, missing: str) -> str:
-    """The text of a file; `missing` is said where there is none. Raises BadExperiment."""
+    """The text of a file. Raises BadExperiment, with the message `missing` if there is no file."""
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -200,9 +199,9 @@ def _model(schema: type[BaseModel], path: yaml_lines.Path) -> type[BaseModel] | 
         if isinstance(known, type) and issubclass(known, BaseModel):
             field = known.model_fields.get(str(part))
             known = field.annotation if field else None
-        else:  # a mapping from names to what is below them, or a list of it
+        else:  # a mapping from names to further models, or a list of them
             known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
-        if isinstance(known, UnionType):  # with None
+        if isinstance(known, UnionType):  # an optional value
             known = get_args(known)[0]
     return known if isinstance(known, type) and issubclass(known, BaseModel) else None
 

@@ -1,5 +1,5 @@
-"""Experiment → Graph: each step with its whole configuration, a sweep as many nodes. Like all of a
-declaration it is read and not run: what is wrong is said with its line."""
+"""Experiment → Graph: each step with its whole configuration, and a sweep as one node per point.
+Runs nothing; errors have their line."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,35 +24,35 @@ from runner.spec.steps import NO_POINT, SEEDS, Point, Step
 M = TypeVar("M", bound=BaseModel)
 ONE_DEVICE = MeshConfig()
 MAX_NODES = 10_000
-MAX_LABEL = 100  # bytes of a point's name, which becomes part of names of files
+MAX_LABEL = 100  # bytes of a point's name, which becomes a part of file names
 
 
 @dataclass(frozen=True)
 class Node:
-    """One thing to make: a step, or one point of its sweep as `step/label`."""
+    """A step, or one point of its sweep as `step/label`."""
 
     do: str
-    own: tuple[str, ...]  # module:function of the experiment's folder that it reaches
+    own: tuple[str, ...]  # module:function of the experiment's folder that it calls
     config: dict[str, Any]
     inputs: dict[str, tuple[str, ...]]  # {input: nodes}
     resources: Resources
-    checked: BaseModel | None = None  # the configuration of a built-in, as its schema read it
+    checked: BaseModel | None = None  # the configuration of a built-in, validated
     alias: str = ""
     unread: bool = False  # something is wrong with its configuration
 
 
 @dataclass(frozen=True)
 class Graph:
-    """All that an experiment is to make, each node after its inputs."""
+    """Everything that an experiment runs, each node after its inputs."""
 
-    document: Document  # to say where something stands
+    document: Document  # for lines in errors
     experiment: Experiment
     nodes: Mapping[str, Node]
     complaints: Complaints  # what is wrong so far
 
     @property
     def arms(self) -> dict[str, Train]:
-        """What its nodes train, by arm, the one declared first in front."""
+        """The arms that its nodes train, in the order of declaration."""
         found: dict[str, Train] = {}
         for name, node in self.nodes.items():
             if isinstance(node.checked, Train):
@@ -66,12 +66,12 @@ class Graph:
         return {arm_named(name) for name, node in nodes if node.do == "train" and node.unread}
 
     def place(self, node: str, inside: Path = ()) -> Path:
-        """Where the author wrote what stands `inside` a node."""
+        """Where the file has the part `inside` of a node."""
         step, _, label = node.partition("/")
         return self.experiment.place(step, inside, Point(label))
 
     def source(self, node: str) -> Path:
-        """Where the text of a `tokenize` node is named."""
+        """Where the file names the text of a `tokenize` node."""
         return self.place(node, ("config", "source"))
 
 
@@ -107,8 +107,7 @@ def written_out(document: Document, experiment: Experiment, complaints: Complain
 
 
 def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
-    """Nodes whose runs would be counted together and are not alike: of one arm that differ in more
-    than the seed."""
+    """Nodes of one arm that differ in more than the seed: their runs cannot be averaged."""
     first: dict[str, str] = {}
     seen: dict[tuple[str, int], str] = {}
     for name, node in nodes.items():
@@ -126,11 +125,11 @@ def _unlike(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
             yield name, words
 
 
-Config = tuple[dict[str, Any], BaseModel | None]  # and of a built-in, as its schema reads it
+Config = tuple[dict[str, Any], BaseModel | None]  # and validated, for a built-in
 
 
 class _Reader:
-    """Reads steps one by one and collects what is wrong."""
+    """Reads steps one by one and collects problems."""
 
     def __init__(self, experiment: Experiment, complaints: Complaints) -> None:
         self.steps: dict[str, Step] = dict(experiment.steps)
@@ -202,7 +201,7 @@ class _Reader:
         return found
 
     def _say_idle(self, name: str, configs: Sequence[Mapping[str, Any]]) -> None:
-        """Complain of inputs that no point of a `train` step reads."""
+        """Report inputs that no point of a `train` step reads."""
         inputs = self.steps[name].inputs
         for key in sorted(
             set(inputs).difference(*(step_checks.read_by("train", one, inputs) for one in configs))
@@ -285,8 +284,8 @@ def _section(schema: type[M], value: object) -> M | None:
 def _own_models(
     do: str, inputs: Mapping[str, tuple[str, ...]], made: Mapping[str, Node]
 ) -> tuple[str, ...]:
-    """The functions that a step calls to score models of the experiment's own: those of the steps
-    that trained them, also where own steps have changed the models since."""
+    """The own functions that a step calls to score own models: those of the steps that trained the
+    models, even if own steps have changed the models since."""
     found: dict[str, None] = {}
     waiting = list(inputs.get("models", ())) if do == "evaluate" else []
     seen = set(waiting)
