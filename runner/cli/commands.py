@@ -126,7 +126,8 @@ def _said(error: UsageError, given: object, ctx: Context) -> str:
     written = param.opts[0][:1] == "-"
     name = param.opts[0] if written else str(param.metavar or param.name).strip("[]").upper()
     if isinstance(error, MissingParameter):
-        return f"{name} is missing; write `{ctx.command_path} {name}`"
+        value = " VALUE" if written else ""
+        return f"{name} is missing; write `{ctx.command_path} {name}{value}`"
     one = given[-1] if isinstance(given, list | tuple) and given else given
     value = next((words for known, words in VALUES.items() if known in error.message), None)
     must = f"must be {value}" if value else error.message.removeprefix("Value error, ")

@@ -126,6 +126,7 @@ def told(
     place = place_of(detail)
     kind, given, line = detail["type"], detail.get("input"), document.line(path)
     instead = _instead(document, schema, place)
+    end = f"; {instead}" if instead else ""
     if kind == "extra_forbidden":
         known = keys_at(schema, place[:-1])
         message = f"unknown key{near(str(place[-1]), known) or _one_of(known)}"
@@ -133,7 +134,7 @@ def told(
         line = document.line(path[:-1])
         message = f"is missing; {instead or 'it has no default'}"
     elif kind in MUST_BE:
-        message = f"must be {MUST_BE[kind]}, not {quoted(given)}; {instead or 'write one'}"
+        message = f"must be {MUST_BE[kind]}, not {quoted(given)}{end}"
     elif kind == "literal_error":
         expected = detail["ctx"]["expected"]
         known = expected.replace("'", "`")
@@ -145,10 +146,10 @@ def told(
     elif kind in ("cannot_work", "form"):
         message = detail["msg"]
     elif given in ([], {}) or (isinstance(given, str) and not given.strip()):
-        message = f"must not be empty; {instead or 'write something'}"
+        message = f"must not be empty{end}"
     else:
         words = re.sub("^(Input|String) should", "it should", detail["msg"])
-        message = f"{words}, not {quoted(given)}; {instead or 'write another'}"
+        message = f"{words}, not {quoted(given)}{end}"
     return Problem(document.file, line, dotted(path), message)
 
 
@@ -174,7 +175,7 @@ def _instead(document: Document, schema: type[BaseModel], place: yaml_lines.Path
         if known in document.examples:
             return f"write `{key}: {document.examples[known]}`"
     found = _field(schema, place)
-    if found is None or found.is_required():
+    if found is None or found.is_required() or found.validate_default:
         return ""
     if isinstance(found.default, bool | int | float | str) and found.default != "":
         return f"write `{key}: {quoted(found.default).strip('`')}`"

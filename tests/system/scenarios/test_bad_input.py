@@ -455,7 +455,7 @@ def test_run_with_words_after_it_starts_nothing_and_shows_them_harmlessly(lab: L
     pull = lab.propose()
     lab.say("grace", pull, "/run --seeds=9 @sam #1")
     _, refusal, again = lab.comments(pull)
-    assert "`--seeds=9` is neither `arms=` nor `seeds=`; write `seeds=9`. A command" in refusal
+    assert "`--seeds=9` is neither `arms=` nor `seeds=`; write `seeds=9`; `@sam` is" in refusal
     assert live(refusal) == [f"<!-- regatta: refused.{last_comment(lab, pull)}-0 -->"]
     assert again.startswith("### Plan 2")
     assert lab.trainer.submissions == []
