@@ -1,5 +1,5 @@
-"""`compile-check`: one training step, compiled for devices that need not be there; and how such
-devices are described on the command line."""
+"""`compile-check`: compiles one training step for devices that need not exist; and how the command
+line describes such devices."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -96,7 +96,7 @@ def described(
 
 
 def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig) -> None:
-    """End the command where one of these cannot be laid out on the mesh."""
+    """End the command if the mesh does not fit one of these."""
     found = {
         f"`{misfit.field}`: {misfit.words}."
         for model, train in arms

@@ -1,7 +1,7 @@
-"""`plan`, `run` and `wandb`: the lab's own code on one's own machine, without GitHub; and all
-commands of the runner together.
+"""`plan`, `run` and `wandb`: the lab on one's own machine, without GitHub; and all commands of the
+runner together.
 
-A local execution has no approval and is unsigned; everything else is what the bot does."""
+A local execution has no approval and is unsigned; otherwise it is as the bot's."""
 
 import sys
 from importlib import metadata
@@ -195,7 +195,7 @@ def upload_runs(execution: TheExecution, store: TheStore = "store", jobs: TheJob
 
 
 def _upload(store: Store, execution: str) -> bool:
-    """Whether all runs that have figures are there now. An execution does not depend on it."""
+    """Whether all runs that have figures are uploaded now. The execution does not depend on it."""
     try:
         with Console(stderr=True).status("uploading to W&B"):
             there, troubles = wandb_upload.upload(store, execution)
@@ -226,7 +226,7 @@ def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:
 
 
 def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.PlannedArm]]:
-    """The arms by what they are trained on; all by the experiment's own devices if `alike`."""
+    """The arms by their devices; all under the experiment's own devices if `alike`."""
     steps = {arm: plan.steps[name].resources for (arm, _), name in plan.trained().items()}
     found: dict[Slice, dict[str, record.PlannedArm]] = {}
     for name, arm in plan.arms.items():
