@@ -123,17 +123,17 @@ def _said(error: UsageError, given: object, ctx: Context) -> str:
     param = getattr(error, "param", None)
     if isinstance(error, Wrong) or param is None:
         return error.message
-    written = param.opts[0][:1] == "-"
-    name = param.opts[0] if written else str(param.metavar or param.name).strip("[]").upper()
+    first = str(param.opts[0])
+    written = first.startswith("-")
+    name = first if written else str(param.metavar or param.name).strip("[]").upper()
     if isinstance(error, MissingParameter):
-        value = " VALUE" if written else ""
-        return f"{name} is missing; write `{ctx.command_path} {name}{value}`"
+        named = f"{name} VALUE" if written else name
+        return f"{name} is missing; write `{ctx.command_path} {named}`"
     one = given[-1] if isinstance(given, list | tuple) and given else given
-    value = next((words for known, words in VALUES.items() if known in error.message), None)
-    must = f"must be {value}" if value else error.message.removeprefix("Value error, ")
-    return (
-        f"`{name}`: {must}, not {quoted(one)}" if value else f"`{name}`: {must.removesuffix('.')}"
-    )
+    for known, value in VALUES.items():
+        if known in error.message:
+            return f"`{name}`: must be {value}, not {quoted(one)}"
+    return f"`{name}`: {error.message.removeprefix('Value error, ').removesuffix('.')}"
 
 
 class Group(TyperGroup):

@@ -185,7 +185,8 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
          ["experiment.py, line 2, `steps.a.config.x`: no finite number, or a text that YAML would "
           "read as one; write it in another way"]),
         ("\n" + DECLARED + "{'a': Step(do='prepare:nothing')})\nprint(experiment)",
-         ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`; define it there"]),
+         ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`; "
+          "define it there"]),
         (DECLARED + "{'a': Step(do='tokenize', config={'sourc': 'stdlib', 'tokenizer': 'x'})})",
          ["experiment.py, line 2, `steps.a.config.sourc`: unknown key; did you mean `source`?",
           "experiment.py, line 2, `steps.a.config.tokenizer`: must be `byte`, `bpe` or `given`, "
