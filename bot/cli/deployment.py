@@ -10,10 +10,11 @@ import typer
 
 from bot.cli.options import reads, told
 from bot.setup.settings import Settings
+from runner.cli.commands import App
 from runner.cli.ending import DONE, FAILED, print_json
 from runner.cli.options import AsJson
 
-app = typer.Typer()
+app = App()
 
 
 @app.command()

@@ -10,13 +10,14 @@ import typer
 
 from bot.cli import deployment, init
 from bot.setup.init import labels
+from runner.cli.commands import App
 from runner.cli.ending import stopping
 from runner.cli.main import app
 from runner.cli.options import TheJobs, TheStore
 
 ROOT = Path(__file__).parents[2]
 
-site_app = typer.Typer(help="Build the static site.", no_args_is_help=True)
+site_app = App(help="Build the static site.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
 app.add_typer(deployment.app)
 app.command("init")(init.command)

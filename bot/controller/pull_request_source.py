@@ -132,14 +132,10 @@ class Declared:
     def _plan(self, repository: int, folder: str, files: Tree, rung: int) -> record.Plan:
         name = declaration.declaring(folder, files.__contains__)
         file = f"{folder}/{name}"
-        graph = declaration.parse(_declaration(files, name, file), file)
+        text = declaration.read(_declaration(files, name, file), file)
+        graph = declaration.drafted(text)
         sealed = self._sealed(repository, graph)
-        plan = self._resolved(graph, folder, files, sealed, rung)
-        try:
-            files.check()  # also files that nobody has read
-        except Unfit as error:
-            raise BadExperiment([Problem(folder, 1, "", str(error))]) from error
-        return plan
+        return self._resolved(graph, folder, files, sealed, rung)
 
     def _sealed(self, repository: int, graph: Graph) -> Preregistration | None:
         number = graph.experiment.preregistration
@@ -152,7 +148,7 @@ class Declared:
                 f"#{number} is no sealed preregistration of this repository; open one with "
                 "the experiment form, wait for its seal, then push to this branch again"
             )
-            raise BadExperiment([graph.document.problem(("preregistration",), words)])
+            graph.complaints.say(("preregistration",), words)
         return sealed
 
     def _resolved(
@@ -169,19 +165,26 @@ class Declared:
         modules = _modules(graph, files)
         if len(modules) > MAX_MODULES:
             words = f"{folder} has {len(modules)} modules; the lab reads {MAX_MODULES} at most"
-            raise BadExperiment([graph.document.problem(where, words)])
+            graph.complaints.lose(where, words)
         if (size := sum(entry.size for entry in modules.values())) > MAX_CODE:
             words = f"the modules of {folder} have {size:,} bytes; {MAX_CODE:,} is the most"
-            raise BadExperiment([graph.document.problem(where, words)])
+            graph.complaints.lose(where, words)
         with tempfile.TemporaryDirectory() as there:
             laid = Path(there, folder)
             laid.mkdir(parents=True)
-            with _fitting(graph, where):
-                files.lay(laid, list(modules))
-                files.mark(laid, filter(code_digest.BINARY.search, files))  # refused by name
+            if len(modules) <= MAX_MODULES and size <= MAX_CODE:
+                with _fitting(graph, where):
+                    files.lay(laid, list(modules))
+                    binary = filter(code_digest.BINARY.search, files)  # refused by name
+                    files.mark(laid, binary)
             for names, place in _texts(graph, files):
                 with _fitting(graph, place):
                     files.lay(laid, names)
+            try:
+                files.check()  # also of what nobody has read
+            except Unfit as error:
+                if not any(str(error) == one.message for one in graph.complaints.found):
+                    graph.complaints.add(Problem(folder, None, "", str(error)))
             plan = planner.make_plan(graph, laid, called=folder, sealed=sealed, rung=rung)
             planner.keep(self.store, plan, laid)
             return plan
@@ -193,7 +196,7 @@ def _fitting(graph: Graph, place: tuple[str | int, ...]) -> Iterator[None]:
     try:
         yield
     except Unfit as error:
-        raise BadExperiment([graph.document.problem(place, str(error))]) from error
+        graph.complaints.lose(place, str(error))
 
 
 def _modules(graph: Graph, files: Tree) -> dict[str, Entry]:
@@ -217,15 +220,15 @@ def _is_results(path: str) -> bool:
 
 
 def _declaration(files: Tree, name: str, file: str) -> str:
-    words = "there is no such file; an experiment is declared in it"
+    words, line = "there is no such file; an experiment is declared in it", None
     if name in files:
         try:
             return files.fetch(name).decode()
         except UnicodeDecodeError:
-            words = "it is not UTF-8 text"
+            words, line = "it is not UTF-8 text", 1
         except Unfit as error:
             words = str(error)
-    raise BadExperiment([Problem(file, 1, "", words)])
+    raise BadExperiment([Problem(file, line, "", words)])
 
 
 def drifted(store: Store, plan: record.Plan) -> tuple[str, ...]:

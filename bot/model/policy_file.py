@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from runner.lib import problems
 from runner.lib.base_record import Record
+from runner.lib.complaints import Complaints
 from runner.lib.problems import BadExperiment, Problem, near, quoted
 from runner.schema import devices
 from runner.schema.record import EVERYTHING
@@ -102,7 +103,7 @@ def parse(content: bytes | None, sha: str) -> Policy:
         return Policy(sha=sha, problems=(words,))
     try:
         document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
-        complaints = problems.Complaints(document)
+        complaints = Complaints(document)
         rules = complaints.validated(Rules)
         complaints.end()
     except UnicodeDecodeError:

@@ -130,9 +130,8 @@ def narrow_only(case: Case) -> str | None:
     found = subset.read(case.wanted.rest, case.planned)
     if isinstance(found, Narrowing):
         return None
-    end = "" if found.endswith("?") else "."
     return (
-        f"{found}{end} A command can only leave something out of its plan; push what you want to "
+        f"{found}. A command can only leave something out of its plan; push what you want to "
         f"run. Plan {len(case.thread.plans) + 1} says what would run now"
     )
 

@@ -50,7 +50,7 @@ def test_python_compiles_to_the_same_fingerprints(folder: Path) -> None:
 
 
 def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadExperiment, match=r"lock\.yaml, line 1: it is missing; `regatta "):
+    with pytest.raises(BadExperiment, match=r"lock\.yaml: it is missing; `regatta "):
         declaration.load(folder)
     answer = CliRunner().invoke(main.app, ["run", str(folder), "--store", str(tmp_path / "store")])
     assert (answer.exit_code, "is missing" in answer.output) == (2, True)
@@ -185,7 +185,8 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
          ["experiment.py, line 2, `steps.a.config.x`: no finite number, or a text that YAML would "
           "read as one; write it in another way"]),
         ("\n" + DECLARED + "{'a': Step(do='prepare:nothing')})\nprint(experiment)",
-         ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`"]),
+         ["experiment.py, line 3, `steps.a`: `FOLDER` has no `nothing` in a module `prepare`; "
+          "define it there"]),
         (DECLARED + "{'a': Step(do='tokenize', config={'sourc': 'stdlib', 'tokenizer': 'x'})})",
          ["experiment.py, line 2, `steps.a.config.sourc`: unknown key; did you mean `source`?",
           "experiment.py, line 2, `steps.a.config.tokenizer`: must be `byte`, `bpe` or `given`, "

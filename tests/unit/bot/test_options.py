@@ -71,7 +71,7 @@ def test_a_command_takes_these_options_and_variables_and_no_others(command: str)
 def test_a_missing_required_setting_is_named(command: str) -> None:
     told = CliRunner().invoke(app, [command, "--repository", "lab/lab"])
     assert told.exit_code == 2
-    assert "Missing option '--ray-address'" in told.output
+    assert "--ray-address is missing; write " in told.output
     unknown = {"REGATTA_RAY_ADDRESS": "http://127.0.0.1:9", "REGATTA_ISOLATION": "chroot"}
     told = CliRunner().invoke(app, [command, "--repository", "lab/lab"], env=unknown)
     assert told.exit_code == 2

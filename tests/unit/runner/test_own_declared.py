@@ -232,7 +232,7 @@ def test_a_function_that_is_not_there_is_said_once_where_it_is_named(
         planned(tmp_path / "x", declared.replace("model:Mine", "model:Your"))
     [problem] = it.value.problems
     assert (problem.line, problem.field) == (line, field)
-    assert problem.message.endswith("has no `Your` in a module `model`")
+    assert problem.message.endswith("has no `Your` in a module `model`; define it there")
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_a_prediction_about_an_arm_that_is_not_there_is_refused_with_the_near_mi
         (9, "arms", "the preregistration predicts something of the arm `fsat`, which is not here; "
                     "did you mean `fast`?"),
         (9, "arms", "the preregistration predicts something of the arm `baseline`, which is not "
-                    "here"),
+                    "here; declare it"),
     ]  # fmt: skip
 
 
