@@ -167,7 +167,7 @@ Experiment = ShortForm | Declaration
 _SHORT_ONLY = ShortForm.model_fields.keys() - Declaration.model_fields.keys()
 
 
-# In the place of what is missing or cannot be read, so that reading can go on.
+# Replaces missing and unreadable parts, so that reading can continue.
 _INSTEAD: dict[str, Any] = {
     "title": "?",
     "data": {"source": "stdlib"},
@@ -189,8 +189,8 @@ _INSTEAD: dict[str, Any] = {
 
 
 def checked(document: Document, complaints: Complaints) -> Experiment:
-    """What a document declares, in the form in which it does, as far as it can be read; what is
-    wrong is told in `complaints`. Raises BadExperiment where too little is left."""
+    """The experiment that a document declares, in its form, as far as it is readable. Adds problems
+    to `complaints`. Raises BadExperiment if too little is left."""
     if "steps" in document.value:
         for key in sorted(_SHORT_ONLY & document.value.keys()):
             words = "goes with arms and seeds; where there are `steps`, it belongs into a step's"
@@ -204,7 +204,7 @@ def checked(document: Document, complaints: Complaints) -> Experiment:
                 "take some out"
             )
             complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
-            found = None  # it is not written out
+            found = None  # it is not expanded
     if found is None:
         complaints.end()
         raise AssertionError("what cannot be read is complained of")
