@@ -255,7 +255,7 @@ def _own_models(
     """The own functions that a step calls to score own models: those of the steps that trained the
     models, even if own steps have changed the models since."""
     found: dict[str, None] = {}
-    waiting = list(inputs["models"]) if do == "evaluate" else []
+    waiting = list(inputs["models"]) if do in step_graph.ASKS_MODELS else []
     seen = set(waiting)
     for name in waiting:  # grows during the loop
         node = made[name]
