@@ -1,7 +1,7 @@
-"""An issue from the experiment form is a preregistration: read, sealed, labelled. Pure.
+"""An issue from the experiment form is a preregistration: parsed, sealed, labelled. Pure.
 
-The seal is a record (SHA-256 over hypothesis, predictions, author and time). What is edited later
-is recorded beside it and said; the seal stands.
+The seal is a record (SHA-256 over hypothesis, predictions, author and time). Later edits are
+recorded and announced; they do not change the seal.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ EXAMPLES = {
     "expect": '"< -0.05"',
     "confidence": "80 %",
 }
-FORM = EXAMPLES.keys() - {"metric", "expect", "confidence"}  # what tells of which form one is
-# A line that YAML would take for the beginning of a folded text.
+FORM = EXAMPLES.keys() - {"metric", "expect", "confidence"}  # the keys that determine the form
+# A line that YAML would parse as the start of a folded text.
 BARE = re.compile(r"(\s*(?:-\s+)?expect:\s+)([>|][^\"'#]*[^\"'#\s])\s*")
 
 
@@ -68,7 +68,7 @@ def _seal(thread: Thread) -> Iterator[Action]:
     if issue is None or not issue.open:
         return
     if thread.restored is not None and Key("sealed") in thread.said:
-        return  # what was sealed is lost, and the text may be another one now
+        return  # the seal is lost, and the text may have been edited
     try:
         sealed = read(issue, thread.form(), thread)
     except NotReadable as error:
@@ -89,7 +89,7 @@ def _edits(thread: Thread, seal: Preregistration) -> Iterator[Action]:
 
 
 def _label(thread: Thread) -> Label:
-    """Exactly one label, derived from what is under this preregistration."""
+    """The one label, derived from the state of this preregistration."""
     live = [ran for ran in thread.executions if not ran.result]
     ended = [ran for ran in thread.executions if ran.life.state in FINAL_STATES]
     judged = [ran for ran in ended if ran.result and ran.result.state in ("done", "failed")]
@@ -97,12 +97,12 @@ def _label(thread: Thread) -> Label:
         return Label(LABELS["running"], f"running.{live[-1].execution.id}")
     if judged:
         last = max(judged, key=lambda ran: ran.result.at if ran.result else thread.now)
-        # It comes back after each run that was cancelled or voided meanwhile.
+        # The label returns after each run that was cancelled or voided.
         cause = f"{last.life.state}.{last.execution.id}.{len(ended)}"
         return Label(LABELS[last.life.state], cause)
     plans = [plan for plan in thread.plans if plan.plan]
     if plans:
-        # A run that was cancelled or voided leaves the plan: the label comes back once for each.
+        # A cancelled or voided run leaves the plan: the label is set again once for each.
         return Label(LABELS["planned"], f"planned.{len(ended)}")
     return Label(LABELS["wishlist"], "wishlist")
 
@@ -111,7 +111,7 @@ def _label(thread: Thread) -> Label:
 
 
 def read(issue: Issue, form: Mapping[str, str], thread: Thread) -> Preregistration | None:
-    """The preregistration in an issue of the form; None if it is no such issue.
+    """The preregistration in an issue of the form; None if it is another issue.
 
     Raises NotReadable.
     """
@@ -160,7 +160,7 @@ def _answers(body: str, form: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[Prediction, ...]:
-    """The predictions in an answer of the form; what is `wrong` with them is added there."""
+    """The predictions in an answer of the form; adds their problems to `wrong`."""
     label = form.get("predictions", "Predictions")
     fenced = re.fullmatch(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", text, re.DOTALL)
     text = fenced[2] if fenced else text
@@ -178,7 +178,7 @@ def _predictions(text: str, form: Mapping[str, str], wrong: list[str]) -> tuple[
         wrong.append(f"`{label}` must be a YAML list; begin each prediction with `- metric:`.")
         if not isinstance(entries, dict):
             return ()
-        document = replace(  # which is meant to be one of a list
+        document = replace(  # it is meant as one of a list
             document, value=[entries], lines={(0, *at): n for at, n in document.lines.items()}
         )
     complaints = Complaints(document)
@@ -202,8 +202,8 @@ def _sentence(problem: Problem) -> str:
 
 
 def _with_quotes(text: str) -> tuple[str, dict[int, Problem]]:
-    """The text with quotes around what YAML reads as something else, and by their lines what to say
-    of these."""
+    """The text with quotes around what YAML would parse differently, and the message for each by
+    line."""
     bare: dict[int, Problem] = {}
     lines = text.split("\n")
     for n, line in enumerate(lines):
@@ -216,7 +216,7 @@ def _with_quotes(text: str) -> tuple[str, dict[int, Problem]]:
 
 
 def _about(prediction: Prediction) -> Prediction:
-    """What it says, however sure it is: a sure thing said twice would count twice."""
+    """The prediction without its confidence, to detect duplicates, which would count twice."""
     return prediction.model_copy(update={"confidence": 0.5})
 
 
@@ -230,7 +230,7 @@ def _names(prediction: Prediction) -> Iterator[tuple[yaml_lines.Path, str]]:
 
 
 def _prediction(written: Any, index: int, complaints: Complaints) -> Prediction | None:
-    """The entry of this index; None where it cannot be read. All that is wrong is told."""
+    """The entry with this index; None if it is unreadable. Adds all problems."""
     entry = written
     if isinstance(entry, dict):
         entry = {**entry}
@@ -256,7 +256,7 @@ def _prediction(written: Any, index: int, complaints: Complaints) -> Prediction 
 
 
 def _expected(entry: Mapping[str, Any], index: int, complaints: Complaints) -> str:
-    """What an entry expects, in one form; in the place of what is none, anything."""
+    """An entry's `expect` in canonical form; a placeholder if it is invalid."""
     try:
         expect = str(parse_expect(entry["expect"]))
     except BadExpectation as error:
