@@ -41,6 +41,7 @@ class Look:
     pages: jinja2.Environment
     told: str  # a digest of it
     left_out: Mapping[str, str] = field(default_factory=dict)  # noted on pages
+    home: str | None = None  # web address of the lab's repository
 
     def saying(self, left_out: Mapping[str, str]) -> "Look":
         """The same, with a note on each page about what was left out and why."""
