@@ -286,7 +286,8 @@ def _own_models(
     """The own functions that a step calls to score own models: those of the steps that trained the
     models, even if own steps have changed the models since."""
     found: dict[str, None] = {}
-    waiting = list(inputs.get("models", ())) if do == "evaluate" else []
+    asks = do in step_graph.ASKS_MODELS
+    waiting = list(inputs.get("models", ())) if asks else []
     seen = set(waiting)
     for name in waiting:  # grows during the loop
         if (node := made.get(name)) is None:  # part of a cycle
