@@ -153,7 +153,7 @@ def run(
         if seed and only:
             wrong.append("--seed and --only: write all with --only, such as 'arms=slow seeds=0,1'.")
         wrong += options.half_a_ray(ray_address, ray_token_file)
-        whole = planner.plan_folder(path)  # what cannot be planned leaves no store behind
+        whole = planner.plan_folder(path)  # an invalid plan creates no store
         planned, left = _narrowed(whole, only, seed)
         wrong += left
     if dry_run:
