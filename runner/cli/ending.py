@@ -42,7 +42,7 @@ def stopping(*errors: type[Exception], code: int = BAD_INPUT, words: str = "{}")
 
 # The commands as `regatta --help` lists them.
 PANELS = {
-    "Experiments": ("new", "plan", "run", "show", "ls", "diff", "graph"),
+    "Experiments": ("new", "plan", "run", "show", "ls", "diff", "graph", "schema"),
     "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
     "Trust": ("reproduce", "replay", "verify", "key"),
     "Lab": ("init", "serve", "handle", "doctor", "site", "store", "simulate"),
