@@ -83,6 +83,7 @@ RIGHT = {
     "arms: {a: {}, b: {}, c: {model: {num_layers: 2}}, d: {model: {num_layers: 2}}}\n"
     "ladder: {floor: 0.6, exponent: 0.1, rungs: [{baseline: a, variant: b}, "
     "{baseline: c, variant: d}]}",
+    "samples": SHORT + 'samples: {prompts: ["def "], tokens: 8}',
     "steps": STEPS,
     "a grid": STEPS.replace(", learning_rate: 0.003", "")
     + "    sweep: {train.learning_rate: [0.1, 0.2]}\n    seeds: [0, 1]",
@@ -121,6 +122,7 @@ WRONG = {
         SHORT + "speedrun: {track: small-cost, author: {}}",
         "$.speedrun: ",
     ),
+    "samples without prompts": (SHORT + "samples: {tokens: 8}", "$.samples: "),
     "steps beside arms": (STEPS + "arms: {a: {}}", "$: "),
     "a step that does nothing": (STEPS.replace("do: train", "seeds: [0]"), "$.steps.train: "),
     "a built-in with a slip": (STEPS.replace("do: train", "do: trian"), "$.steps.train.do: "),
