@@ -16,7 +16,7 @@ from runner.store.store import StoreError
 
 # The commands as `regatta --help` lists them.
 PANELS = {
-    "Experiments": ("new", "plan", "run", "show", "ls", "diff", "graph"),
+    "Experiments": ("new", "plan", "run", "show", "ls", "logs", "diff", "graph"),
     "Science": ("forecast", "results", "compile", "compile-check", "alias", "wandb"),
     "Trust": ("reproduce", "replay", "verify", "key"),
     "Lab": ("init", "serve", "handle", "doctor", "site", "store", "simulate"),

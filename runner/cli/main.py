@@ -17,6 +17,7 @@ from runner.cli import (
     execution_view,
     forecast,
     local_run,
+    logs,
     new,
     options,
     replay,
@@ -53,7 +54,7 @@ app = App(
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
-for module in (forecast, new, replay, reproduce, results, simulate, verify):
+for module in (forecast, logs, new, replay, reproduce, results, simulate, verify):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(store_app, name="store")
 app.add_typer(verify.app, name="key")
