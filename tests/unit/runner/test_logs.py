@@ -59,7 +59,8 @@ def test_nothing_in_a_log_controls_the_terminal_and_no_secret_is_shown(
 ) -> None:
     redact.hold("hunter2-hunter2")
     log_of(store, running, "fast.s0").write_bytes(
-        b"\x1b[1m\x1b[32mgreen\x1b[0m\n10 %\r50 %\r\n\x1b]0;title\x07key hunter2-hunter2\n\xff\x07\n"
+        b"\x1b[1m\x1b[32mgreen\x1b[0m\n10 %\r50 %\r\n"
+        b"\x1b]0;title\x07key hunter2-hunter2\n\xff\x07\n"
     )
     said = ask(store, "latest", "train/fast,seed=0").stdout
     assert said == "green\n50 %\nkey [secret]\n\ufffd\\x07\n"
