@@ -1,5 +1,5 @@
 """`regatta serve`, `handle` and `doctor`: the bot as a server, the bot as a job of GitHub Actions,
-and a look at either, which says how to mend what is wrong."""
+and a check of either that says how to fix problems."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`regatta`: the bot's commands, with runner's mounted beside them."""
+"""`regatta`: the bot's commands and the runner's."""
 
 import os
 import secrets
@@ -100,7 +100,7 @@ def build(
 
 
 def seed_files(root: Path) -> dict[str, bytes]:
-    """What a lab's repository begins with: its README, its form and template."""
+    """The initial files of a lab's repository: its README, its form and template."""
     paths = [root / "README.md", *sorted((root / ".github").rglob("*"))]
     return {
         path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.is_file()

@@ -1,7 +1,7 @@
-"""An issue from the experiment form is a preregistration: read, sealed, labelled. Pure.
+"""An issue from the experiment form is a preregistration: parsed, sealed, labelled. Pure.
 
-The seal is a record (SHA-256 over hypothesis, predictions, author and time). What is edited later
-is recorded beside it and said; the seal stands.
+The seal is a record (SHA-256 over hypothesis, predictions, author and time). Later edits are
+recorded and announced; they do not change the seal.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ def _seal(thread: Thread) -> Iterator[Action]:
     if issue is None or not issue.open:
         return
     if thread.restored is not None and Key("sealed") in thread.said:
-        return  # what was sealed is lost, and the text may be another one now
+        return  # the seal is lost, and the text may have been edited
     try:
         sealed = read(issue, thread.form(), thread)
     except NotReadable as error:
@@ -89,7 +89,7 @@ def _edits(thread: Thread, seal: Preregistration) -> Iterator[Action]:
 
 
 def _label(thread: Thread) -> Label:
-    """Exactly one label, derived from what is under this preregistration."""
+    """The one label, derived from the state of this preregistration."""
     live = [ran for ran in thread.executions if not ran.result]
     ended = [ran for ran in thread.executions if ran.life.state in FINAL_STATES]
     judged = [ran for ran in ended if ran.result and ran.result.state in ("done", "failed")]
@@ -97,12 +97,12 @@ def _label(thread: Thread) -> Label:
         return Label(LABELS["running"], f"running.{live[-1].execution.id}")
     if judged:
         last = max(judged, key=lambda ran: ran.result.at if ran.result else thread.now)
-        # It comes back after each run that was cancelled or voided meanwhile.
+        # The label returns after each run that was cancelled or voided.
         cause = f"{last.life.state}.{last.execution.id}.{len(ended)}"
         return Label(LABELS[last.life.state], cause)
     plans = [plan for plan in thread.plans if plan.plan]
     if plans:
-        # A run that was cancelled or voided leaves the plan: the label comes back once for each.
+        # A cancelled or voided run leaves the plan: the label is set again once for each.
         return Label(LABELS["planned"], f"planned.{len(ended)}")
     return Label(LABELS["wishlist"], "wishlist")
 
@@ -111,7 +111,7 @@ def _label(thread: Thread) -> Label:
 
 
 def read(issue: Issue, form: Mapping[str, str], thread: Thread) -> Preregistration | None:
-    """The preregistration in an issue of the form; None if it is no such issue.
+    """The preregistration in an issue of the form; None if it is another issue.
 
     Raises NotReadable.
     """
@@ -216,7 +216,7 @@ def _with_quotes(text: str) -> tuple[str, dict[int, Problem]]:
 
 
 def _about(prediction: Prediction) -> Prediction:
-    """What it says, however sure it is: a sure thing said twice would count twice."""
+    """The prediction without its confidence, to detect duplicates, which would count twice."""
     return prediction.model_copy(update={"confidence": 0.5})
 
 

@@ -73,7 +73,7 @@ def test_a_lock_that_is_missing_or_old_is_said(folder: Path, tmp_path: Path) -> 
         declaration.load(folder)
 
 
-def test_what_an_imported_module_declares_makes_a_lock_old_and_what_steps_do_does_not(
+def test_an_edited_import_makes_the_lock_stale_and_step_code_does_not(
     folder: Path,
 ) -> None:
     (folder / "parts").mkdir()
@@ -193,7 +193,7 @@ DECLARED = "experiment = Declaration(title='T', resources={'kind': 'cpu'}, steps
           "not `x`"]),
     ],
 )  # fmt: skip
-def test_what_fails_is_told_with_its_line_and_leaves_the_lock(
+def test_a_failing_declaration_names_its_line_and_keeps_the_lock(
     folder: Path, text: str, said: list[str]
 ) -> None:
     (folder / declaration.LOCK_NAME).write_text("the good one")
@@ -226,7 +226,7 @@ def test_a_lock_is_written_whole_or_not_at_all(
     assert sorted(folder.iterdir()) == before
 
 
-def test_what_else_is_printed_is_no_part_of_the_lock(folder: Path) -> None:
+def test_output_of_the_declaration_is_not_part_of_the_lock(folder: Path) -> None:
     quiet = lockfile.compiled(folder)
     python = folder / "experiment.py"
     python.write_text(python.read_text() + "\nimport os\nprint('a')\nos.system('echo \"# b\"')\n")

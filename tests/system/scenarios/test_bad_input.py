@@ -256,7 +256,7 @@ def test_a_huge_text_is_not_read(lab: Lab) -> None:
         (b"[" * 50_000, "line 1: it is nested deeper than 20 levels"),
     ],
 )
-def test_what_is_no_declaration_at_all_is_named(lab: Lab, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_declaration_is_named(lab: Lab, content: bytes, said: str) -> None:
     lab.preregister()
     pull = propose(lab, {**GOOD, FILE: content})
     assert f"{FILE}, {said}" in lab.last(pull)

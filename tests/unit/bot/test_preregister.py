@@ -109,7 +109,7 @@ def test_headings_typed_into_an_answer_belong_to_the_answer() -> None:
         ('"> 1e-3"', "> 0.001"),
     ],
 )
-def test_what_is_expected_is_sealed_in_one_form(typed: str, canonical: str) -> None:
+def test_expect_is_sealed_in_its_canonical_form(typed: str, canonical: str) -> None:
     assert sealed(form_body(predictions=one(typed))).predictions[0].expect == canonical
 
 

@@ -74,9 +74,7 @@ def test_a_plan_without_a_ladder_is_written_as_before_there_were_any() -> None:
         ("s1: {}\n  n1: {", "s1: {own: {model: \"m:M\"}}\n  n1: {", "nobody measures their speed"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_of_a_ladder_is_said(
-    folder: Path, was: str, now: str, said: str
-) -> None:
+def test_problems_of_a_ladder_are_reported(folder: Path, was: str, now: str, said: str) -> None:
     assert DECLARED.count(was) == 1
     with pytest.raises(BadExperiment) as caught:
         plan(folder, DECLARED.replace(was, now))

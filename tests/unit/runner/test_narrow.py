@@ -55,7 +55,7 @@ def test_words_leave_out_arms_and_seeds(plan: Plan, words: str, left: Narrowing)
         ),
     ],
 )
-def test_what_does_not_narrow_is_refused(plan: Plan, words: str, why: str) -> None:
+def test_words_that_leave_out_nothing_are_refused(plan: Plan, words: str, why: str) -> None:
     found = subset.read(words, plan)
     assert isinstance(found, str)
     assert found.startswith(why)
@@ -79,7 +79,7 @@ def test_a_plan_of_steps_is_not_narrowed(plan: Plan) -> None:
     assert subset.read("seeds=0", steps) == "a plan of steps is approved as a whole"
 
 
-def test_what_is_left_is_what_the_smaller_declaration_would_have_been(
+def test_a_subset_equals_the_plan_of_the_smaller_declaration(
     plan: Plan, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     smaller = EXPERIMENT.replace("seeds: [0, 1, 2]", "seeds: [0, 2]").replace(

@@ -155,7 +155,7 @@ def test_words_do_not_change_the_fingerprint(what: str) -> None:
     assert SAME[what].fingerprint == plan().fingerprint
 
 
-def test_whatever_is_bound_changes_the_fingerprint() -> None:
+def test_every_approved_field_changes_the_fingerprint() -> None:
     fingerprints = {what: made.fingerprint for what, made in OTHER.items()}
     fingerprints["nothing"] = plan().fingerprint
     assert len(set(fingerprints.values())) == len(fingerprints)

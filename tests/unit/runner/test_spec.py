@@ -59,7 +59,7 @@ def test_an_experiment_is_resolved_to_the_last_default() -> None:
     assert slow.train == train.model_copy(update={"learning_rate": 0.0003})
 
 
-def test_what_is_optional_may_be_left_out() -> None:
+def test_optional_keys_may_be_left_out() -> None:
     graph = parse(
         "title: t\ndata: {source: stdlib}\nresources: {kind: cpu}\n"
         "model: {hidden_dim: 8, intermediate_dim: 8, num_layers: 1, num_heads: 2, seq_len: 8}\n"
@@ -239,7 +239,7 @@ def test_no_arms_at_all_are_one_problem() -> None:
 
 
 @pytest.mark.parametrize("text", ["5", "words", "- a", "[title]"])
-def test_what_is_no_mapping_is_no_experiment(text: str) -> None:
+def test_a_declaration_must_be_a_mapping(text: str) -> None:
     ((line, field, message),) = problems(text)
     assert (line, field) == (1, "")
     assert "must be a mapping with keys such as" in message
@@ -263,12 +263,12 @@ def test_a_key_that_is_misspelt_is_not_missing_too() -> None:
     assert len(problems(changed("num_layers", "num_layer"))) == 1
 
 
-def test_what_only_follows_from_a_misspelt_key_is_told_in_no_arm() -> None:
+def test_a_misspelt_keys_consequences_are_not_reported() -> None:
     text = changed("learning_rate: 0.003", "learning_rte: 0.003")
     assert [field for _, field, _ in problems(text)] == ["train.learning_rte"]
 
 
-def test_what_is_wrong_with_several_arms_is_told_at_once() -> None:
+def test_problems_of_several_arms_are_reported_at_once() -> None:
     text = changed("  fast: {}", "  fast: {model: {num_heads: 3}}\n  other: {train: {beta1: 2}}")
     text = text.replace("0.0003", "slow")
     assert [field for _, field, _ in problems(text)] == [
@@ -278,7 +278,7 @@ def test_what_is_wrong_with_several_arms_is_told_at_once() -> None:
     ]
 
 
-def test_what_strangers_wrote_is_quoted_short_and_without_backticks() -> None:
+def test_errors_quote_strangers_briefly_and_without_backticks() -> None:
     ((_, _, message),) = problems(changed("num_layers: 2", 'num_layers: "`' + "x\\n" * 500 + '"'))
     assert message == f"must be a whole number, not `ʼ{'x ' * 29}…`; write `num_layers: 4`"
 

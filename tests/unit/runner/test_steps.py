@@ -120,7 +120,7 @@ def test_what_cannot_be_is_said_with_its_line(
          "step that does `train`, or own code"),
     ],
 )  # fmt: skip
-def test_what_a_built_in_does_not_take_is_said_and_own_code_makes_anything(
+def test_a_wrong_input_kind_is_reported_except_from_own_code(
     key: str, of: str, taker: str, sentence: str
 ) -> None:
     makers = (
@@ -229,7 +229,7 @@ def test_sweeps_that_take_sweeps_are_no_way_to_a_million_inputs() -> None:
          "a seed is here twice"),
     ],
 )  # fmt: skip
-def test_what_would_multiply_to_too_much_is_refused_before_it_does(
+def test_a_sweep_that_is_too_large_is_refused_before_it_is_expanded(
     step: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named, word = list[str](), step_graph._word
