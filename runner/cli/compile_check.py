@@ -76,7 +76,7 @@ def command(
 def described(
     devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and how it computes, from the words of the command line."""
+    """The slice and the computation that the options describe."""
     with complaining() as wrong:
         read = list(_sizes(mesh)) if mesh else []
         wrong += [one for one in read if isinstance(one, str)]
