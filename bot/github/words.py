@@ -255,7 +255,7 @@ class GitHub(Branches):
 
     def conclude_check(self, check: int) -> None:
         """A check run that was posted twice ends as neutral; there is no deleting one."""
-        words = {"title": "Posted twice", "summary": "The other check run of this name counts."}
+        words = {"title": "Duplicate", "summary": "See the other check run of this name."}
         self.update_check(check, "neutral", words)
 
     def keep_picture(self, execution: str, png: bytes, at: datetime) -> str:

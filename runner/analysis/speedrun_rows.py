@@ -52,19 +52,19 @@ def foreseen(plan: Plan, known: Mapping[str, Track] | None = None) -> tuple[str,
     track = (tracks.known() if known is None else known).get(plan.speedrun.track)
     if track is None:
         return (f"There is no track `{plan.speedrun.track}`.",)
-    said = [f"For {author.name}{of} it enters the track `{track.name}`: {track.sentence}."]
+    said = [f"This enters the track `{track.name}` for {author.name}{of}: {track.sentence}."]
     scored = on(plan)
     why = (
         speedrun_ranking.other_data(track, scored)
         if scored
-        else "on which text is not known beforehand"
+        else "the plan does not say on which text it is scored"
     )
     if why:
         said.append(f"It would not be ranked: {why}.")
     if plan.own_code():
         said.append(
-            "What own code trains is ranked by hardware FLOPs: its wall time × devices × their "
-            "peak, measured from outside."
+            "The track ranks own code by hardware FLOPs: wall time × devices × their peak. The lab "
+            "measures the time."
         )
     return tuple(said)
 

@@ -159,7 +159,7 @@ def _verdict(
         outcome, share = "refuted", "none"
     else:
         outcome, share = "inconclusive", "only partly"
-    decimals = _telling_decimals(found.interval, expected)
+    decimals = telling_decimals(found.interval, expected)
     low, high = (figure(end, decimals) for end in found.interval)
     return record.Verdict(
         prediction=prediction,
@@ -245,7 +245,7 @@ def speeds_of(runs: Iterable[record.Run]) -> dict[tuple[str, int], float | None]
 # ── Figures in sentences ─────────────────────────────────────────────────────────────────────
 
 
-def _telling_decimals(interval: Interval, expected: Expectation) -> int:
+def telling_decimals(interval: Interval, expected: Expectation) -> int:
     """Enough that an end near a bound is not rounded onto it: the sentence must bear itself out."""
     bounds = [bound for bound in (expected.lower, expected.upper) if math.isfinite(bound)]
     decimals = two_digits(interval[1] / 2 - interval[0] / 2)

@@ -24,12 +24,12 @@ def read(words: str, plan: Plan) -> Narrowing | str:
         if not equals or name not in known:
             return f"{quoted(word)} is neither `arms=` nor `seeds=`{near(name, known)}"
         if name in wanted:
-            return f"`{name}=` stands twice"
+            return f"`{name}=` appears twice"
         wanted[name] = value.split(",")
     if plan.data is None:
-        return "a plan of steps is approved as a whole"
+        return "a plan of steps can only run as a whole"
     if plan.rung and "arms" in wanted:
-        return "the gate of a rung compares both of its arms"
+        return "a rung needs both of its arms, because its gate compares them"
     for name, values in wanted.items():
         for one in values:
             if one not in known[name]:
@@ -37,7 +37,7 @@ def read(words: str, plan: Plan) -> Narrowing | str:
     for prediction in plan.predictions:
         for one in prediction.arms:
             if one not in wanted.get("arms", prediction.arms):
-                return f"the preregistration predicts something of the arm `{one}`"
+                return f"the preregistration has a prediction about the arm `{one}`"
     kept = {name: [one for one in known[name] if one in wanted[name]] for name in wanted}
     return Narrowing.model_validate(kept)
 
@@ -101,7 +101,7 @@ def deviations(plan: Plan, narrowing: Narrowing) -> tuple[str, ...]:
     found = []
     arms, seeds = narrowing.arms, narrowing.seeds
     if gone := [f"`{arm}`" for arm in plan.arms if arms is not None and arm not in arms]:
-        found.append(f"Of the plan's {len(plan.arms)} arms it leaves out {', '.join(gone)}.")
+        found.append(f"It leaves out {len(gone)} of {len(plan.arms)} arms: {', '.join(gone)}.")
     if gone := [str(seed) for seed in plan.seeds if seeds is not None and seed not in seeds]:
-        found.append(f"Of the plan's {len(plan.seeds)} seeds it leaves out {', '.join(gone)}.")
+        found.append(f"It leaves out {len(gone)} of {len(plan.seeds)} seeds: {', '.join(gone)}.")
     return tuple(found)

@@ -24,7 +24,9 @@ MOST_ARMS = 20  # of one prediction
 FEWEST = {"order": 2, "exponent": 4, "smaller": 3}  # arms; those of a law are so many sizes
 ANY_STEP = "> 0"  # what is expected of an order that says no more
 
-Part = tuple[Literal["", "metric", "arm", "expect"], str]  # what the text is, and the text
+Part = tuple[
+    Literal["", "metric", "arm", "expect", "figure"], str
+]  # what the text is, and the text
 
 
 def spent(arm: PlannedArm, axis: Axis) -> int:

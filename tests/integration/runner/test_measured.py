@@ -222,7 +222,7 @@ def test_an_entry_that_cannot_be_is_refused_at_its_line(
 
 def test_plans_say_what_competes_and_that_own_models_are_counted_later(folder: Path) -> None:
     words = " ".join(ask("plan", folder).output.split())
-    assert "For Ada (Regatta) it enters the track `tiny`: the fewest model FLOPs" in words
+    assert "This enters the track `tiny` for Ada (Regatta): the fewest model FLOPs" in words
     assert "would not be ranked" not in words
     assert (
         "2 of 4 runs train models of the experiment's own, whose FLOPs are counted after" in words
@@ -281,7 +281,7 @@ def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> Non
     )
     said = plan_comment.plan(found, "https://example.org")
     assert "whose FLOPs are counted after approval (at most 0.25 device-hours, as decl" in said
-    assert "For Ada (Regatta) it enters the track `tiny`" in said
+    assert "This enters the track `tiny` for Ada (Regatta)" in said
     assert "sets aside 15 min" in said
 
 

@@ -27,12 +27,12 @@ def figure(bpb: float, params: str = "a") -> Evaluated:
 @pytest.mark.parametrize(
     ("before", "now", "how", "words"),
     [
-        (figure(2.0), figure(2.0), "bit for bit", "2.0000 bits per byte, the same parameters"),
+        (figure(2.0), figure(2.0), "bit for bit", "2.0000 bits per byte, same parameters"),
         (figure(2.0), figure(2.0, "b"), "within the tolerance", "at most 1% apart"),
         (figure(2.0), figure(2.019, "b"), "within the tolerance", "2.0000 then, 2.0190"),
         (figure(2.0), figure(2.021, "b"), "differs", "more than 1% apart"),
-        (figure(2.0), None, "not comparable", "it has no figure now"),
-        (None, figure(2.0), "not comparable", "it had no figure then"),
+        (figure(2.0), None, "not comparable", "no score now"),
+        (None, figure(2.0), "not comparable", "no score before"),
     ],
 )  # fmt: skip
 def test_a_run_came_out_the_same_or_not(

@@ -141,7 +141,7 @@ def test_re_plan_looks_at_the_branch_once_more(lab: Lab) -> None:
     press(lab, "grace", run, "replan")
     lab.settle()
     assert lab.last(pull).startswith("### Plan 2:")
-    assert "plan 2 has taken its place" in lab.comments(pull)[0]
+    assert "replaced by plan 2" in lab.comments(pull)[0]
     press(lab, "grace", run, "replan")
     lab.settle()
     assert len(lab.records("plans")) == 2

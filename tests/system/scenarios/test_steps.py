@@ -124,7 +124,7 @@ def test_a_second_plan_says_what_is_cached_and_what_has_changed_and_why(lab: Lab
     assert f"{row} train.learning\\_rate 0.0003 → 0.001 |" in plan
     assert "input models: train/slow,seed=0, train/slow,seed=1 changed" in plan
     again = lab.last(proposed(lab, {"experiment.yaml": BUILT_IN}, "again"))
-    assert "**6 steps** (6 cached) · all made before: nothing to run\n" in again
+    assert "**6 steps** (6 cached) · all cached: nothing to run\n" in again
 
 
 def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) -> None:
@@ -134,7 +134,7 @@ def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) 
     tell(lab, "grace", pull, "/run")
     lab.trainer.advance(1 + 16 + 1)  # the text, one of the four runs, and a step of the next
     look(lab, 30)
-    status = next(body for body in lab.comments(pull) if "Making the steps" in body)
+    status = next(body for body in lab.comments(pull) if "Running the steps" in body)
     assert "2 of 6 steps" in status
     assert "| `tokens` | made |" in status
     tell(lab, "grace", pull, "/status")
@@ -157,10 +157,10 @@ def test_an_alias_that_would_mean_something_else_stops_the_run_and_says_why(lab:
     other = other.replace("seq_len: 32}", "seq_len: 32, vocab_size: 300}")
     pull = proposed(lab, {"experiment.yaml": other}, "other")
     plan = lab.last(pull)
-    assert "**It cannot be started: an alias would mean something else.**" in plan
+    assert "**This plan cannot start:** an alias would change its meaning." in plan
     assert "`tokens`: tokenizer byte → bpe" in plan
     lab.say("grace", pull, "/run")
-    assert "`stdlib-2026-11` has a meaning since" in lab.last(pull)
+    assert "would change what `stdlib-2026-11` means" in lab.last(pull)
     assert executions(lab) == [begun]
 
 
@@ -168,13 +168,11 @@ def test_own_code_is_planned_from_the_commit_and_its_run_is_refused_in_words(lab
     pull = proposed(lab, shipped())
     plan = lab.last(pull)
     assert "**6 steps** (6 new)" in plan
-    assert (
-        "**It cannot be started here yet.** It has code of its own (`compare`, `prepare`)" in plan
-    )
+    assert "**This plan cannot start here.** It has its own code (`compare`, `prepare`)" in plan
     lab.say("grace", pull, "/run")
     refusal = lab.last(pull)
     assert "**Not done:**" in refusal
-    assert "`regatta run experiments/wide-or-deep` runs it on your own machine" in refusal
+    assert "You can run it on yours: `regatta run experiments/wide-or-deep`" in refusal
     assert not lab.records("executions")
 
 

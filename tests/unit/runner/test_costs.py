@@ -55,7 +55,7 @@ def test_a_plan_costs_what_is_still_to_be_made(plan: Plan) -> None:
         "8 steps, 6 cached and 2 to be made, of which none trains; how long they take is not known "
         "beforehand"
     )
-    assert said(plan, set(plan.steps)) == "8 steps, all made before: nothing to run"
+    assert said(plan, set(plan.steps)) == "8 steps, all cached: nothing to run"
 
 
 def test_what_takes_no_second_says_so_once(tmp_path: Path) -> None:

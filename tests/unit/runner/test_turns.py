@@ -193,4 +193,4 @@ def test_what_runs_keeps_its_devices_when_the_cluster_is_described_smaller() -> 
 def test_who_fits_in_no_pool_any_more_is_told_so(store: Store) -> None:
     execute(store, "xa")
     (place,) = turns(store, "pools: {n: {kind: h100, count: 1}}\n").waiting(NOW).values()
-    assert (place.start, place.why) == (None, "no pool has 1 device for it any more")
+    assert (place.start, place.why) == (None, "no pool has 1 device any more")

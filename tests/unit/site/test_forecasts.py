@@ -77,7 +77,7 @@ def test_running_again_and_another_design_are_shown_and_score_nothing(store: Sto
     assert {one.not_counted for one in found} == {
         None,
         "run again",
-        "exploratory: another design than the sealed one",
+        "exploratory: its design is not the sealed one",
     }
     assert forecasts.forecasters(found)["ada"].n == 2
 
@@ -141,5 +141,5 @@ def test_the_page_of_an_experiment_shows_what_was_foretold_and_how_its_gate_came
     synthetic.finish(store, execution, synthetic.PLAIN)
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / f"executions/{execution.id}/index.html").text
-    assert "The gate of rung 1 of 2: passed. For the loss of fast, slow would take" in text
+    assert "Gate of rung 1 of 2: passed. To reach the loss of fast, slow would need" in text
     assert "fast : 2.6000 (90 % interval 2.5000 to 2.7000); it came out 2.5800" in text
