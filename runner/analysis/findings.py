@@ -5,7 +5,7 @@
 
 from runner.analysis.estimates import Interval, figure
 from runner.analysis.verdicts import Expectation, parse_expect, telling_decimals
-from runner.lib.format import many
+from runner.lib.format import many, percent
 from runner.schema import prediction_forms
 from runner.schema.prediction_forms import Part
 from runner.schema.record import Prediction, Verdict
@@ -57,6 +57,14 @@ def predicted(verdict: Verdict) -> list[Part]:
         return said
     by = f"by {_BY[expected.sign]} {figure_of(abs(expected.value))}"
     return [("", by)] if found(verdict) and sides == _sides(verdict) else [*said, ("", f" {by}")]
+
+
+def sentence(verdict: Verdict) -> str:
+    """Both, as plain text."""
+    said = found(verdict)
+    words = "".join(text for _, text in said) if said else verdict.why
+    expected = "".join(text for _, text in predicted(verdict))
+    return f"{words}; predicted {expected}, {percent(verdict.prediction.confidence)} sure"
 
 
 def figure_of(value: float) -> str:

@@ -137,7 +137,7 @@ def _tell(said: dict[str, Said]) -> None:
             continue
         print(f"{called}{one.sentence}")
         print(f"  {one.law.words}, fitted to {one.runs} runs")
-        print(f"  one run differs by {one.noise:.2%} between seeds; {'; '.join(one.words)}")
+        print(f"  spread between seeds {one.noise:.2%}; {'; '.join(one.words)}")
 
 
 # ── Seals ────────────────────────────────────────────────────────────────────────────────────
@@ -196,7 +196,7 @@ def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
         found = sealed_forecast.outcome(said, digest, point, name, end)
         _write(file, found)
         word = "inside" if found.inside else "outside"
-        print(f"{point.loss:.4f} bits per byte: {found.error:+.2%}, {word} of the interval")
+        print(f"measured {point.loss:.4f} bits per byte ({found.error:+.2%}), {word} the interval")
         return
     stop(f"{store} has no finished run of {design.arm}, of which {seal} tells.")
 

@@ -23,7 +23,7 @@ TheStore = Annotated[
     typer.Option(
         "--store",
         envvar="REGATTA_STORE",
-        help="Where records and work lie: a folder, or gs://bucket/prefix.",
+        help="The store: a folder, or gs://bucket/prefix.",
     ),
 ]
 TheJobs = Annotated[
@@ -31,11 +31,11 @@ TheJobs = Annotated[
     typer.Option(
         "--jobs",
         envvar="REGATTA_JOBS",
-        help="Another place for all that jobs read and write, so that they need no right to the "
-        "store.",
+        help="Another place for everything that jobs read and write. Then jobs need no access to "
+        "the store.",
     ),
 ]
-TheExecution = Annotated[str, typer.Argument(help="Its id, or its beginning, or `latest`.")]
+TheExecution = Annotated[str, typer.Argument(help="The id, the beginning of the id, or `latest`.")]
 
 
 def named(path: Path) -> Path:
@@ -66,7 +66,7 @@ ThePath = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
-        help="An experiment's folder, its name below `experiments`, or its experiment.yaml.",
+        help="An experiment: its folder, its name in `experiments`, or its experiment.yaml.",
         callback=experiment,
     ),
 ]

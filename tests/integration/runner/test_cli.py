@@ -92,8 +92,8 @@ def test_a_finished_plan_runs_again_as_another_execution(
     first, second = (answer["execution"] for answer in names)
     assert first != second
     answer = ask("plan", folder, "--store", store)
-    assert f"it has run here as {first}: done" in answer.stdout
-    assert f"it has run here as {second}: done" in answer.stdout
+    assert f"already run as {first}: done" in answer.stdout
+    assert f"already run as {second}: done" in answer.stdout
 
 
 def test_an_unfinished_execution_is_gone_on_with(
@@ -115,7 +115,7 @@ def test_an_unfinished_execution_is_gone_on_with(
     local.alive = True
     second = ask("run", folder, "--store", store)
     assert second.exit_code == 0
-    assert "which was left unfinished" in second.stderr
+    assert ": continued (unsigned" in second.stderr
     assert len(record.names(Store(store), "executions")) == 1
 
 

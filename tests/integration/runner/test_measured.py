@@ -224,9 +224,7 @@ def test_plans_say_what_competes_and_that_own_models_are_counted_later(folder: P
     words = " ".join(ask("plan", folder).output.split())
     assert "This enters the track `tiny` for Ada (Regatta): the fewest model FLOPs" in words
     assert "would not be ranked" not in words
-    assert (
-        "2 of 4 runs train models of the experiment's own, whose FLOPs are counted after" in words
-    )
+    assert "2 of 4 runs train its own models, whose FLOPs are unknown before they run" in words
 
 
 @pytest.mark.parametrize(
@@ -280,9 +278,11 @@ def test_the_thread_is_told_what_competes_and_the_ceiling(tmp_path: Path) -> Non
         isolation="bubblewrap",
     )
     said = plan_comment.plan(found, "https://example.org")
-    assert "whose FLOPs are counted after approval (at most 0.25 device-hours, as decl" in said
+    assert (
+        "whose FLOPs the lab counts after the approval (at most 0.25 device-hours, as decl" in said
+    )
     assert "This enters the track `tiny` for Ada (Regatta)" in said
-    assert "sets aside 15 min" in said
+    assert "Time limit: 15 min" in said
 
 
 # ── Measured ─────────────────────────────────────────────────────────────────────────────────

@@ -163,7 +163,7 @@ def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: L
 
 def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    assert "knows no execution yet" in ask("show", "latest", "--store", store.root).stderr
+    assert "has no executions yet" in ask("show", "latest", "--store", store.root).stderr
     synthetic.board(store, 3)
     newest = ask("ls", "--store", store.root, "--json")
     assert newest.stdout == ask("show", "--store", store.root, "--json").stdout

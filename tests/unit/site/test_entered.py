@@ -182,7 +182,7 @@ def test_the_audit_tells_what_was_checked_on_each_pull_request_and_found(
     assert "Of 2 pull requests the newest check" in said
     assert "#2 2026-03-01 1 nothing merged, self-reported" in said
     assert "run 1: the FLOPs that its chips could do in its time are 7.344e+17" in said
-    assert "c/speedrun_results.json cannot be read" in said
+    assert "c/speedrun_results.json cannot be taken" in said
     assert "#4" not in said, "it was taken back"
     assert "<script>alert" not in page.read_text()
 
