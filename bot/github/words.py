@@ -235,9 +235,11 @@ class GitHub(Branches):
         conclusion: str | None,
         output: dict[str, Any],
         buttons: Sequence[Button] = (),
+        url: str | None = None,
     ) -> Made:
-        """A new check run on a commit."""
+        """A new check run on a commit; `url` is of the page with all details."""
         about = {"name": name, "head_sha": commit, "external_id": external_id}
+        about |= {"details_url": url} if url else {}
         about |= _looks(conclusion, output, buttons or None)
         made = self._write("create_check", "POST", "/check-runs", about)
         return Made(made["id"], self.now())
@@ -255,7 +257,7 @@ class GitHub(Branches):
 
     def conclude_check(self, check: int) -> None:
         """A check run that was posted twice ends as neutral; there is no deleting one."""
-        words = {"title": "Duplicate", "summary": "See the other check run of this name."}
+        words = {"title": "Posted twice", "summary": "The other check run of this name counts."}
         self.update_check(check, "neutral", words)
 
     def keep_picture(self, execution: str, png: bytes, at: datetime) -> str:

@@ -70,6 +70,11 @@ def page(ran: Ran, site: str | None) -> str | None:
     return f"{site}/executions/{ran.execution.id}/" if site else None
 
 
+def live_page(ran: Ran, site: str | None) -> str | None:
+    """Where an execution can be watched; None if the lab's site has no address."""
+    return f"{site}/live/{ran.execution.id}" if site else None
+
+
 def links(ran: Ran, site: str | None) -> str:
     """Where to read on; nothing if the lab's site has no address."""
     return f"[Full result]({page(ran, site)}) · [leaderboard]({site}/index.html)" if site else ""
@@ -78,7 +83,7 @@ def links(ran: Ran, site: str | None) -> str:
 def _actions(ran: Ran, site: str | None) -> str:
     """What a reader can do now."""
     if ran.result is None:
-        live = f"[Watch live]({site}/live/{ran.execution.id}) · " if site else ""
+        live = f"[Watch live]({live_page(ran, site)}) · " if site else ""
         return f"{live}`/cancel` stops it."
     if ran.result.state == "done":
         return links(ran, site)

@@ -23,7 +23,8 @@ def found(verdict: Verdict) -> list[Part] | None:
     if not _is_simple(prediction) or interval is None or verdict.estimate is None:
         return None
     decimals = telling_decimals(interval, parse_expect(prediction.expect))
-    value, arm = verdict.estimate, ("arm", prediction.arm or "")
+    value = verdict.estimate
+    arm: Part = ("arm", prediction.arm or "")
     said: list[Part]
     if (sides := _sides(verdict)) is not None:
         value, interval = abs(value), _sorted(abs(interval[0]), abs(interval[1]))

@@ -103,7 +103,7 @@ def execution(store: Store, id: str) -> record.Execution:
     with stopping(StoreError):
         if id == LATEST:
             newest = max(provenance.executions(store), key=lambda one: one.at, default=None)
-            return newest or stop(f"{store.root} knows no execution yet.")
+            return newest or stop(f"{store.root} has no executions yet.")
         known = record.names(store, "executions")
         meant = [one for one in known if id and one.startswith(id)]
         if len(meant) > 1 and id not in meant:

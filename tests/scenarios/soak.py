@@ -125,7 +125,7 @@ def _check(lab: Lab) -> dict[str, Any]:
     comments, checks = 0, 0
     made = {check.id: check for check in lab.sandbox.world.checks.values()}
     live = collections.Counter(
-        check.external_id for check in made.values() if check.title != "Duplicate"
+        check.external_id for check in made.values() if check.title != "Posted twice"
     )
     for number in lab.sandbox.world.issues:
         keys = collections.Counter(
