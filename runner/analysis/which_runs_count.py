@@ -90,14 +90,14 @@ class Weighed:
     """An execution, and whether it counts."""
 
     outcome: Outcome
-    why_not: str  # empty: it is what counts for the predictions
+    why_not: str | None  # None: it is what counts for the predictions
     exploratory: bool  # of another design than the sealed one
     known: frozenset[int]  # predictions, from 0, whose runs were begun before the seal
 
     @property
     def counts(self) -> bool:
         """Whether its verdicts are the preregistration's."""
-        return not self.why_not
+        return self.why_not is None
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Review:
         for one in self.weighed:
             of, result = one.outcome, one.outcome.result
             outcomes = [verdict.outcome for verdict in result.verdicts] if result else []
-            told = (of.execution.id, of.state, one.why_not, outcomes, sorted(one.known))
+            told = (of.execution.id, of.state, one.why_not or "", outcomes, sorted(one.known))
             lines.append(repr(told))
         return "\n".join(lines)
 
@@ -171,7 +171,7 @@ def review(registration: Registration) -> Review:
             why.append(RUN_AGAIN)
         elif first[one.execution.id] < highest and not other:
             why.append(LOWER_RUNG)
-        weighed.append(Weighed(one, ", ".join(why), other, seen))
+        weighed.append(Weighed(one, ", ".join(why) or None, other, seen))
     return Review(registration, sealed, tuple(weighed))
 
 

@@ -305,7 +305,8 @@ def _words(advance: Advance) -> str:
     run = next((run for run in advance.runs if 0 < run.step < run.steps), None)
     if run is None:
         done = sum(run.step == run.steps for run in advance.runs)
-        return f"{done} of {len(advance.runs)} runs trained" if done else ""
+        coming = next((f" · next: {run.name}" for run in advance.runs if not run.ended), "")
+        return f"{done} of {len(advance.runs)} runs trained{coming}"
     words = [f"{run.name} step {run.step}/{run.steps}"]
     if run.loss is not None:
         words.append(f"loss {run.loss:.3f}")

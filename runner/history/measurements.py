@@ -52,7 +52,7 @@ def runs(
                 isolated=_isolated(end) and _scored_apart(plan, name, ends),
                 evaluated=score,
                 why="" if score else (end.why if end and end.why else "it was not scored"),
-                void=_another_model(store, step) if step.own and score else "",
+                void=(_another_model(store, step) if step.own and score else None) or "",
                 resources=step.resources,
                 tokens=tokens,
                 parameters=parameters,
@@ -80,8 +80,8 @@ def _isolated(end: StepEnd | None) -> bool:
     return end is not None and not end.receipt.get("isolation", "").startswith("none")
 
 
-def _another_model(store: Store, step: PlannedStep) -> str:
-    """Why what own code has left is not the model that was planned; empty if it is."""
+def _another_model(store: Store, step: PlannedStep) -> str | None:
+    """Why what own code has left is not the model that was planned; None if it is."""
     wanted = step.config["model"], step.config["own"].get("model")
     try:
         most = bounds.MOST_KEPT
@@ -90,7 +90,7 @@ def _another_model(store: Store, step: PlannedStep) -> str:
         left = config, own.get("model")
     except (*step_runs.UNBELIEVED, AttributeError) as error:
         return f"what its training left cannot be read: {step_runs.said(error)}"
-    return "" if left == wanted else "its training left another model than was planned"
+    return None if left == wanted else "its training left another model than was planned"
 
 
 def _counted(step: PlannedStep, score: Evaluated | None) -> tuple[int, int | None, int | None]:
@@ -142,16 +142,16 @@ def _seconds(
     return None, ELSEWHERE
 
 
-def _on_other_devices(store: Store, step: PlannedStep, by: str) -> str:
+def _on_other_devices(store: Store, step: PlannedStep, by: str) -> str | None:
     """Why the seconds that another execution took for a step are not those of the devices that the
-    step names: they are no part of its fingerprint. Empty where they are."""
+    step names: they are no part of its fingerprint. None where they are."""
     maker = record.read(store, f"executions/{by}/execution", Execution)
     made = maker.plan.steps.values() if maker else ()
     of = next((one for one in made if one.fingerprint == step.fingerprint), None)
     if of is None:
         return f"its cost is not known: which devices {by or 'its maker'} had is not on record"
     if of.resources == step.resources:
-        return ""
+        return None
     had = f"{of.resources.count} × {of.resources.kind}"
     return f"its cost is not known: {by} made it on {had}, and not on what is declared here"
 

@@ -1,9 +1,9 @@
-"""Kinds of device: what Ray is asked for, how many FLOP/s one does, what it holds and costs.
+"""Kinds of device: what to request from Ray, peak FLOP/s, memory and price.
 
-Peaks are dense bfloat16 figures and memory is what the makers' data sheets say; a price is US
-dollars an hour for one device, None where the lab pays none. A TPU comes in slices, which are taken
-whole: `topologies` says of how many chips, and in which shape. A lab extends the table, or says
-otherwise of what is in it, in a `hardware.yaml` beside its README:
+Peaks are dense bfloat16 figures; peaks and memory come from the makers' data sheets. A price is in
+US dollars per hour and device, None if the lab pays none. A TPU comes in slices, which are taken
+whole: `topologies` gives the shape for each number of chips. A lab adds or overrides kinds in a
+`hardware.yaml`:
 
     h100: {price: 2.1}
     a100: {description: NVIDIA A100, peak_flops: 3.12e+14, platform: gpu, memory_gib: 80,
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from runner.lib import paths
 
-UTILISATION = (0.5, 0.2)  # of peak FLOP/s: what a good and a poor run reach
+UTILISATION = (0.5, 0.2)  # fraction of peak FLOP/s that a good and a poor run reach
 
 GIB = 2**30
 
@@ -35,19 +35,19 @@ LARGE_CUBES = CUBES | {2048: "8x16x16", 4096: "16x16x16", 6144: "16x16x24"}
 class Kind:
     """One kind of device."""
 
-    __pydantic_config__: ClassVar = {"extra": "forbid"}  # of hardware.yaml
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for hardware.yaml
 
     description: str
     peak_flops: float  # FLOP/s of one device
     platform: Literal["cpu", "gpu", "tpu"]  # as JAX calls it
-    memory: int | None = None  # bytes of one device; None: the machine's own, whatever that is
-    ray_cpus: float = 0  # whole cores; without ray_gpus, those a run trains on
+    memory: int | None = None  # bytes of one device; None: whatever the machine has
+    ray_cpus: float = 0  # whole cores; a run without ray_gpus trains on them
     ray_gpus: float = 0
     price: float | None = None
-    spot_price: float | None = None  # of one that may be taken away again at any time
-    ray_tpu: str = ""  # the generation, as `ray.util.tpu` calls it
-    topologies: Mapping[int, str] = field(default_factory=dict)  # none: any number of devices
-    devices_per_host: int = 1  # that one process of a run on many has; of TPUs, Ray knows
+    spot_price: float | None = None  # of a preemptible device
+    ray_tpu: str = ""  # the generation, as `ray.util.tpu` names it
+    topologies: Mapping[int, str] = field(default_factory=dict)  # empty: any number of devices
+    devices_per_host: int = 1  # devices of one process in a multi-host run; for TPUs, Ray knows it
 
     def __post_init__(self) -> None:
         if not self.peak_flops > 0:
@@ -55,11 +55,11 @@ class Kind:
 
 
 class BadHardware(ValueError):
-    """hardware.yaml says something that is no kind of device."""
+    """hardware.yaml has an invalid kind of device."""
 
 
 _TABLE: dict[str, Kind] = {
-    # Two cores at 3 GHz, 32 float32 operations a cycle each (two 8-lane multiply-adds).
+    # Two cores at 3 GHz, each with 32 float32 operations per cycle (two 8-lane multiply-adds).
     "cpu": Kind("CPU, 2 cores", peak_flops=1.92e11, platform="cpu", ray_cpus=2),
     "h100": Kind(
         *("NVIDIA H100 SXM", 9.89e14, "gpu"),
@@ -75,10 +75,10 @@ _TABLE: dict[str, Kind] = {
 
 
 def extended(kinds: Mapping[str, Kind], file: Path) -> dict[str, Kind]:
-    """The table with what `file` (a hardware.yaml, if it is there) says. Raises BadHardware."""
+    """The table with the entries of `file` (a hardware.yaml, if it exists). Raises BadHardware."""
     if not file.is_file():
         return dict(kinds)
-    from pydantic import (  # who has no such file needs no more
+    from pydantic import (  # imported only if there is such a file
         PositiveFloat,
         TypeAdapter,
         ValidationError,
@@ -107,30 +107,29 @@ def extended(kinds: Mapping[str, Kind], file: Path) -> dict[str, Kind]:
     return table
 
 
-# What plans, simulations and compile checks may be made for.
+# The kinds for plans, simulations and compile checks.
 DESCRIBED = extended(_TABLE, paths.HARDWARE)
 
-# What experiments may ask for: Ray is asked for something.
+# The kinds that experiments may request: those that request something from Ray.
 KINDS = {
     name: kind for name, kind in DESCRIBED.items() if kind.ray_cpus or kind.ray_gpus or kind.ray_tpu
 }
 
 
 def takes_gang(kind: str, count: int) -> bool:
-    """Whether so many devices are for a gang of processes (`runner.worker.host_group`), and not for
-    one."""
+    """Whether so many devices need a gang of processes (`runner.worker.host_group`) and not one."""
     return count > 1 or bool(KINDS[kind].ray_tpu)
 
 
 def listed(kinds: Iterable[str]) -> str:
-    """Kinds as complaints name them. Those that are spelt alike are not what is meant: `gpu` is
-    near `cpu`, and `a100` near `h100`."""
+    """The kinds for an error message. It has no did-you-mean, because similar names are not similar
+    kinds: `gpu` is near `cpu`, and `a100` near `h100`."""
     return ", ".join(f"`{kind}`" for kind in kinds)
 
 
 def misfit(kind: str, count: int, *, trains: bool) -> tuple[str, str] | None:
-    """What is wrong with these resources, as the key (`kind` or `count`) and words, of a `train`
-    step or (not `trains`) of anything else; None if nothing is."""
+    """The problem with these resources for a `train` step or (not `trains`) any other step, as a
+    key (`kind` or `count`) and a message; None if there is none."""
     if kind not in KINDS:
         return "kind", f"the lab has no devices of kind `{kind}`; it has {listed(KINDS)}"
     if KINDS[kind].topologies and not trains:
@@ -150,13 +149,13 @@ def misfit(kind: str, count: int, *, trains: bool) -> tuple[str, str] | None:
 
 
 def beside(kind: str) -> str:
-    """The kind for what is done beside training on `kind`: of slices, their hosts' cores."""
+    """The kind for work beside training on `kind`: for slices, the cores of their hosts."""
     return "cpu" if kind in KINDS and KINDS[kind].topologies else kind
 
 
 @dataclass(frozen=True)
 class Slice:
-    """So many devices of one kind, such as `h100x8`."""
+    """A number of devices of one kind, such as `h100x8`."""
 
     kind: str
     count: int
@@ -166,8 +165,8 @@ class Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """The slice that `h100x8` stands for: eight devices, chips for a TPU (Google's `v5p-64` counts
-    cores, two on a chip). Raises ValueError in words."""
+    """Parse a slice: `h100x8` is eight devices; for a TPU they are chips (Google's `v5p-64` counts
+    cores, two per chip). Raises ValueError."""
     found = re.fullmatch(r"([a-z0-9]+?)x([1-9][0-9]{0,5})", name)
     known = listed(DESCRIBED)
     if not found:

@@ -1,8 +1,8 @@
-"""Speedrun tracks: what is competed in, as `tracks.yaml` declares it.
+"""Speedrun tracks, as `tracks.yaml` declares them.
 
-There are four kinds: a target quality at least cost; a fixed budget, whose best quality wins; the
-time to a quality on named hardware; and scaling, where the loss counts that a row's sizes project
-to more compute. Who is where on them is `runner.analysis.speedrun_ranking`'s to say.
+There are four kinds: reach a target quality at the lowest cost; the best quality within a budget;
+the shortest time to a quality on named hardware; and scaling, which projects the losses of a row's
+sizes to more compute. `runner.analysis.speedrun_ranking` ranks them.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from runner.lib import yaml_lines
 from runner.lib.base_record import Record, Sha256
 
 FILE = Path(__file__).parent / "tracks.yaml"
-SIZES = 4  # that a projection takes
+SIZES = 4  # that a projection needs
 
 Kind = Literal["target", "budget", "time", "scaling"]
 Positive = Annotated[float, Field(gt=0)]
 
 
 class Scored(Record):
-    """What a track's figures are figures of: so many tokens of one validation text."""
+    """What a track scores: so many tokens of one validation text."""
 
-    source: str  # how an experiment names it
+    source: str  # its name in a declaration
     validation_sha256: Sha256  # of the text's bytes
     eval_tokens: int = Field(gt=0)
-    tokenizer: str = "byte"  # whose tokens they are
+    tokenizer: str = "byte"  # the tokenizer
 
 
 class Hardware(Record):
@@ -42,22 +42,22 @@ class Hardware(Record):
 
 
 class Track(Record):
-    """One competition. Which of the numbers it has is up to its kind."""
+    """One competition. Its kind decides which of the numbers it has."""
 
     name: str
     title: str
     kind: Kind
     data: Scored
-    target: Positive | None = None  # bits per byte that count as reached: target, time
-    budget: Positive | None = None  # FLOPs that a run may cost: budget
-    at: Positive | None = None  # FLOPs that sizes are projected to: scaling
-    hardware: Hardware | None = None  # time
-    cost: Literal["model", "hardware"] = "hardware"  # which FLOPs of the lab's own models count
-    spread: Positive  # relative standard deviation of what is ranked between two seeds
+    target: Positive | None = None  # bits per byte to reach, for target and time
+    budget: Positive | None = None  # maximum FLOPs of a run, for budget
+    at: Positive | None = None  # FLOPs to project to, for scaling
+    hardware: Hardware | None = None  # for time
+    cost: Literal["model", "hardware"] = "hardware"  # which FLOPs count, for the lab's own models
+    spread: Positive  # relative standard deviation of the ranked figure between seeds
 
     @property
     def sentence(self) -> str:
-        """What wins, in words."""
+        """The rule for winning, as a sentence."""
         flops = f"{self.cost} FLOPs" + (
             " (of own models: hardware FLOPs)" if self.cost == "model" else ""
         )
@@ -79,11 +79,11 @@ _NEEDS: Mapping[Kind, tuple[str, ...]] = {
 
 
 class BadTracks(ValueError):
-    """The tracks' file says something that is no track; the message says where."""
+    """The tracks' file has an invalid track; the message says where."""
 
 
 def read(path: Path = FILE) -> dict[str, Track]:
-    """The tracks of a file, by name. Raises BadTracks."""
+    """The tracks in a file, by name. Raises BadTracks."""
     try:
         said = yaml_lines.read(path.read_text(encoding="utf-8")).value
         found = {

@@ -32,8 +32,8 @@ from runner.store.scratch_paths import CURVE, SCRATCH, STOPPED
 from runner.store.scratch_paths import of as scratch_of
 from runner.store.store import Remote, Store, StoreError
 from runner.worker import shard_jobs
-from runner.worker.step_process import Job
-from runner.worker.task_groups import spreads, together
+from runner.worker.step_process import Job, Training
+from runner.worker.task_groups import cache, spreads, together, training, trainings_after
 
 AT_ONCE = 4  # steps of a task: one is computed, the others are on their way from or to the disk
 RETRIES = MOST_ATTEMPTS  # of a task whose worker or node was lost; the last one says so
@@ -62,6 +62,7 @@ class Work:
     code: str  # the store's folder with the experiment's own modules
     execution: str
     terms: Terms
+    next: Training | None = None  # that is likely made after the task's steps
 
 
 def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Terms()) -> None:
@@ -73,6 +74,7 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
 
     ray.init(log_to_driver=False)  # the job's environment names its cluster
     work, task = Work(str(store.root), code, execution, terms), ray.remote(_make)
+    after = trainings_after(store, plan, terms.isolation)
     tasks: dict[tuple[str, ...], Any] = {}
     of: dict[str, tuple[str, ...]] = {}  # the task that makes a step
     for names in together(plan.steps, ray.cluster_resources().get("CPU", 0)):
@@ -83,7 +85,7 @@ def run(store: Store, plan: Plan, code: str, execution: str, terms: Terms = Term
         needed = {one: plan.steps[one] for one in (*names, *inputs)}
         makers = dict.fromkeys(of[other] for other in inputs)
         tasks[names] = task.options(name=names[0], **options).remote(
-            work, names, needed, *map(tasks.get, makers)
+            replace(work, next=after.get(names[-1])), names, needed, *map(tasks.get, makers)
         )
         of |= dict.fromkeys(names, names)
     why: dict[str, str | None] = {}
@@ -187,7 +189,7 @@ def _made(work: Work, store: Store, steps: dict[str, PlannedStep], name: str) ->
     try:
         own = store.fetch(work.code) if steps[name].own else store.local(work.code)
         mapper = _on_ray(name, steps[name]) if _over_nodes(store, steps[name]) else map
-        make(store, name, steps, own, work.execution, mapper, terms=work.terms)
+        make(store, name, steps, own, work.execution, mapper, terms=work.terms, then=work.next)
     except Exception as error:  # or all steps of this task would seem to have failed
         cause = error.__cause__ if isinstance(error, MakingFailed) else None
         return artifacts.sentence(cause or error)[:MOST_WORDS]
@@ -275,10 +277,12 @@ def make(
     mapper: shard_jobs.Mapper = map,
     stale_after: float = STALE_AFTER,
     terms: Terms = Terms(),
+    then: Training | None = None,
 ) -> artifacts.Made:
     """The output of one step, whose inputs are there. One that goes through many shards does so by
     `mapper`. A maker of this execution that is lost is followed by another one, until
-    MOST_ATTEMPTS in a row got no further. Raises MakingFailed."""
+    MOST_ATTEMPTS in a row got no further. `then` is a training that likely follows. Raises
+    MakingFailed."""
     step = steps[name]
     # Who only watches a step that spreads has its cores, while nobody uses them, but no GPU.
     one = mapper if KINDS[step.resources.kind].ray_gpus else map
@@ -312,8 +316,8 @@ def make(
                 count=step.resources.count,
                 isolation=terms.isolation if step.private else "",
                 limits=terms.limits,
-                # Own code is given none, and what scores uses none: who trains writes it.
-                cache=str(store.local("cache/xla")) if step.do == "train" and not step.own else "",
+                cache=cache(store, step),
+                next=then or training(store, step, terms.isolation),
             )
             child, of_gang = partial(_child, name, step, str(code)), dict[str, str]()
             if takes_gang(step.resources.kind, step.resources.count):

@@ -4,7 +4,7 @@ for all steps that a worker of Ray's makes one after another: `python -m runner.
 reads a Job a line, forks for each, and answers with the fork's exit code. It runs no step itself
 and imports the standard library alone, so that a fork is cheap and begins as a new process would,
 and no step sees what another one did. While one step computes, the fork for the next one is made,
-and waits; after a training of the lab's, which is seldom alone, it imports JAX meanwhile. Where a
+and waits; where that is likely a training outside of a box, it imports JAX meanwhile. Where a
 file that the server has imported is edited, it starts anew.
 
 As it makes one step at a time, whatever has descended from it is that step's, but for the fork that
@@ -31,7 +31,7 @@ from typing import NamedTuple, NoReturn
 from runner.lib import paths, process_tree
 from runner.store.scratch_paths import LOG
 from runner.worker import environment, step_process
-from runner.worker.step_process import TRAIN, Job
+from runner.worker.step_process import TRAIN, Job, Training
 
 LAB = Path(__file__).parents[2]  # where the lab's packages lie
 MAY_TAKE = 15.0  # seconds for an isolated step to end that was told to: its box gives it five
@@ -146,7 +146,7 @@ def serve(surroundings: str) -> None:
     while line := sys.stdin.buffer.readline():
         job = Job.read(line)
         fork = _handed(line, waiting)
-        waiting = _ahead(_likely(job))
+        waiting = _ahead(job.next)
         _, status = os.waitpid(fork, 0)
         if os.WIFSIGNALED(status) and not Path(job.scratch, LOG).exists():
             # The last step had ended the one that waited, which was not gone yet: nothing began.
@@ -165,29 +165,15 @@ def _bury() -> None:
             pass
 
 
-class _Likely(NamedTuple):
-    """What the next step may need as this one did, and what is imported for it ahead."""
-
-    module: str
-    devices: str
-    cache: str
-
-
-def _likely(job: Job) -> _Likely | None:
-    """None where that would not pay, or own code runs."""
-    pays = job.function == TRAIN and not job.code and not job.isolation
-    return _Likely(job.function.partition(":")[0], job.devices, job.cache) if pays else None
-
-
 class _Fork(NamedTuple):
     """One that waits for a step to make."""
 
     process: int
     tell: int  # an open file: which step
-    ready: _Likely | None = None  # for what: for any, or for such a step alone
+    ready: Training | None = None  # for what: for any step, or for such a training alone
 
 
-def _ahead(likely: _Likely | None = None) -> _Fork | None:
+def _ahead(likely: Training | None = None) -> _Fork | None:
     """One for the next step; none where the machine has no room for it now."""
     try:
         return _fork(likely)
@@ -195,7 +181,7 @@ def _ahead(likely: _Likely | None = None) -> _Fork | None:
         return None
 
 
-def _fork(likely: _Likely | None = None) -> _Fork:
+def _fork(likely: Training | None = None) -> _Fork:
     server, (told, tell) = os.getpid(), os.pipe()
     try:
         process = os.fork()
@@ -213,7 +199,7 @@ def _fork(likely: _Likely | None = None) -> _Fork:
         if likely:
             step_process.compile_into(likely.cache)
             environment.set_flags(likely.devices)
-            importlib.import_module(likely.module)
+            importlib.import_module(TRAIN.partition(":")[0])
         with os.fdopen(told, "rb") as file:
             line = file.readline()
         if line.endswith(b"\n"):  # or nobody asks any more
@@ -227,7 +213,7 @@ def _fork(likely: _Likely | None = None) -> _Fork:
 def _handed(line: bytes, waiting: _Fork | None) -> int:
     """The process that makes the step: the one that waits or, if there is none or the last step has
     ended it, another one."""
-    if waiting and waiting.ready not in (None, _likely(Job.read(line))):
+    if waiting and waiting.ready not in (None, Job.read(line).training):
         os.close(waiting.tell)
         os.kill(waiting.process, signal.SIGKILL)
         waiting = None

@@ -119,7 +119,9 @@ def _over_shards(over: OverShards, job: Job, child: Child, one: Mapper, many: Ma
 
 def _part(job: Job, function: str, inputs: dict[str, Any]) -> Job:
     """A part of a job, in a folder named by all that it follows from."""
-    part = replace(job, function=function, inputs=inputs, receipt=False, out="", scratch="")
+    part = replace(
+        job, function=function, inputs=inputs, receipt=False, out="", scratch="", next=None
+    )
     # Its code lies in a folder of this maker's, and is the same in those of the others.
     digest = hashlib.sha256(replace(part, code="").written()).hexdigest()
     place = Path(job.scratch) / PARTS / digest[:32]

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from runner.isolation import bubblewrap
 from runner.lib import process_tree, untrusted_files
@@ -49,6 +49,13 @@ NOT_ISOLATED = {
 }
 
 
+class Training(NamedTuple):
+    """What JAX is imported with for a training outside of a box."""
+
+    devices: str
+    cache: str
+
+
 @dataclass(frozen=True)
 class Job:
     """What there is to make. It is the lab's own word, and believed."""
@@ -68,6 +75,7 @@ class Job:
     isolation: "Isolation" = ""  # of code of the experiment's own, and of who reads what it made
     limits: bubblewrap.Limits = bubblewrap.USUAL
     cache: str = ""  # a folder of what was compiled before; empty where nobody may trust one
+    next: "Training | None" = None  # a training that is likely the next step
 
     def written(self) -> bytes:
         """In a line, as `read` reads it: always the same one."""
@@ -78,7 +86,15 @@ class Job:
         """The job that was written so."""
         said = json.loads(line)
         said |= {"own": tuple(said["own"]), "limits": bubblewrap.Limits(**said["limits"])}
+        said |= {"next": Training(*said["next"])} if said["next"] else {}
         return cls(**said)
+
+    @property
+    def training(self) -> Training | None:
+        """What JAX may be imported with before this job is known; None if it needs none, or a box
+        of its own."""
+        alone = self.function == TRAIN and self.isolation != "bubblewrap"
+        return Training(self.devices, self.cache) if alone else None
 
 
 def main(job: Job) -> int:
@@ -168,9 +184,10 @@ def reason_isolated(why: Path, ended: bubblewrap.Ended) -> str:
 
 
 def compile_into(cache: str) -> None:
-    """Have JAX keep what it compiles in this folder, if there is one, once it is imported."""
+    """Have JAX keep all that it compiles in this folder, if there is one, once it is imported."""
     if cache:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 
 def _own(job: Job) -> tuple[Any, ...]:

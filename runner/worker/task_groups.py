@@ -1,13 +1,17 @@
 """Which steps of a graph are made by one task. Points of a sweep are given to a task a few at a
 time, where they are many: whoever needs one needs them all, and while one is computed the task
-brings the others to disk."""
+brings the others to disk. And which training likely follows a step, so that JAX is imported for
+it while the step is computed."""
 
 from collections.abc import Iterator, Mapping
 
 from runner.schema import step_graph
-from runner.schema.devices import KINDS
-from runner.schema.record import PlannedStep
+from runner.schema.devices import KINDS, takes_gang
+from runner.schema.job_reports import Isolation
+from runner.schema.record import Plan, PlannedStep
 from runner.spec.step_types import BUILT_IN
+from runner.store.store import Store
+from runner.worker.step_process import Training
 
 MOST_TOGETHER = 16  # steps of a task
 SHARES = 16  # tasks of a sweep for each place, so that no place ends much later than the others
@@ -35,6 +39,31 @@ def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[s
             most = max(1, min(MOST_TOGETHER, int(len(points[name]) // (places * SHARES))))
         for start in range(0, len(points[name]), most):
             yield tuple(points[name][start : start + most])
+
+
+def trainings_after(store: Store, plan: Plan, isolation: Isolation) -> dict[str, Training]:
+    """For each step that a training outside of a box needs, the first of these trainings."""
+    found: dict[str, Training] = {}
+    for step in sorted(plan.steps.values(), key=lambda step: step.turn):
+        if of := training(store, step, isolation):
+            for other in step.needs:
+                found.setdefault(other, of)
+    return found
+
+
+def training(store: Store, step: PlannedStep, isolation: Isolation) -> Training | None:
+    """What JAX is imported with for this step; None where it does not train, or not in a process
+    of this machine's that sees all of it."""
+    boxed = step.private and isolation == "bubblewrap"
+    if step.do != "train" or boxed or takes_gang(step.resources.kind, step.resources.count):
+        return None
+    return Training(step.resources.kind, cache(store, step))
+
+
+def cache(store: Store, step: PlannedStep) -> str:
+    """The folder of what was compiled before, or "": own code is given none, and what scores uses
+    none, since who trains writes it."""
+    return str(store.local("cache/xla")) if step.do == "train" and not step.own else ""
 
 
 def _declared(node: str) -> str:

@@ -72,8 +72,12 @@ def exported(model: "Model", rows: int) -> bytes:
         return model.logits(tree, tokens_BS).astype(jnp.float32)
 
     shapes = {name: leaf for name, (_, leaf) in zip(names, leaves, strict=True)}
+    given = shapes, jax.ShapeDtypeStruct((rows, model.config.seq_len), jnp.int32)
+    # Of an argument that is not used nothing would be left in the program.
+    traced = jax.jit(logits, keep_unused=True)
+    traced.eval_shape(*given)  # what the model raises is no fault of the export
     try:
-        program = _export(logits, shapes, (rows, model.config.seq_len)).mlir_module_serialized
+        program = jax.export.export(traced)(*given).mlir_module_serialized
     except (NotImplementedError, ValueError) as error:
         raise NotExported(
             f"it cannot be exported for the lab to compute ({_short(error)}); {REMEDY}"
@@ -93,9 +97,11 @@ def loaded(
         return jnp.zeros((*tokens, vocab_size), jnp.float32)
 
     # What it takes and gives is said here, so that nothing beside its arithmetic is its own word.
-    whole = replace(_export(blank, params, tokens), mlir_module_serialized=program)
-    given = jax.device_put(dict(params))
     like = jax.ShapeDtypeStruct(tokens, jnp.int32)
+    shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in params.items()}
+    ours = jax.export.export(jax.jit(blank, keep_unused=True))(shapes, like)
+    whole = replace(ours, mlir_module_serialized=program)
+    given = jax.device_put(dict(params))
     try:
         run = jax.jit(whole.call).lower(given, like).compile()
     except Exception as error:  # of MLIR and XLA, of many kinds
@@ -131,13 +137,6 @@ def checked(program: bytes) -> None:
             f"its program {', '.join([*found][:5])}, which is no arithmetic that the lab computes; "
             + REMEDY
         )
-
-
-def _export(function: Callable[..., Any], params: Any, tokens: tuple[int, int]) -> Any:
-    shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in params.items()}
-    # Of an argument that is not used nothing would be left in the program.
-    traced = jax.jit(function, keep_unused=True)
-    return jax.export.export(traced)(shapes, jax.ShapeDtypeStruct(tokens, jnp.int32))
 
 
 def _is_stable(sort: Any) -> bool:
