@@ -134,7 +134,7 @@ def test_a_seal_is_written_once_and_its_outcome_beside_it(folder: Path, store: S
     execute(store, folder, (40,))
     scored = regatta(*words, "--outcome", outcome)
     assert scored.exit_code == 0, scored.output
-    assert "inside of the interval" in scored.stdout
+    assert "inside the interval" in scored.stdout
     found = Outcome.model_validate_json(outcome.read_bytes())
     assert found.point.arm == "w40"
     assert found.seal_sha256 == hashlib.sha256(first).hexdigest()

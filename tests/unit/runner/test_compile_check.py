@@ -80,7 +80,7 @@ def test_the_answer_puts_the_formula_beside_xlas_word(monkeypatch: pytest.Monkey
     assert "8,030,261,248 parameters, sequence 4,096, batch 64" in words
     assert "compiled in 1 min 39 s" in words
     assert "10 all-gather, 4 all-reduce" in words
-    assert "simulated by 64 CPU devices" in words
+    assert "simulated on 64 CPU devices" in words
     assert "95 GiB" not in words, "a CPU's temporaries say nothing of the device's memory"
 
 
