@@ -52,7 +52,7 @@ def command(
 ) -> None:
     """Write what a repository needs to be a lab: form, policy, workflows, labels. Asks first."""
     if not folder.is_dir():
-        stop(f"{folder} is no folder; name a checkout of the lab's repository.")
+        stop(f"{folder} is not a folder; name a checkout of the lab's repository.")
     with stopping(init.BadChoice):
         plan = init.planned(folder, init.files(mode, runner=runner, package=package, url=url))
     _show(plan)

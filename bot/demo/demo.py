@@ -154,8 +154,8 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
 
 
 def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
-    """An experiment with its own code. The lab runs it in a sandbox; where no sandbox works, its
-    author runs it."""
+    """An experiment with its own code. The lab runs it in isolation; where that does not work,
+    its author runs it."""
     folder = root / STEPS
     files = {
         f"{STEPS}/{path.name}": path.read_text() for path in folder.iterdir() if path.is_file()
@@ -170,16 +170,16 @@ def _tell_of_steps(lab: Lab, root: Path, story: Story) -> None:
     lab.comment("grace", pull, lab.line(pull) or f"/run {head}")
     if not bubblewrap.probe():
         result = story.wait(
-            "Grace approves it; the lab runs the steps, with Ada's code in a sandbox",
+            "Grace approves it; the lab runs the steps, with Ada's code in isolation",
             lambda: lab.said(pull, "## 🏁 Done"),
             patience=TRAINING_MAY_TAKE,
         )
-        story.beat("The lab has run Ada's code in a sandbox: prepare, train, compare", result)
+        story.beat("The lab has run Ada's code in isolation: prepare, train, compare", result)
         return
     refusal = story.wait(
         "Grace comments /run with the commit", lambda: lab.said(pull, "**Not done:**")
     )
-    story.beat("No sandbox works here: the bot has refused own code, and said what works", refusal)
+    story.beat("Isolation does not work here: the bot has refused own code", refusal)
 
     mine = lab.home / "adas-store"
     command = [str(folder), "--store", str(mine)]

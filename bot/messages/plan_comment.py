@@ -22,7 +22,7 @@ MAX_LINE = 600  # characters of one line of a step's configuration
 MAX_OWN = 2_000  # likewise of what an arm says to code of its own
 MAX_COLUMNS = 12  # keys in which arms differ, in one table
 ISOLATED = {
-    "bubblewrap": "in a sandbox (bubblewrap), without network. It can read only its inputs and "
+    "bubblewrap": "in isolation (bubblewrap), without network. It can read only its inputs and "
     "write only its output",
     "trusted": "without isolation: this lab's operator trusts approved code. Read it before you "
     "approve it",
@@ -103,7 +103,7 @@ def own_code(plan: Plan) -> str | None:
     if names is None:
         return None
     return (
-        f"It has its own code ({names}). The lab runs own code only in a sandbox, which does not "
+        f"It has its own code ({names}). The lab runs own code only in isolation, which does not "
         f"work on its machine. You can run it on yours: `regatta run {code(plan.experiment)}`."
     )
 

@@ -86,7 +86,7 @@ def enough_approvers(case: Case) -> str | None:
     if not needs_two(case) or len({word.by.id for word in case.words}) >= 2:
         return None
     return (
-        "an experiment of this size needs two approvers; one person besides "
+        "an experiment of this size needs two approvers; one person other than "
         f"{case.word.by.login} has to comment {case.same}"
     )
 
@@ -312,7 +312,7 @@ def isolation(case: Case) -> str | None:
 
 _KEPT = {
     "": "does not run",
-    "bubblewrap": "runs in a sandbox",
+    "bubblewrap": "runs in isolation",
     "trusted": "runs without isolation",
 }
 

@@ -24,7 +24,7 @@ from runner.schema.record import Answered, Cancelled, command_of
 TYPE_AGAIN_AFTER = timedelta(hours=24)  # a command that was not heard when it was written
 # Buttons of check runs. A pressed one is heard as the command that `payloads.BUTTONS` says.
 CANCEL = Button("Cancel", "cancel", "Stop it; its record is kept")
-RETRY = Button("Retry", "retry", "Run the same plan once more")
+RETRY = Button("Retry", "retry", "Run the same plan again")
 REPLAN = Button("Re-plan", "replan", "Read the branch again")
 _NO_EXECUTION = "There is no execution `{}` on this thread."
 AGAIN = ("failed", "cancelled", "voided")  # what `/retry` is for

@@ -161,8 +161,8 @@ def _backward(
         dp_NRP = _matmul("nrh,nph->nrp", do_NRh, v_NSh[:, first:stop])
         ds_NRP = p_NRP * (dp_NRP - jnp.sum(dp_NRP * p_NRP, axis=-1, keepdims=True))
         dq.append(_unrows(_matmul("nrp,nph->nrh", ds_NRP, k_NSh[:, first:stop]), G))
-        dk_NhS = dk_NhS.at[..., first:stop].add(_matmul("nhr,nrp->nhp", q_NhR, ds_NRP))
-        dv_NhS = dv_NhS.at[..., first:stop].add(_matmul("nhr,nrp->nhp", do_NhR, p_NRP))
+        dk_NhS = _added(dk_NhS, _matmul("nhr,nrp->nhp", q_NhR, ds_NRP), first, stop)
+        dv_NhS = _added(dv_NhS, _matmul("nhr,nrp->nhp", do_NhR, p_NRP), first, stop)
     dk_NSh, dv_NSh = dk_NhS.swapaxes(1, 2), dv_NhS.swapaxes(1, 2)
     dtype = q_NGSh.dtype
     dq_NGSh = jnp.concatenate(dq, axis=2)
@@ -170,6 +170,14 @@ def _backward(
 
 
 _blocked.defvjp(_forward, _backward)
+
+
+def _added(sum_NhS: jax.Array, part_NhP: jax.Array, first: int, stop: int) -> jax.Array:
+    """The sum with this part of its positions. A scatter over all of them has no indices, and XLA's
+    compiler crashes on that in a `shard_map` (JAX 0.11.2, CPU)."""
+    if part_NhP.shape == sum_NhS.shape:
+        return sum_NhS + part_NhP
+    return sum_NhS.at[..., first:stop].add(part_NhP)
 
 
 def _spans(seq_len: int, window: int | None) -> list[tuple[int, int, int]]:

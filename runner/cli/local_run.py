@@ -18,6 +18,7 @@ from runner.execution.local_ray import LocalRay
 from runner.execution.progress import progress
 from runner.execution.ray_jobs import RayAddress, RayError, RayJobs
 from runner.history import provenance
+from runner.lib import accelerators
 from runner.planning import limits
 from runner.publish import step_summary
 from runner.schema import record
@@ -72,6 +73,16 @@ def begin(
     return name
 
 
+def unusable_devices(plan: record.Plan) -> str | None:
+    """Why JAX cannot use the devices of this machine that a plan asks for, and what to do; None: it
+    can, or they are not here."""
+    asked = (plan.resources, *(step.resources for step in plan.steps.values()))
+    for platform in dict.fromkeys(KINDS[one.kind].platform for one in asked):
+        if found := accelerators.unusable(platform):
+            return f"{plan.experiment}, `resources`: {found.words} {found.mend}."
+    return None
+
+
 def missing_devices(plan: record.Plan) -> str | None:
     """What this machine lacks for a plan, in a sentence; None: nothing. A local Ray would let a
     job wait for ever for what is not there."""
@@ -81,6 +92,8 @@ def missing_devices(plan: record.Plan) -> str | None:
         lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
         lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
         lacks = lacks or "this machine is no host of a TPU slice" * bool(kind.ray_tpu)
+        if not kind.ray_tpu and (words := unusable_devices(plan)):
+            return words
         if lacks:
             return (
                 f"{plan.experiment}, `resources`: the experiment asks for {count} × "

@@ -88,8 +88,10 @@ def plan(
 
     Memory is counted for the devices that the experiment asks for, or those you describe.
     """
-    opened = options.found(store, jobs)
-    _show_plan(planner.plan_folder(path), opened, as_json, devices, mesh, remat)
+    opened, planned = options.found(store, jobs), planner.plan_folder(path)
+    _show_plan(planned, opened, as_json, devices, mesh, remat)
+    if words := local_run.unusable_devices(planned):
+        remark(words, "yellow")
     if not as_json:
         remark(f"next: regatta run {path}", "dim")
 

@@ -114,7 +114,7 @@ def _isolation(before: Execution) -> Isolated:
         return ""
     if not (words := bubblewrap.probe()):
         return "bubblewrap"
-    remark(f"own code runs with your rights, without a sandbox: {words}", "yellow")
+    remark(f"own code runs with your rights, without isolation: {words}", "yellow")
     return ""
 
 

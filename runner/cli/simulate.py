@@ -52,7 +52,7 @@ def command(
 ) -> None:
     """Simulate the lab's queue on a cluster that you describe: waiting, cost, utilisation."""
     if chart is not None and chart.suffix not in PICTURES:
-        stop(f"--chart: {chart} is to be a picture; end its name in {' or '.join(PICTURES)}.")
+        stop(f"--chart: {chart} must be a picture; end its name in {' or '.join(PICTURES)}.")
     described = cluster.load(cluster_file)
     arriving, left_out = _planned(experiments or [], described, person)
     arriving += cluster.synthetic(described.synthetic, described.cluster, described.faults.seed)

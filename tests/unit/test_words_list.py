@@ -13,6 +13,7 @@ WORDS = ROOT / "docs/words.md"
 # Whole phrases in which a word of the list is right.
 EXCEPTIONS = (
     "stands in for github",
+    "stand-in",
     "there is no",
     "there are no",
     "is no longer",
@@ -76,8 +77,8 @@ def of_python(text: str) -> Iterator[str]:
             yield "".join(
                 part.value if isinstance(part, ast.Constant) else "…" for part in node.values
             )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in skipped and " " in node.value.strip():
+        elif isinstance(node, ast.Constant) and id(node) not in skipped:
+            if isinstance(node.value, str) and " " in node.value.strip():
                 yield node.value
 
 

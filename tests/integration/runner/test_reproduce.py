@@ -206,7 +206,7 @@ def test_somebody_elses_code_is_reproduced_in_isolation_where_that_works(
     monkeypatch.setattr(bubblewrap, "probe", lambda: probed)
     answer = ask("reproduce", execution, "--store", store, "--into", store.parent / "again")
     assert answer.exit_code == 0, answer.output
-    assert ("without a sandbox: it is not there" in " ".join(answer.output.split())) is bool(probed)
+    assert ("without isolation: it is not there" in " ".join(answer.output.split())) is bool(probed)
     again = Store(store.parent / "again")
     (name,) = record.names(again, "executions")
     begun = record.require(again, f"executions/{name}/execution", record.Execution)

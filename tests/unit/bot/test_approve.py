@@ -672,7 +672,7 @@ def test_isolation() -> None:
     case = Case(bare, which_plan.Wanted("plan", "1"), plan, (word(GRACE, after(60)),))
     assert (which_plan.failing(approval_checks.AT_LAUNCH, case) or [""])[0] == "isolation"
     isolated = thread(plans=(plan,), isolation="bubblewrap")
-    assert "does not run, but here it now runs in a sandbox" in refused(isolated)
+    assert "does not run, but here it now runs in isolation" in refused(isolated)
     read = plan.model_copy(update={"isolation": "bubblewrap"})
     isolated = replace(isolated, plans=(read,))
     assert refused(isolated) == ""

@@ -562,7 +562,7 @@ def test_an_arm_with_own_code_says_so_in_place_of_what_nobody_knows() -> None:
     assert "\nown: {model: 'model:wide'}\n" in body
     assert "**This plan cannot start here.** It has its own code (`mine`)." in body
     isolated = plan_comment.plan(proposed.model_copy(update={"isolation": "bubblewrap"}))
-    assert "Its own code (`mine`) would run in a sandbox (bubblewrap), without network" in isolated
+    assert "Its own code (`mine`) would run in isolation (bubblewrap), without network" in isolated
     assert "**To start it**" in isolated
 
 
