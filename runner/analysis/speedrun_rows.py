@@ -136,10 +136,7 @@ def void(run: EnteredRun) -> str | None:
     if run.evaluated is None:
         return None
     if run.own and not run.isolated:
-        return (
-            "code of the experiment's own ran without isolation, so that its figures are its own "
-            "word"
-        )
+        return "its own code ran without isolation, so that its figures are its own word"
     if run.void:
         return run.void
     if run.own_model and run.evaluated.examined is None:

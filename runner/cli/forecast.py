@@ -126,7 +126,7 @@ def read_points(path: Path) -> list[Point]:
         return list(POINTS.validate_python(value["points"] if isinstance(value, dict) else value))
     except (OSError, ValueError, KeyError) as error:
         words = str(error) if not isinstance(error, KeyError) else "it has no `points`"
-        stop(f"{path} is no file of runs: {words}.")
+        stop(f"{path} is not a file of runs: {words}.")
 
 
 def _tell(said: dict[str, Said]) -> None:
@@ -175,13 +175,13 @@ def declaration(folder: Path) -> dict[str, str]:
 
 def _score(file: Path, seal: Path | None, store: str, jobs: str | None) -> None:
     if seal is None:
-        stop("--outcome needs the --seal that was made before.")
+        stop("--outcome needs the --seal of the forecast.")
     try:
         content = seal.read_bytes()
         said = sealed_forecast.Seal.model_validate_json(content)
         sealed_forecast.check(said)
     except (OSError, ValidationError, sealed_forecast.NoSeal) as error:
-        stop(f"{seal} is no seal: {error}.")
+        stop(f"{seal} is not a seal: {error}.")
     opened, design = options.opened(store, jobs), said.design
     for point in points_in(opened):
         if (point.arm, point.config, point.ladder) != (design.arm, design.config, design.ladder):

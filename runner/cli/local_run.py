@@ -91,7 +91,7 @@ def missing_devices(plan: record.Plan) -> str | None:
         kind, count = KINDS[resources.kind], resources.count
         lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
         lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
-        lacks = lacks or "this machine is no host of a TPU slice" * bool(kind.ray_tpu)
+        lacks = lacks or "this machine is not a host of a TPU slice" * bool(kind.ray_tpu)
         if not kind.ray_tpu and (words := unusable_devices(plan)):
             return words
         if lacks:

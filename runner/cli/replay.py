@@ -154,8 +154,8 @@ def _trained(
             inputs[key] = str(made.folder)
     if step.private and (words := bubblewrap.probe()):
         raise CannotReplay(
-            f"{name} has code of the experiment's own, or reads what such code made, and that is "
-            f"trained again in isolation only: {words} Nothing of it was run."
+            f"{name} is own code, or reads the output of own code, and that is "
+            f"replayed only in isolation: {words} Nothing was run."
         )
     limit = execution.limit_seconds or bubblewrap.USUAL.seconds
     stretch = {

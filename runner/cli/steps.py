@@ -210,5 +210,5 @@ def _side(what: str, where: Where) -> Side:
 def _plan(what: str, where: Where) -> Plan:
     if (path := options.named(Path(what))).exists():
         return planner.plan_folder(path)
-    instead = f"so `{what}` is no execution, and no experiment here is called so"
+    instead = f"so `{what}` is not an execution here, and no experiment has this name"
     return options.in_steps(options.opened(*where, instead), what).plan

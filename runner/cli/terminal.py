@@ -114,7 +114,7 @@ def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
 def _labs(arm: record.PlannedArm) -> ModelConfig:
     """Its model, whose memory is known."""
     if arm.labs is None:
-        raise AssertionError("the memory of a model of the experiment's own is not known")
+        raise AssertionError("the memory of an own model is unknown")
     return arm.labs
 
 

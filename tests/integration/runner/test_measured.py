@@ -346,7 +346,7 @@ def test_what_was_replayed_of_one_arm_says_nothing_of_another(
     [
         ({"void": "at position 3 of window 4 …"}, "seed 0: at position 3 of window 4"),
         ({"other": {"width": 9}}, "seed 0: its training left another model than was planned"),
-        ({"isolated": False}, "seed 0: code of the experiment's own ran without isolation"),
+        ({"isolated": False}, "seed 0: its own code ran without isolation"),
     ],
 )
 def test_what_was_not_found_honest_has_no_rank(

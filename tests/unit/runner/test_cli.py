@@ -147,7 +147,7 @@ def test_every_command_knows_an_experiment_by_its_name(
     assert "tinny" in wrong.stderr
     right = ask(*("tiny" if word == "tinny" else word for word in words))
     assert "tiny does not exist" not in right.stderr
-    assert "no experiment here" not in right.stderr
+    assert "no experiment has this name" not in right.stderr
 
 
 def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: LocalStub) -> None:
