@@ -259,8 +259,8 @@ def same_head(case: Case) -> str | None:
     if pull is None or plan.commit == pull.head:
         return None
     return (
-        f"the branch has moved: plan {plan.n} is for `{plan.commit[:12]}`, and the branch is now "
-        f"at `{pull.head[:12]}`; read the plan for that commit first"
+        f"the branch has moved from `{plan.commit[:12]}` (plan {plan.n}) to `{pull.head[:12]}`; "
+        "read the plan for that commit first"
     )
 
 

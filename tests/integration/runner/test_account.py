@@ -64,7 +64,7 @@ def test_show_says_who_ran_what_when_where_and_what_came_out(two: tuple[Path, st
         "train/deep 3.1000 train/wide 3.2000",
         "| arm | bits per byte | | train/deep | 3.1000 | | train/wide | 3.2000 |",
         "prepare own:prepare as small-2026-11",
-        f"cached {first} made it in under 1 s on",
+        f"cached from {first}, under 1 s on",
         "train/wide train input tokens tokens config as of train/deep, but for "
         "model.head_dim 8 model.hidden_dim 16 model.num_layers 1 code",
     ):

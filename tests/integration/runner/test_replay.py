@@ -79,7 +79,7 @@ def test_an_execution_of_an_older_lab_is_not_run_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "broken", "words"),
     [
-        ("", "tokens", "train/deep was not made; train/wide was not made"),
+        ("", "tokens", "train/deep did not run; train/wide did not run"),
         ("", "train/deep", "no checkpoint of .* is left"),
         ("train/deep", "train/deep", "again: train/deep failed: ValueError: no such word"),
         ("train/wyde", "", "train/deep, train/wide; did you mean `train/wide`"),

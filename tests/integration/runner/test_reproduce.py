@@ -127,7 +127,7 @@ ONE = {"train": planned_step()}
         (made("a"), run_comparison.Made(None), "not comparable", "it did not run now"),
         (made("a"), run_comparison.Made(StepEnd(state="failed", why="the disk is full")),
          "not comparable", "it did not run now: the disk is full"),
-        (run_comparison.Made(None), made("a"), "not comparable", "it was not made then"),
+        (run_comparison.Made(None), made("a"), "not comparable", "it did not run before"),
     ],
 )  # fmt: skip
 def test_a_step_came_out_the_same_or_not(

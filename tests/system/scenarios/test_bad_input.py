@@ -436,7 +436,7 @@ def test_run_on_an_issue_is_sent_to_the_pull_request(lab: Lab, planned: bool) ->
     if planned:
         lab.propose()
     lab.say("grace", issue, "/run")
-    assert "Comment on the pull request" in lab.last(issue)
+    assert "comment on the pull request" in lab.last(issue)
     assert lab.trainer.submissions == []
 
 
@@ -446,7 +446,7 @@ def test_run_by_a_stranger_says_who_may(lab: Lab) -> None:
     for who in ("sam", "ada"):
         lab.say(who, pull, "/run")
         assert f"`/run` by {who}" in lab.last(pull)
-        assert "Only people with the role `maintain` or `admin` may say `/run`" in lab.last(pull)
+        assert "Only people with the role `maintain` or `admin` may use `/run`" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 

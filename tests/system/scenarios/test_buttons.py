@@ -129,7 +129,7 @@ def test_retry_is_refused_to_who_may_not_and_after_a_push(lab: Lab) -> None:
     lab.settle()
     press(lab, "grace", check(lab), "retry")
     lab.settle()
-    assert "The branch has moved on" in lab.last(pull)
+    assert "The branch has moved from" in lab.last(pull)
     assert len(results(lab)) == 1
 
 

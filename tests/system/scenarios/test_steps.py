@@ -94,7 +94,7 @@ def test_steps_are_planned_run_and_judged_in_the_thread(lab: Lab) -> None:
     result = lab.last(pull)
     assert "✅ 1 confirmed" in result
     assert "| `fast` | 2.4050 ± 0.0071 | 2.4000, 2.4100 |" in result
-    assert "| `evaluate` | made |" in result
+    assert "| `evaluate` | done |" in result
     scored = {"fast.s0": 2.4, "fast.s1": 2.41, "slow.s0": 3.2, "slow.s1": 3.21}
     assert bpb(lab) == pytest.approx(scored)
 
@@ -136,7 +136,7 @@ def test_while_steps_are_made_the_status_says_how_many_are_there(slow_lab: Lab) 
     look(lab, 30)
     status = next(body for body in lab.comments(pull) if "Running the steps" in body)
     assert "2 of 6 steps" in status
-    assert "| `tokens` | made |" in status
+    assert "| `tokens` | done |" in status
     tell(lab, "grace", pull, "/status")
     assert "| running | 2 of 6 steps |" in lab.last(pull)
     lab.trainer.finish()
@@ -195,8 +195,8 @@ OWN = "def step(config, inputs, out): (out / 'a.txt').write_text('a')\n"
 @pytest.mark.parametrize(
     ("isolation", "said", "receipt"),
     [
-        ("bubblewrap", "(`a`) would run isolated: without network", "bubblewrap "),
-        ("trusted", "(`a`) would run isolated by nothing", "none: the operator trusts"),
+        ("bubblewrap", "(`a`) would run in isolation (bubblewrap), without network", "bubblewrap "),
+        ("trusted", "(`a`) would run without isolation", "none: the operator trusts"),
     ],
 )
 def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
@@ -211,7 +211,7 @@ def test_own_code_of_an_approved_plan_runs_in_what_the_plan_said(
         assert "\n/run " in lab.last(pull)
         assert not lab.records("executions")
         lab.say("grace", pull, "/run")
-        assert "| `a` | made |" in lab.last(pull)
+        assert "| `a` | done |" in lab.last(pull)
         found = lab.records("executions")
         begun = next(one for path, one in found.items() if path.endswith("/execution.json"))
         assert begun["isolation"] == isolation
@@ -250,7 +250,7 @@ def test_a_declaration_in_python_is_compiled_again_in_isolation(tmp_path: Path) 
         trainer.make_steps = really_made
         pull = proposed(lab, files)
         lab.say("grace", pull, "/run")
-        assert "| `a` | made |" in lab.last(pull)
+        assert "| `a` | done |" in lab.last(pull)
 
 
 def test_what_python_declares_is_read_from_its_lock_and_not_run(lab: Lab, tmp_path: Path) -> None:

@@ -211,10 +211,12 @@ def test_an_issue_a_plan_an_approval_and_the_verdict_where_the_question_was_aske
         assert lab.comments(pull)[-2].startswith("### 🏁 Done")
         first, second, third = [line for line in lab.last(pull).splitlines() if line][:3]
         assert first == "## ✅ 1 confirmed · ❌ 1 refuted"
-        assert second.startswith(
-            "✅ **Confirmed:** `eval/bpb` of `fast` minus `slow` is **< -0.05**"
+        assert second == (
+            "✅ **Confirmed**: `fast` beats `slow` by **0.8000 bits per byte** (95 % CI 0.8000 to "
+            "0.8000, 3 seeds, beyond 2 SE). ada predicted: by more than 0.05, 80\u00a0%\u00a0sure."
         )
-        assert third.startswith("❌ **Refuted:** `eval/bpb` of `fast` is **1 ± 0.2**")
+        assert third.startswith("❌ **Refuted**: `fast` scores **")
+        assert "ada predicted: within 1 ± 0.2, " in third
         assert "| `fast` | 2.410 ± 0.010 | 2.4000, 2.4100, 2.4200 |" in lab.last(pull)
         picture = re.search(r"!\[.*?\]\((http\S+/raw/([0-9a-f]{40})/(\S+\.png))\)", lab.last(pull))
         assert picture
@@ -271,7 +273,7 @@ def test_a_push_after_the_plan_voids_a_bare_run(lab: Lab) -> None:
     new = push(lab, EXPERIMENT.replace("0.003,", "0.004,"), settle=False)
     lab.say("grace", pull, "/run")
     refusal = next(c for c in lab.comments(pull) if c.startswith("**Not done:**"))
-    assert "The branch has moved on" in refusal
+    assert "The branch has moved from" in refusal
     assert old[:12] in refusal
     assert new[:12] in refusal
     assert any(c.startswith("### Plan 2:") and new in c for c in lab.comments(pull))
@@ -313,7 +315,7 @@ def test_a_push_between_approval_and_launch_voids_it_visibly(slow_lab: Lab) -> N
     assert lab.trainer.submissions == []
     assert results(lab)[0]["state"] == "voided"
     (told,) = [c for c in lab.comments(pull) if c.startswith("## 🛑 Not started")]
-    assert "the branch has moved on" in told
+    assert "the branch has moved from" in told
     run = next(r for r in lab.sandbox.world.checks.values() if execution in r.name)
     assert (run.status, run.conclusion) == ("completed", "cancelled")
     assert lab.labels(1) == ["experiment: planned"]
@@ -350,7 +352,7 @@ def test_a_pull_request_closed_before_the_launch_is_not_launched(slow_lab: Lab) 
     lab.trainer.reachable = True
     lab.settle()
     assert lab.trainer.submissions == []
-    assert "Because the pull request is closed" in lab.last(pull)
+    assert "The approval no longer held: the pull request is closed" in lab.last(pull)
     lab.say("grace", pull, "/run")
     assert "The pull request is closed" in lab.last(pull)
 
@@ -708,7 +710,7 @@ def test_one_more_arm_is_all_that_is_trained_and_the_comments_say_what_was_made_
     finish(lab)
     (first,) = executions(lab)
     push(lab, EXPERIMENT + "  hot: {train: {learning_rate: 0.01}}\n")
-    assert "**9 runs** (3 arms × 3 seeds), 6 made before · 3 to train, 3,072 tokens" in lab.last(
+    assert "**9 runs** (3 arms × 3 seeds), 6 cached · 3 to train, 3,072 tokens" in lab.last(
         pull
     )
     lab.trainer.pace = 0
@@ -739,7 +741,7 @@ def test_a_lost_attempt_is_told_and_the_next_one_goes_on(
     pull = lab.propose()
     lab.say("grace", pull, "/run")
     (status,) = [c for c in lab.comments(pull) if "<!-- regatta: status." in c]
-    assert "Attempt `t1` was lost (its job died)" in status
+    assert "Attempt `t1` was lost (its job crashed)" in status
     assert "goes on from its last checkpoint" in status
     assert lab.trainer.of("t2").steps == 96 - 40
     assert results(lab)[0]["state"] == "done"

@@ -635,7 +635,7 @@ def test_same_head() -> None:
     for argument in ("", CODE, HEAD):
         why = refused(thread(now(head=OTHER)), argument)
         assert "The branch has moved" in why
-        assert "`aaaaaaaaaaaa`, and the branch is now at `cccccccccccc`" in why
+        assert "from `aaaaaaaaaaaa` (plan 1) to `cccccccccccc`" in why
     assert void(thread(now(head=OTHER))) == "same_head"
 
 
