@@ -1,5 +1,5 @@
-"""`compile-check`: one training step, compiled for devices that need not be there; and how such
-devices are described on the command line."""
+"""`compile-check`: compiles one training step for devices that need not exist; and how the command
+line describes such devices."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -79,7 +79,7 @@ def command(
 def described(
     devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and how it computes, from the words of the command line."""
+    """The slice and the computation that the options describe."""
     with stopping(ValueError):
         sizes = MeshConfig(**dict(_sizes(mesh))) if mesh else None
         on = slice_named(devices) if devices else default
@@ -93,7 +93,7 @@ def described(
 
 
 def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig) -> None:
-    """End the command where one of these cannot be laid out on the mesh."""
+    """End the command if the mesh does not fit one of these."""
     found = {
         f"`{misfit.field}`: {misfit.words}."
         for model, train in arms

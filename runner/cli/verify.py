@@ -1,4 +1,4 @@
-"""`verify` and `key`: whether the lab signed a file, and its signing key."""
+"""`verify` and `key`: check whether the lab signed a file; manage the signing key."""
 
 from datetime import UTC, datetime
 from pathlib import Path

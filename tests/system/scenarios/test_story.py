@@ -710,9 +710,7 @@ def test_one_more_arm_is_all_that_is_trained_and_the_comments_say_what_was_made_
     finish(lab)
     (first,) = executions(lab)
     push(lab, EXPERIMENT + "  hot: {train: {learning_rate: 0.01}}\n")
-    assert "**9 runs** (3 arms × 3 seeds), 6 cached · 3 to train, 3,072 tokens" in lab.last(
-        pull
-    )
+    assert "**9 runs** (3 arms × 3 seeds), 6 cached · 3 to train, 3,072 tokens" in lab.last(pull)
     lab.trainer.pace = 0
     lab.clock.advance(READING)
     tell(lab, "grace", pull, "/run")
@@ -742,7 +740,7 @@ def test_a_lost_attempt_is_told_and_the_next_one_goes_on(
     lab.say("grace", pull, "/run")
     (status,) = [c for c in lab.comments(pull) if "<!-- regatta: status." in c]
     assert "Attempt `t1` was lost (its job crashed)" in status
-    assert "goes on from its last checkpoint" in status
+    assert "continues from the last checkpoint" in status
     assert lab.trainer.of("t2").steps == 96 - 40
     assert results(lab)[0]["state"] == "done"
     assert bpb(lab) == pytest.approx(HONEST)
