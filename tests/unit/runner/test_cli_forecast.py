@@ -145,7 +145,7 @@ def test_a_seal_is_written_once_and_its_outcome_beside_it(folder: Path, store: S
     [
         ([], "Name an experiment, or say at which C"),
         (["--at", "1e9", "--axis", "model_flop"], "did you mean"),
-        (["--at", "1e9", "--points", "no-such-file"], "is no file of runs"),
+        (["--at", "1e9", "--points", "no-such-file"], "is not a file of runs"),
         (["--at", "1e9", "--seal", "seal.json"], "name the experiment"),
     ],
 )
