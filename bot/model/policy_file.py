@@ -1,7 +1,6 @@
-"""Who may do what on a repository: `.github/regatta.yml` of its default branch. Pure.
+"""The policy, who may do what on a repository: `.github/regatta.yml` of its default branch. Pure.
 
-A file that is not there or cannot be read permits nothing but to stop what runs, and says so to
-whoever asks.
+A missing or unreadable file permits only to stop what runs; everybody who asks is told.
 """
 
 from typing import Annotated, Literal
@@ -11,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from runner.lib import problems
 from runner.lib.base_record import Record
+from runner.lib.complaints import Complaints
 from runner.lib.problems import BadExperiment, Problem, near, quoted
 from runner.schema import devices
 from runner.schema.record import EVERYTHING
@@ -18,7 +18,7 @@ from runner.schema.record import EVERYTHING
 FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 
 PATH = ".github/regatta.yml"
-ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; a lab may have others
+ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; there may be others
 Command = Literal["run", "cancel", "retry", "reproduce", "plan"]
 Hours = Annotated[float, Field(ge=0)]
 
@@ -46,7 +46,7 @@ def _kind(name: str) -> str:
 
 
 def _cannot_be_meant(words: str) -> PydanticCustomError:
-    """Of words that the form allows. `told` says them as they are."""
+    """An error about values that the form allows. `told` has the message as it is."""
     return PydanticCustomError("cannot_work", "{words}", {"words": words})
 
 
@@ -55,31 +55,31 @@ _AnyKind = Annotated[str, AfterValidator(lambda name: name if name == EVERYTHING
 
 
 class Permitted(Record):
-    """Who may give a command: GitHub's roles, and people by login."""
+    """Who may give a command: GitHub's roles, and users by login."""
 
     roles: tuple[Annotated[str, AfterValidator(_role)], ...] = ("maintain", "admin")
     people: tuple[Annotated[str, AfterValidator(_login)], ...] = ()
 
 
 class Rules(Record):
-    """What the file may say."""
+    """The content of the file."""
 
-    # Of a command that is not named here, `Permitted()`.
+    # For a command that is not named here, `Permitted()`.
     commands: dict[Command, Permitted] = Field(default_factory=dict)
     settle_seconds: int = Field(default=30, ge=1, le=3600)  # between a plan and a bare `/run`
-    own: bool = True  # whether one may approve one's own pull request
+    own: bool = True  # whether people may approve their own pull requests
     two_approvers_from: Hours | None = None  # device-hours from which two people must approve
     # By kind of hardware, "*" for all together.
     device_hours_per_person_and_month: dict[_AnyKind, Hours] = Field(default_factory=dict)
-    kinds: tuple[_Kind, ...] | None = None  # hardware that may be used; None: all of the lab's
-    # Wall-clock hours after which an execution is stopped whose duration nobody can estimate.
+    kinds: tuple[_Kind, ...] | None = None  # hardware that may be used; None: all
+    # Wall-clock hours after which an execution without an estimate is stopped.
     hours_without_estimate: Annotated[float, Field(gt=0)] = 4.0
 
 
 class Policy(Rules):
-    """What the file says, and where that was read."""
+    """The file's content, and the commit it was read at."""
 
-    sha: str = ""  # of the default branch's commit that it was read at
+    sha: str = ""  # the default branch's commit
     problems: tuple[str, ...] = ()  # why nobody may do anything but `/cancel`; sentences
 
     def permitted(self, command: Command) -> Permitted:
@@ -87,7 +87,7 @@ class Policy(Rules):
         return self.commands.get(command, Permitted())
 
     def permits(self, command: Command, login: str, role: str) -> bool:
-        """Whether somebody with this role may give the command."""
+        """Whether a user with this role may give the command."""
         if self.problems and command != "cancel":
             return False
         permitted = self.permitted(command)
@@ -96,15 +96,14 @@ class Policy(Rules):
 
 
 def parse(content: bytes | None, sha: str) -> Policy:
-    """The policy in the file's bytes (None: there is no file) at the commit `sha`. What is wrong
-    with it, each at its line, becomes `problems`; such a policy permits nothing but, by default, to
-    cancel."""
+    """The policy in the file's bytes (None: there is no file) at the commit `sha`. Problems, each
+    with its line, become `problems`; such a policy permits only the default for cancel."""
     if content is None:
         words = f"there is no {PATH} on the default branch; `regatta init` writes one"
         return Policy(sha=sha, problems=(words,))
     try:
         document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")
-        complaints = problems.Complaints(document)
+        complaints = Complaints(document)
         rules = complaints.validated(Rules)
         complaints.end()
     except UnicodeDecodeError:

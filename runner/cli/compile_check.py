@@ -11,7 +11,7 @@ from rich.console import Console
 from engine.config import memory
 from engine.config.schema import ComputeConfig, MeshConfig, ModelConfig, TrainConfig
 from runner.cli import options, terminal
-from runner.cli.ending import FAILED, print_json, stop, stopping
+from runner.cli.ending import FAILED, complaining, print_json, stop, stopping
 from runner.cli.options import AsJson
 from runner.lib.problems import near
 from runner.planning import compile_check, planner
@@ -79,10 +79,16 @@ def command(
 def described(
     devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and the computation that the options describe."""
-    with stopping(ValueError):
-        sizes = MeshConfig(**dict(_sizes(mesh))) if mesh else None
-        on = slice_named(devices) if devices else default
+    """The slice and how it computes, from the words of the command line."""
+    with complaining() as wrong:
+        read = list(_sizes(mesh)) if mesh else []
+        wrong += [one for one in read if isinstance(one, str)]
+        try:
+            on = slice_named(devices) if devices else default
+        except ValueError as error:
+            wrong.append(str(error))
+    named = dict(one for one in read if not isinstance(one, str))
+    sizes = MeshConfig(**named) if mesh else None
     if sizes and not devices:
         on = Slice(default.kind, sizes.devices)
     sizes = sizes or MeshConfig(fsdp=on.count)
@@ -103,13 +109,15 @@ def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig
         stop("\n".join(sorted(found)))
 
 
-def _sizes(mesh: str) -> Iterator[tuple[str, int]]:
+def _sizes(mesh: str) -> Iterator[tuple[str, int] | str]:
+    """The sizes of a mesh, and what is wrong with what is none."""
     for part in mesh.split(","):
         axis, _, size = part.partition("=")
         if axis not in MeshConfig.model_fields or not (size.isdecimal() and 0 < int(size) < 10**6):
             known = ", ".join(MeshConfig.model_fields)
-            raise ValueError(
-                f"`--mesh`: `{part}` is no part of a mesh; write sizes of {known}, such as "
+            yield (
+                f"`--mesh`: `{part}` is not a part of a mesh; write sizes of {known}, such as "
                 f"data=2,fsdp=4{near(axis, MeshConfig.model_fields)}"
             )
-        yield axis, int(size)
+        else:
+            yield axis, int(size)

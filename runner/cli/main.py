@@ -27,8 +27,9 @@ from runner.cli import (
     terminal,
     verify,
 )
+from runner.cli.commands import App, Commands
 from runner.cli.compile_check import Remat, TheMesh, TheSlice
-from runner.cli.ending import DONE, FAILED, Commands, print_json, remark, stop, stopping
+from runner.cli.ending import DONE, FAILED, complaining, print_json, remark, stop, stopping
 from runner.cli.options import AsJson, RayToken, RayUrl, TheExecution, TheJobs, ThePath, TheStore
 from runner.cli.steps import app as steps_app
 from runner.cli.store import app as store_app
@@ -44,7 +45,7 @@ from runner.schema import record
 from runner.schema.devices import Slice
 from runner.store.store import Store, StoreError
 
-app = typer.Typer(
+app = App(
     cls=Commands,
     help="An open lab: plan and run experiments here, or run a lab on GitHub.",
     no_args_is_help=True,
@@ -148,10 +149,13 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run.")] = False,
 ) -> None:
     """Train and score an experiment, here or on your Ray. Unsigned, without approval."""
-    if seed and only:
-        stop("--seed and --only: say all of it with --only, such as 'arms=slow seeds=0,1'.")
-    whole = planner.plan_folder(path)  # an invalid plan creates no store
-    planned = _narrowed(whole, only, seed)
+    with complaining() as wrong:
+        if seed and only:
+            wrong.append("--seed and --only: write all with --only, such as 'arms=slow seeds=0,1'.")
+        wrong += options.half_a_ray(ray_address, ray_token_file)
+        whole = planner.plan_folder(path)  # what cannot be planned leaves no store behind
+        planned, left = _narrowed(whole, only, seed)
+        wrong += left
     if dry_run:
         _show_plan(planned, options.found(store, jobs), as_json)
         return
@@ -205,14 +209,16 @@ def _upload(store: Store, execution: str) -> bool:
     return not troubles
 
 
-def _narrowed(planned: record.Plan, only: str | None, seeds: list[int] | None) -> record.Plan:
-    """The part of a plan that `--only` or `--seed` selects, with the words of a `/run`."""
+def _narrowed(
+    planned: record.Plan, only: str | None, seeds: list[int] | None
+) -> tuple[record.Plan, list[str]]:
+    """What `--only` or `--seed` leaves of a plan, by the words that a `/run` takes; and what is
+    wrong with them."""
     words = only or (f"seeds={','.join(map(str, seeds))}" if seeds else None)
     left = subset.read(words, planned) if words else record.Narrowing()
     if isinstance(left, str):
-        option = "--only" if only else "--seed"
-        stop(f"{option}: {left}{'' if left.endswith('?') else '.'}")
-    return subset.narrowed(planned, left)
+        return planned, [f"{'--only' if only else '--seed'}: {left}."]
+    return subset.narrowed(planned, left), []
 
 
 def _drifted(store: Store | None, planned: record.Plan) -> list[aliases.Drift]:

@@ -13,7 +13,7 @@ from engine.data.lab_texts import BadText, Text
 from runner.lib.canonical_json import to_json
 from runner.lib.format import natural
 from runner.lib.paths import LAB
-from runner.lib.problems import BadExperiment, Complaints, Problem
+from runner.lib.problems import BadExperiment, Problem
 from runner.planning import code_digest, cost, planned_steps, prediction_checks, subset
 from runner.planning.planned_steps import is_known
 from runner.schema.record import (
@@ -24,8 +24,7 @@ from runner.schema.record import (
     Resources,
 )
 from runner.spec import declaration, ladder
-from runner.spec.experiment import checked
-from runner.spec.graph import Graph, written_out
+from runner.spec.graph import Graph
 from runner.store.store import Store
 
 NO_FINGERPRINT = "0" * 64  # while the plan is incomplete
@@ -41,10 +40,7 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     folder = path if path.is_dir() else path.parent
     gc.disable()  # ten thousand steps are a million live objects; do not scan them
     try:
-        document = declaration.find(path)
-        experiment = checked(document)
-        graph = written_out(document, experiment)
-        plan = make_plan(graph, folder, lab)
+        plan = make_plan(declaration.drafted(declaration.find(path)), folder, lab)
     finally:
         gc.enable()
     if store:
@@ -61,18 +57,18 @@ def make_plan(
     sealed: Preregistration | None = None,
     rung: int = 1,
 ) -> Plan:
-    """The plan of a graph whose files are in `folder`, with its sealed preregistration if it has
-    one; for a ladder, of this rung. Own code is read and not run. `called` is the folder's path in
-    the repository, if it differs. Raises BadExperiment."""
-    experiment, complaints = graph.experiment, Complaints(graph.document)
+    """The plan of a graph whose own files lie in `folder`, under its sealed preregistration, if it
+    has one; of a ladder this rung. Its code is read and not run. `called` is the folder in the
+    repository, where that is another one. Raises BadExperiment with all that is wrong, with the
+    graph too."""
+    experiment, complaints = graph.experiment, graph.complaints
     texts = cache(partial(planned_steps.text, folder))
-    steps = planned_steps.planned(graph, folder, lab, called or str(folder), texts, complaints)
-    complaints.end()
+    steps = planned_steps.planned(graph, folder, lab, called or str(folder), texts)
     arms = {
         name: cost.arm_of(of.model, of.train, of.own.model_dump())
         for name, of in sorted(graph.arms.items(), key=lambda item: natural(item[0]))
     }
-    data = _data(graph, texts, complaints)
+    data = _data(graph, texts)
     predictions = sealed.predictions if sealed else ()
     complaints.say_all(prediction_checks.undecided(graph, arms, predictions))
     if experiment.ladder:
@@ -106,17 +102,19 @@ def make_plan(
     return subset.counted(plan)
 
 
-def _data(graph: Graph, texts: Callable[[str], Text], complaints: Complaints) -> PlannedData | None:
-    """The text that arms train on; adds a problem if it is too short for their windows."""
+def _data(graph: Graph, texts: Callable[[str], Text]) -> PlannedData | None:
+    """The text that arms train on, which may be too short for their windows."""
     data = graph.experiment.data
-    if data is None:
+    if data is None or graph.complaints.lost(("data", "source")):
         return None
     text = texts(data.source)
-    for seq_len in dict.fromkeys(of.model.seq_len for of in graph.arms.values()):
+    targets = 1 if graph.complaints.lost(("eval", "tokens")) else graph.experiment.eval.tokens
+    trained = [node.config.get("model", {}) for node in graph.nodes.values() if node.do == "train"]
+    for seq_len in dict.fromkeys(model["seq_len"] for model in trained if "seq_len" in model):
         try:
-            text.check_lengths(seq_len, graph.experiment.eval.tokens)
+            text.check_lengths(seq_len, targets)
         except BadText as error:
-            complaints.say(("data", "source"), str(error))
+            graph.complaints.say(("data", "source"), str(error))
             break
     return PlannedData(
         source=data.source,
@@ -145,7 +143,7 @@ def keep(store: Store, plan: Plan, folder: Path) -> None:
             texts[place] = text
     if not same:
         words = "its own files were edited while it was planned; plan again"
-        raise BadExperiment([Problem(str(folder), 1, "", words)])
+        raise BadExperiment([Problem(str(folder), None, "", words)])
     for name, content in files.items():
         store.create(f"{code_folder(plan)}/{name}", content)
     for place, text in texts.items():

@@ -18,8 +18,6 @@ EXCEPTIONS = (
     "there are no",
     "is no longer",
     "are no longer",
-    "is no part of a mesh",
-    "is no set of numbers that can be read",
 )
 
 
