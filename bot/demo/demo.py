@@ -90,8 +90,8 @@ def _tell(lab: Lab, root: Path, story: Story) -> None:
     )
     story.beat("The bot has sealed Ada's predictions", lab.said(issue, "### Sealed"))
 
-    title, _, rest = (root / EXPERIMENT).read_text().partition("\n")
-    declaration = f"{title}\npreregistration: {issue}\n{rest}"
+    first, _, rest = (root / EXPERIMENT).read_text().partition("\n")
+    declaration = f"{first}\npreregistration: {issue}\n{rest}"
     words = f"Tests the predictions of #{issue}."
     pull, head = _propose(
         lab, "A higher learning rate", words, "warmer-start", {EXPERIMENT: declaration}

@@ -79,7 +79,7 @@ def command(
 def described(
     devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and how it computes, from the words of the command line."""
+    """The slice and the computation that the options describe."""
     with complaining() as wrong:
         read = list(_sizes(mesh)) if mesh else []
         wrong += [one for one in read if isinstance(one, str)]
@@ -110,7 +110,7 @@ def check_mesh(arms: Iterable[tuple[ModelConfig, TrainConfig]], mesh: MeshConfig
 
 
 def _sizes(mesh: str) -> Iterator[tuple[str, int] | str]:
-    """The sizes of a mesh, and what is wrong with what is none."""
+    """The sizes of a mesh; for each invalid part, the error."""
     for part in mesh.split(","):
         axis, _, size = part.partition("=")
         if axis not in MeshConfig.model_fields or not (size.isdecimal() and 0 < int(size) < 10**6):

@@ -127,13 +127,13 @@ def in_steps(store: Store, id: str) -> record.Execution:
 
 
 def half_a_ray(url: str | None, token: Path | None) -> list[str]:
-    """What is wrong with the Ray that is named."""
+    """Errors in the options for a Ray."""
     together = "--ray-address and --ray-token-file go together: give both or neither."
     return [together] if bool(url) != bool(token) else []
 
 
 def ray(url: str | None, token: Path | None) -> RayAddress | None:
-    """The Ray that is named; None where one is to be started."""
+    """The given Ray; None if one is to be started."""
     if wrong := half_a_ray(url, token):
         stop(wrong[0])
     return RayAddress(url, token) if url and token else None

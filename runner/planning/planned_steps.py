@@ -28,8 +28,8 @@ def planned(
     called: str,
     texts: Callable[[str], Text],
 ) -> dict[str, PlannedStep]:
-    """Every node with its fingerprint. What is wrong with the code and the texts that they name is
-    told in the graph's complaints, where the folder is `called` so."""
+    """Every node with its fingerprint. Adds problems of the code and the texts to the graph's
+    complaints, which name the folder as `called`."""
     complaints = graph.complaints
     if declaration.is_lock(graph.document):
         lockfile.check_source(folder, called)
@@ -68,10 +68,10 @@ def planned(
             config = _with_source(texts, node)
         except BadText as error:
             complaints.lose(graph.source(name), str(error))
-        except (OSError, ValueError):  # a name that is too long, or that no file can have
+        except (OSError, ValueError):  # a name that is too long or invalid
             complaints.lose(graph.source(name), "no file can have this name; write a shorter one")
         if complaints.any:
-            continue  # the plan is not made; what else is wrong is looked for
+            continue  # no plan results, but further problems are reported
         inputs = {
             key: {one: steps[one].fingerprint for one in these}
             for key, these in node.inputs.items()
@@ -133,7 +133,7 @@ def is_known(source: str | None) -> bool:
 
 
 def _with_source(read: Callable[[str], Text], node: Node) -> dict[str, Any]:
-    """A step's configuration, of one that names a text with the digests of that."""
+    """A step's configuration; if it names a text, with the text's digests."""
     if node.do != "tokenize" or node.config.get("source") is None:
         return node.config
     found = read(node.config["source"])

@@ -25,10 +25,10 @@ from runner.spec.graph import Graph, written_out
 from runner.spec.step_types import Own
 
 FILE_NAME = "experiment.yaml"
-PYTHON_NAME = "experiment.py"  # declares an experiment by running; see `runner.planning.lockfile`
-LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
-STARTERS = Path(__file__).parent / "starters"  # experiments to begin with
-OTHERS = {  # examples of what the first starter does not have
+PYTHON_NAME = "experiment.py"  # declares an experiment in Python; see `runner.planning.lockfile`
+LOCK_NAME = "experiment.lock.yaml"  # the same declaration as data
+STARTERS = Path(__file__).parent / "starters"  # first experiments
+OTHERS = {  # examples of keys that the first starter does not have
     "preregistration": "1",
     "count": "1",
     "ceiling_hours": "2",
@@ -57,19 +57,19 @@ OTHERS = {  # examples of what the first starter does not have
 
 
 def load(path: Path) -> Graph:
-    """What the folder (or file) `path` declares. Raises BadExperiment."""
+    """The graph that the folder (or file) `path` declares. Raises BadExperiment."""
     return _sound(drafted(find(path)))
 
 
 def parse(text: str, file: str) -> Graph:
-    """What the text of an experiment.yaml declares; `file` is how complaints call it. Raises
-    BadExperiment with every problem found, in the order of their lines."""
+    """The graph that the text of an experiment.yaml declares; errors name the file as `file`.
+    Raises BadExperiment with every problem, by line."""
     return _sound(drafted(read(text, file)))
 
 
 def drafted(document: Document) -> Graph:
-    """What a document declares as far as it can be read, with what is wrong so far, which a plan
-    adds to. Raises BadExperiment where too little can be read."""
+    """The graph of a document as far as it is readable, with the problems so far; planning adds
+    further ones. Raises BadExperiment if too little is readable."""
     complaints = Complaints(document)
     return written_out(document, checked(document, complaints), complaints)
 
@@ -114,7 +114,7 @@ def read(text: str, file: str) -> Document:
 
 @cache
 def _examples() -> Mapping[str, str]:
-    """{key: a value, as one writes it}, from the experiment that people begin with."""
+    """{key: an example value}, from the first starter."""
     text = (STARTERS / "plain" / FILE_NAME).read_text(encoding="utf-8")
     starter: dict[str, Any] = yaml_lines.read(text).value
     inner = (value for value in starter.values() if isinstance(value, dict))

@@ -17,6 +17,7 @@ from runner.schema import devices, tracks
 from runner.schema.record import ARM_NAME, Resources, Speedrun
 from runner.spec import ladder
 from runner.spec.ladder import Ladder
+from runner.spec.step_types import Generate
 from runner.spec.steps import NO_POINT, Point, Seed, Step, StepName
 
 MAX_RUNS = 256
@@ -25,10 +26,16 @@ ArmName = Annotated[str, StringConstraints(pattern=f"^{ARM_NAME}$")]
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 
 
+MODEL = "the shape; with a model of your own, its own keys"
+TRAIN = "how it is trained"
+
+
 class Asked(Resources):
     """The requested devices, and the limit for all runs together."""
 
-    ceiling_hours: Annotated[float, Field(gt=0, le=1e6)] | None = None  # device-hours
+    ceiling_hours: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="the most device-hours that all of it may take"
+    )
 
 
 class _Either(BaseModel):
@@ -36,10 +43,12 @@ class _Either(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
-    title: Title
-    preregistration: Annotated[int, Field(ge=1, strict=True)] | None = None
-    resources: Asked
-    speedrun: Speedrun | None = None
+    title: Title = Field(description="the question")
+    preregistration: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        default=None, description="the number of the issue with the predictions"
+    )
+    resources: Asked = Field(description="the devices of each training")
+    speedrun: Speedrun | None = Field(default=None, description="the track that this enters")
 
     @property
     def devices(self) -> Resources:
@@ -63,7 +72,9 @@ class Declaration(_Either):
     ladder: ClassVar[None] = None
     arms_at: ClassVar[Path] = ("steps",)  # where the arms are declared
 
-    steps: Annotated[dict[StepName, Step], Field(min_length=1)]
+    steps: Annotated[dict[StepName, Step], Field(min_length=1)] = Field(
+        description="in place of data, model, train, seeds and arms: the graph itself"
+    )
 
     def senseless(self) -> Said:
         yield from super().senseless()
@@ -83,11 +94,15 @@ class _Arm(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: dict[str, Any] = {}
-    train: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    compute: dict[str, Any] = {}
+    model: dict[str, Any] = Field(default={}, description=MODEL)
+    train: dict[str, Any] = Field(default={}, description=TRAIN)
+    own: dict[str, Any] = Field(
+        default={}, description="functions of this folder in place of the lab's"
+    )
+    options: dict[str, Any] = Field(default={}, description="what only own functions read")
+    compute: dict[str, Any] = Field(
+        default={}, description="mesh, number format, rematerialisation"
+    )
 
 
 class ShortForm(_Either, _Arm):
@@ -96,13 +111,21 @@ class ShortForm(_Either, _Arm):
 
     arms_at: ClassVar[Path] = ("arms",)
 
-    data: DataConfig
-    model: dict[str, Any]
-    train: dict[str, Any]
-    eval: EvalConfig = EvalConfig()
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
-    arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = {"main": _Arm()}
-    ladder: Ladder | None = None
+    data: DataConfig = Field(description="the text and its tokenizer")
+    model: dict[str, Any] = Field(description=MODEL)
+    train: dict[str, Any] = Field(description=TRAIN)
+    eval: EvalConfig = Field(default=EvalConfig(), description="what is scored")
+    samples: Generate | None = Field(default=None, description="prompts that each model continues")
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = Field(
+        default=(0,), description="each arm is trained with each of them"
+    )
+    arms: Annotated[dict[ArmName, _Arm], Field(min_length=1)] = Field(
+        default={"main": _Arm()},
+        description="what is compared: each changes model, train, own, options or compute",
+    )
+    ladder: Ladder | None = Field(
+        default=None, description="rungs of arms that are run one after the other"
+    )
 
     def completed(self, arm: str) -> dict[str, dict[str, Any]]:
         """The configuration of an arm's runs, without their seed."""
@@ -115,7 +138,8 @@ class ShortForm(_Either, _Arm):
     def steps(self) -> dict[str, Step]:
         """The steps that arms and seeds are short for."""
         others = Resources(kind=devices.beside(self.resources.kind))
-        return {
+        models = {"models": "train", "tokens": "tokenize"}
+        found = {
             "tokenize": Step(do="tokenize", config=self.data.model_dump(), resources=others),
             "train": Step(
                 do="train",
@@ -126,18 +150,24 @@ class ShortForm(_Either, _Arm):
             ),
             "evaluate": Step(
                 do="evaluate",
-                inputs={"models": "train", "tokens": "tokenize"},
+                inputs=models,
                 config=self.eval.model_dump(),
                 resources=others,
             ),
         }
+        if self.samples:
+            config = self.samples.model_dump()
+            samples = Step(do="generate", inputs=models, config=config, resources=others)
+            found["samples"] = samples
+        return found
 
     def place(self, step: str, inside: Path = (), point: Point = NO_POINT) -> Path:
         """Where the file has the part `inside` of this step, at a point of its sweep."""
         if inside and inside[0] != "config":  # the devices, the seeds
             return ("arms",) if inside[0] == "sweep" else inside
         if step != "train":
-            return ("data" if step == "tokenize" else "eval", *inside[1:])
+            section = {"tokenize": "data", "evaluate": "eval"}.get(step, step)
+            return (section, *inside[1:])
         inside = inside[1:] or ("own",)
         arm = point.label.partition(",")[0]
         changed = getattr(self.arms.get(arm), str(inside[0]), {})
@@ -167,7 +197,7 @@ Experiment = ShortForm | Declaration
 _SHORT_ONLY = ShortForm.model_fields.keys() - Declaration.model_fields.keys()
 
 
-# In the place of what is missing or cannot be read, so that reading can go on.
+# Replaces missing and unreadable parts, so that reading can continue.
 _INSTEAD: dict[str, Any] = {
     "title": "?",
     "data": {"source": "stdlib"},
@@ -189,8 +219,8 @@ _INSTEAD: dict[str, Any] = {
 
 
 def checked(document: Document, complaints: Complaints) -> Experiment:
-    """What a document declares, in the form in which it does, as far as it can be read; what is
-    wrong is told in `complaints`. Raises BadExperiment where too little is left."""
+    """The experiment that a document declares, in its form, as far as it is readable. Adds problems
+    to `complaints`. Raises BadExperiment if too little is left."""
     if "steps" in document.value:
         for key in sorted(_SHORT_ONLY & document.value.keys()):
             words = "goes with arms and seeds; where there are `steps`, it belongs into a step's"
@@ -204,7 +234,7 @@ def checked(document: Document, complaints: Complaints) -> Experiment:
                 "take some out"
             )
             complaints.say(("seeds",) if len(short.seeds) > 1 else ("arms",), words)
-            found = None  # it is not written out
+            found = None  # it is not expanded
     if found is None:
         complaints.end()
         raise AssertionError("what cannot be read is complained of")
