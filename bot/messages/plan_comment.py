@@ -1,7 +1,7 @@
 """The comment with a plan. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +12,9 @@ from bot.messages.templating import MAX_BODY, listed, say
 from bot.model.escape import code, fenced
 from runner.analysis import power
 from runner.lib import format
+from runner.planning import arm_settings
 from runner.planning import cost as planning_cost
+from runner.planning.arm_settings import Settings
 from runner.publish import step_summary
 from runner.schema.devices import KINDS
 from runner.schema.record import Isolated, Plan, PlannedStep, PlanRecord
@@ -28,16 +30,14 @@ ISOLATED = {
     "approve it",
 }
 
-Settings = Mapping[str, Mapping[str, Any]]  # of an arm, by section
-
 
 def plan(record: PlanRecord, repository_url: str | None = None) -> str:
     """What would run at a commit, and how its own code would run; or the problems there."""
     if record.plan is None:
         return say("plan-problems", record=record)
     plan, folder = record.plan, quote(record.plan.experiment)
-    arms = _settings(plan) if plan.data else {}
-    flat = {name: _flat(arm) for name, arm in arms.items()}
+    arms = arm_settings.settings(plan) if plan.data else {}
+    flat = {name: arm_settings.flat(arm) for name, arm in arms.items()}
     return say(
         "plan" if plan.data else "plan-steps",
         link=repository_url and f"{repository_url}/tree/{record.commit}/{folder}",
@@ -52,7 +52,7 @@ def plan(record: PlanRecord, repository_url: str | None = None) -> str:
         told=power.told(plan, plan.predictions, record.spread),
         own_code=None if record.isolation else own_code(plan),
         runs_in=runs_in(plan, record.isolation),
-        differing=_differing(flat.values()),
+        differing=arm_settings.differing(flat.values()),
         columns=MAX_COLUMNS,
         value=lambda arm, name: flat[arm].get(name, format.UNKNOWN),
         peak=KINDS[plan.resources.kind].peak_flops * plan.resources.count,
@@ -150,21 +150,6 @@ def _flow_lines(config: Mapping[str, Any], most: int = MAX_LINE) -> list[str]:
     return lines
 
 
-def _settings(plan: Plan) -> dict[str, Settings]:
-    """All that says how each arm is trained."""
-    steps = {arm: plan.steps[name].config for (arm, _), name in plan.trained().items()}
-    return {
-        name: {
-            "model": arm.model.model_dump(mode="json", exclude_none=True),
-            "train": arm.train.model_dump(mode="json", exclude_none=True),
-            "own": arm.own,
-            "options": steps.get(name, {}).get("options", {}),
-            "compute": steps.get(name, {}).get("compute", {}),
-        }
-        for name, arm in plan.arms.items()
-    }
-
-
 def _arm_lines(arm: Settings) -> list[str]:
     """An arm's settings, whole but for what code of its own is told: there is no end to that."""
     labs = ("train",) if "model" in arm["own"] else ("model", "train")
@@ -172,26 +157,4 @@ def _arm_lines(arm: Settings) -> list[str]:
         line
         for section, values in arm.items()
         for line in _flow_lines({section: values}, MAX_BODY if section in labs else MAX_OWN)
-    ]
-
-
-def _flat(arm: Settings) -> dict[str, str]:
-    """An arm's settings by their whole names, as `train.learning_rate`."""
-    return {
-        f"{section}.{key}": format.flow(value)
-        for section, values in arm.items()
-        for key, value in values.items()
-        if value is not None
-    }
-
-
-def _differing(arms: Collection[Mapping[str, str]]) -> list[str]:
-    """The names of the settings in which the arms differ. Of models of several kinds, of what all
-    of them have: which function makes one differs, too."""
-    alike = len({arm.get("own.model") for arm in arms}) == 1
-    return [
-        name
-        for name in dict.fromkeys(name for arm in arms for name in arm)
-        if len({arm.get(name) for arm in arms}) > 1
-        if alike or not name.startswith("model.") or all(name in arm for arm in arms)
     ]

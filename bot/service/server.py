@@ -85,6 +85,7 @@ def create_app(settings: Settings) -> FastAPI:
     state = health.Loop(thread.is_alive, lambda: loop.came_around, lambda: loop.leads)
     app.include_router(health.routes(store, state))
     shown = look(github.name, host, signs=bool(key), live=True, address=address)
+    shown = shown.at(github.name)
     app.include_router(live.routes(live.Live(store, shown)))
     app.mount("/", StaticFiles(directory=pages, html=True))
     return app

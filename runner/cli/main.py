@@ -17,6 +17,7 @@ from runner.cli import (
     execution_view,
     forecast,
     local_run,
+    logs,
     new,
     options,
     replay,
@@ -36,7 +37,7 @@ from runner.cli.steps import app as steps_app
 from runner.cli.store import app as store_app
 from runner.execution import aliases, git_source
 from runner.execution.lifecycle import Facts
-from runner.history import provenance
+from runner.history import overhead, provenance
 from runner.history.execution_index import Past
 from runner.lib import format
 from runner.lib.untrusted_files import printable
@@ -54,7 +55,7 @@ app = App(
 )
 app.add_typer(steps_app)
 app.command("compile-check")(compile_check.command)
-for module in (forecast, new, replay, reproduce, results, schema, simulate, verify):
+for module in (forecast, logs, new, replay, reproduce, results, schema, simulate, verify):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(store_app, name="store")
 app.add_typer(verify.app, name="key")
@@ -126,7 +127,8 @@ def _show_plan(
     past = Past(opened) if opened else None
     predictions = past.predictions(planned) if past else ()
     told = power.told(planned, predictions, past.spread(planned) if past else None)
-    out.print(terminal.plan_view(planned, Group(*held, *told), stands))
+    besides = overhead.learned(opened)
+    out.print(terminal.plan_view(planned, Group(*held, *told), stands, besides))
     if opened:
         for execution, result in local_run.earlier(opened, planned):
             state = result.state if result else "unfinished"

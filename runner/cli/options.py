@@ -36,7 +36,27 @@ TheJobs = Annotated[
         "the store.",
     ),
 ]
-TheExecution = Annotated[str, typer.Argument(help="The id, the beginning of the id, or `latest`.")]
+
+
+def begun(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids of executions that begin so, for a shell that completes a word."""
+    try:
+        store = Store(context.params.get("store") or "store", make=False)
+        known = [*record.names(store, "executions"), LATEST]
+    except StoreError:
+        return []
+    return [one for one in known if one.startswith(incomplete)]
+
+
+def declared(incomplete: str) -> list[str]:
+    """The names of experiments that begin so, likewise."""
+    return [one for one in _known() if one.startswith(incomplete)]
+
+
+TheExecution = Annotated[
+    str,
+    typer.Argument(help="The id, the beginning of the id, or `latest`.", autocompletion=begun),
+]
 
 
 def named(path: Path) -> Path:
@@ -57,8 +77,12 @@ def experiments(paths: list[Path] | None) -> list[Path]:
     return [found for path in paths or [] if (found := experiment(path))]
 
 
+def _known() -> list[str]:
+    return sorted(one.name for one in EXPERIMENTS.glob("*/") if any(one.glob("experiment.*")))
+
+
 def _unknown(path: Path) -> str:
-    known = sorted(one.name for one in EXPERIMENTS.glob("*/") if any(one.glob("experiment.*")))
+    known = _known()
     there = f"; `{EXPERIMENTS}` has {', '.join(known)}" if known else ""
     return f"{path} does not exist{there}{near(path.name, known)}"
 
@@ -69,6 +93,7 @@ ThePath = Annotated[
         metavar="PATH",
         help="An experiment: its folder, its name in `experiments`, or its experiment.yaml.",
         callback=experiment,
+        autocompletion=declared,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]

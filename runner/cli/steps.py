@@ -79,7 +79,11 @@ def _check_compiled(text: str, path: Path) -> None:
 def show(
     execution: Annotated[
         str | None,
-        typer.Argument(metavar="EXECUTION", help="The id, the beginning of the id, or `latest`."),
+        typer.Argument(
+            metavar="EXECUTION",
+            help="The id, the beginning of the id, or `latest`.",
+            autocompletion=options.begun,
+        ),
     ] = None,
     store: TheStore = "store",
     jobs: TheJobs = None,

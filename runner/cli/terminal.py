@@ -1,6 +1,7 @@
 """Shows plans, running executions and results in the terminal."""
 
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,20 +20,23 @@ from runner.cli.tables import add, table
 from runner.execution.lifecycle import Facts
 from runner.execution.progress import Progress as Advance
 from runner.execution.progress import RunProgress
-from runner.lib.format import between, count, duration, flops, flow, many, percent
+from runner.history.overhead import Overhead
+from runner.lib.format import UNKNOWN, between, count, duration, flops, flow, many, percent
+from runner.planning import arm_settings, limits
 from runner.planning import cost as planning_cost
-from runner.planning import limits
 from runner.planning.compile_check import Check
 from runner.schema import record
 from runner.schema.devices import DESCRIBED, Slice
 
 MAX_LOSSES = 12  # runs whose loss is shown at the same time
+MAX_DIFFERING = 3  # settings that a terminal of 80 characters has room for
 MAX_ALIKE = 12  # arms with equal figures that are listed one by one
 MAX_FOOTPRINTS = 4  # columns that fit in a terminal of 80 characters
-FIGURES = ("parameters", "tokens per run", "forward FLOPs/token", "model FLOPs per run")
+FIGURES = ("parameters", "tokens/run", "FLOPs/run")
 FITS = {True: "green", False: "red"}
 LINE_EVERY = 10.0  # seconds between two lines of progress without a terminal
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
+NO_OVERHEAD = Overhead()
 QUEUED = "waiting for its devices"
 
 
@@ -40,27 +44,40 @@ QUEUED = "waiting for its devices"
 
 
 def plan_view(
-    plan: record.Plan, held: RenderableType, stands: Mapping[str, record.Standing]
+    plan: record.Plan,
+    held: RenderableType,
+    stands: Mapping[str, record.Standing],
+    besides: Overhead = NO_OVERHEAD,
 ) -> Group:
     """A plan: its arms, the memory per device (`memory_view`), its fingerprint, the status of its
     steps, and the cost of those that are not cached."""
+    flat = {name: arm_settings.flat(arm) for name, arm in arm_settings.settings(plan).items()}
+    differing = arm_settings.differing(flat.values())[:MAX_DIFFERING]
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, arm in plan.arms.items():
         alike.setdefault(_figures(arm), []).append(name)
-    rows = (
-        (name if len(names) <= MAX_ALIKE else _called(names), *_figures(arm))
+    rows = [
+        (name, *(flat[name].get(key, UNKNOWN) for key in differing), *_figures(arm))
+        if len(names := alike[_figures(arm)]) <= MAX_ALIKE
+        else (_called(names), *(UNKNOWN for _ in differing), *_figures(arm))
         for name, arm in plan.arms.items()
         if len(names := alike[_figures(arm)]) <= MAX_ALIKE or name == names[0]
+    ]
+    last = [key.rpartition(".")[2] for key in differing]
+    short = (
+        name if last.count(name) == 1 else key for name, key in zip(last, differing, strict=True)
     )
-    arms = [table(("arm", *FIGURES), rows, lines=True, right=FIGURES)] if plan.arms else []
+    columns = ("arm", *short, *FIGURES)
+    arms = [table(columns, rows, lines=True, right=FIGURES)] if plan.arms else []
     phases = [
         f"{name}, from step {phase.at + 1}: {flow(phase.model_dump(exclude={'at'}))}"
         for name, arm in plan.arms.items()
         for phase in arm.train.phases
     ]
-    lines = (*_cost(plan, stands), f"fingerprint {plan.fingerprint}")
     title = Text(plan.title, style="bold")
-    return Group(title, *arms, *map(Text, phases), held, *map(Text, lines))
+    lines = map(Text, _cost(plan, stands, besides))
+    sealed = Text(f"fingerprint {plan.fingerprint}")
+    return Group(title, *arms, *map(Text, phases), *lines, held, sealed)
 
 
 def memory_view(
@@ -87,7 +104,14 @@ def memory_view(
         if len(alike) > len(shown)
         else []
     )
-    if kind.memory:
+    wrong = []
+    if kind.memory is None:  # a CPU has what its machine has
+        here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        for held in shown:
+            if held.total > here:
+                said = _too_large(alike[held], held.total, here, "this machine")
+                wrong.append(Text(f"{said}; make the model or the batch smaller", FITS[False]))
+    else:
         room = memory.USABLE * kind.memory
         add(
             made,
@@ -99,14 +123,23 @@ def memory_view(
                 arm = arms[alike[held][0]]
                 fitting = memory.choices(_labs(arm), arm.train, compute, kind.platform, room)
                 remedy = memory.listed(fitting) or "no batch fits; make fsdp larger"
-                words = Text(f"{_called(alike[held])} does not fit", style=FITS[False])
-                lines.append(words.append(f": {remedy}", style="none"))
-    return Group(_memory_of(on, compute), made, *lines)
+                said = _too_large(alike[held], held.total, kind.memory, f"one {kind.description}")
+                wrong.append(Text(said, FITS[False]).append(f"; {remedy}", style="none"))
+    return Group(_memory_of(on, compute), *wrong, made, *lines)
+
+
+def _too_large(arms: Sequence[str], needed: int, room: int, place: str) -> str:
+    """That arms do not fit into a place, in words."""
+    verb = "does" if len(arms) == 1 else "do"
+    times = needed / room
+    by = f" ({times:,.0f} times too much)" if times >= 2 else ""
+    needs = f"one device needs {memory.size(needed)}"
+    return f"{_called(arms)} {verb} not fit: {needs}, and {place} has {memory.size(room)}{by}"
 
 
 def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
     """An arm's cells in the table of arms."""
-    counts = arm.parameters, arm.tokens, arm.forward_flops_per_token
+    counts = arm.parameters, arm.tokens
     known = ("own code" if one is None else count(one) for one in counts)
     return *known, "own code" if arm.model_flops is None else flops(arm.model_flops)
 
@@ -165,7 +198,9 @@ def check_view(
     return Group(_memory_of(on, compute), made, *map(Text, lines))
 
 
-def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]:
+def _cost(
+    plan: record.Plan, stands: Mapping[str, record.Standing], besides: Overhead = NO_OVERHEAD
+) -> list[str]:
     cost = plan.cost
     cached = [one for one in stands.values() if one.state == "cached"]
     runs, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
@@ -179,10 +214,25 @@ def _cost(plan: record.Plan, stands: Mapping[str, record.Standing]) -> list[str]
         runs += f", {len(cached):,} cached and {missing:,} to run" if cached else ""
         runs += f"; {cost.runs or 'none'} of them train{'s' * (cost.runs < 2)}"
     lines = [*_training(plan, cost, runs)]
+    if cost.runs:
+        lines.insert(1, _whole(cost, missing, besides))
     if (seconds := limits.ceiling_seconds(plan)) is not None:
         most = f"{plan.ceiling_hours:g} device-hours"
         lines.append(f"time limit {duration(seconds)} ({most}, as declared)")
     return [*lines, *speedrun_rows.foreseen(plan)]
+
+
+def _whole(cost: record.Cost, missing: int, besides: Overhead) -> str:
+    """How long all of it takes, one step after the other."""
+    around = missing * besides.per_step
+    low, high = (around + seconds for seconds in cost.seconds)
+    by = f"measured in {many(besides.learned_from, 'execution')} of this store"
+    by = by if besides.learned_from else "as measured on two cores"
+    each = f"{duration(besides.per_step)} for each step, in addition to training, {by}"
+    if cost.uncounted:
+        return f"expected time: about {between(low, high)} ({each}), and what own code takes"
+    training = f"of which {between(*cost.seconds)} training"
+    return f"expected time: about {between(low, high)}, {training} ({each})"
 
 
 def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:

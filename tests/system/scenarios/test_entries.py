@@ -68,7 +68,7 @@ def test_a_clean_file_gets_a_green_check_and_a_corrected_one_is_checked_anew(lab
     assert checks(lab) == [(head, "failure")]
     (said,) = lab.comments(pull)
     assert f"| `{PATH}` | 1 | `training_hardware_flops` |" in said
-    assert "its chips could do in its time are 7.344e\\+17" in said
+    assert "its chips can compute in its time are 7.344e\\+17" in said
     lab.say("sam", pull, "Hm.")
     assert len(checks(lab)) == len(lab.comments(pull)) == 1
     push(lab, results(CLEAN))
@@ -122,9 +122,7 @@ def test_a_merge_brings_rows_and_a_wandb_run_on_the_board_is_not_entered_again(l
     lab.settle()
     assert rows(lab) == [PATH]
     push(lab, results(CLEAN) + b"\n", "speedrun_results.json", branch="copy")
-    assert f"its W&amp;B run is on the board already, as {PATH}".replace("_", "\\_") in lab.last(
-        other
-    )
+    assert f"its W&amp;B run is already entered as {PATH}".replace("_", "\\_") in lab.last(other)
     assert [conclusion for _, conclusion in checks(lab)] == ["success", "success", "failure"]
 
 

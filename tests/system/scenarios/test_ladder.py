@@ -141,7 +141,7 @@ def test_predictions_over_the_rungs_of_a_ladder_are_decided_on_the_rung_that_has
     build(Store(lab.root / "store"), tmp_path / "site")
     page = tmp_path / "site" / "experiments" / f"{repository}-{issue}.html"
     said = Page(page).text
-    assert "4 rungs, of which this is the first" in said
+    assert "4 rungs; this is the first" in said
     assert "a lower rung of the ladder; the highest rung counts" in said
     assert "✗ refuted the relative error of eval/bpb of n4" in said
 

@@ -123,7 +123,7 @@ def test_a_sealed_prediction_a_plan_with_its_power_a_verdict_with_deviations_and
     ]
     assert "ada 0.040 1 1" in page.text, "(0.8 − 1)²; the inconclusive one scores nothing"
     text = execution_page(lab, execution).text
-    assert "Not as sealed The issue was edited once after it was sealed" in text
+    assert "Differences from the seal The issue was edited once after it was sealed" in text
     assert 'expect: "< 0.05"' in text
 
 
@@ -188,7 +188,7 @@ def test_edits_other_seeds_and_other_designs_change_no_verdict_in_silence(lab: L
     assert score in before.text
     assert score in after.text
     page = execution_page(lab, hotter).text
-    assert f"what counts for the predictions is execution {counted}" in page
+    assert f"The execution that counts is {counted}" in page
     assert page.count("exploratory: its design is not the sealed one") == 3
     assert "+ seeds: 6, 7, 8" in page
 

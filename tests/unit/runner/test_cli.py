@@ -173,6 +173,26 @@ def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path
     assert json.loads(shown.stdout)["execution"]["id"] == first
 
 
+def test_a_shell_completes_experiments_and_executions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path / "experiments" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    synthetic.board(Store("store"), 2)
+
+    def completed(words: str, incomplete: str) -> list[str]:
+        asked = {"COMP_WORDS": f"regatta {words} {incomplete}", "COMP_CWORD": "2"}
+        environment = {"_REGATTA_COMPLETE": "complete_bash", **asked}
+        return CliRunner().invoke(main.app, env=environment, prog_name="regatta").stdout.split()
+
+    assert completed("plan", "ti") == ["tiny"]
+    assert completed("logs", "la") == ["latest"]
+    known = {one["execution"] for one in json.loads(ask("ls", "--json").stdout)}
+    assert set(completed("show", "x")) == known
+    monkeypatch.chdir("/")
+    assert completed("show", "x") == []
+
+
 def test_every_command_has_its_panel_and_the_version_is_told() -> None:
     known = [name for name, _ in get_command(app).commands.items()]
     assert sorted(known) == sorted(commands.ORDER)
@@ -264,12 +284,36 @@ def test_plan_says_for_a_described_slice_what_its_devices_hold(tmp_path: Path) -
 def test_plan_says_what_does_not_fit_and_what_would(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text(BIG.replace("batch_size: 8,", "batch_size: 64,"))
     said = " ".join(ask("plan", tmp_path, "--slice", "v5ex1").stdout.split())
-    assert "only does not fit: gradient_accumulation_steps: " in said
+    assert "only does not fit: one device needs " in said
+    assert "and one TPU v5e has 16 GiB" in said
     assert "or fsdp: 8 on 8 times the devices (" in said
     parts = said.partition("gradient_accumulation_steps: ")[2].split()[0]
     parted = BIG.replace("batch_size: 8,", f"batch_size: 64, gradient_accumulation_steps: {parts},")
     (tmp_path / "experiment.yaml").write_text(parted)
     assert "does not fit" not in ask("plan", tmp_path, "--slice", "v5ex1").stdout
+
+
+def test_plan_warns_of_a_model_that_this_machine_cannot_hold(tmp_path: Path) -> None:
+    huge = BIG.replace("hidden_dim: 512", "hidden_dim: 65536").replace("1792", "262144")
+    (tmp_path / "experiment.yaml").write_text(huge)
+    said = " ".join(ask("plan", tmp_path).stdout.split())
+    assert "only does not fit: one device needs " in said
+    assert "and this machine has " in said
+    assert " times too much); make the model or the batch smaller" in said
+
+
+def test_plan_says_in_what_the_arms_differ_and_the_whole_time_before_memory(
+    folder: Path, tmp_path: Path
+) -> None:
+    said = ask("plan", folder, "--store", tmp_path / "store").stdout
+    header = next(line for line in said.splitlines() if "┃ arm" in line)
+    assert header.split()[1:4] == ["arm", "┃", "learning_rate"]
+    words = " ".join(said.split())
+    assert "expected time: about " in words
+    assert (
+        " training (8 s for each step, in addition to training, as measured on two cores)" in words
+    )
+    assert words.index("expected time") < words.index("memory of one device")
 
 
 def test_plan_shows_the_arms_that_need_most(tmp_path: Path) -> None:
