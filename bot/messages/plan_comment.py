@@ -1,4 +1,4 @@
-"""What a pull request is told of its plan. Pure."""
+"""The comment with a plan. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ MAX_LINE = 600  # characters of one line of a step's configuration
 MAX_OWN = 2_000  # likewise of what an arm says to code of its own
 MAX_COLUMNS = 12  # keys in which arms differ, in one table
 ISOLATED = {
-    "bubblewrap": "isolated: without network, and with nothing in reach but its inputs and its "
-    "output",
-    "trusted": "isolated by nothing: this lab's operator trusts what is approved. Read it before "
-    "you approve it",
+    "bubblewrap": "in isolation (bubblewrap), without network. It can read only its inputs and "
+    "write only its output",
+    "trusted": "without isolation: this lab's operator trusts approved code. Read it before you "
+    "approve it",
 }
 
 
 def plan(record: PlanRecord, repository_url: str | None = None) -> str:
-    """What would run at a commit, and in what code of its own would, or what is wrong there."""
+    """What would run at a commit, and how its own code would run; or the problems there."""
     if record.plan is None:
         return say("plan-problems", record=record)
     plan, folder = record.plan, quote(record.plan.experiment)
@@ -73,7 +73,7 @@ def _not_forecast(record: PlanRecord) -> list[tuple[str, str | None]]:
 
 def folded(record: PlanRecord, by: int, repository_url: str | None = None) -> str:
     """The comment of a plan after which plan `by` came."""
-    summary = f"Plan {record.n}, for {record.commit[:12]}: plan {by} has taken its place"
+    summary = f"Plan {record.n}, for {record.commit[:12]}: replaced by plan {by}"
     return templating.folded(summary, plan(record, repository_url))
 
 
@@ -94,7 +94,7 @@ def runs_in(plan: Plan, isolation: Isolated) -> str | None:
     names = _own_names(plan)
     if not isolation or names is None:
         return None
-    return f"Code of its own ({names}) would run {ISOLATED[isolation]}."
+    return f"Its own code ({names}) would run {ISOLATED[isolation]}."
 
 
 def own_code(plan: Plan) -> str | None:
@@ -103,9 +103,8 @@ def own_code(plan: Plan) -> str | None:
     if names is None:
         return None
     return (
-        f"It has code of its own ({names}), and the lab runs such code only where it is isolated, "
-        f"which it cannot be here. `regatta run {code(plan.experiment)}` runs it on your own "
-        "machine."
+        f"It has its own code ({names}). The lab runs own code only in isolation, which does not "
+        f"work on its machine. You can run it on yours: `regatta run {code(plan.experiment)}`."
     )
 
 
@@ -115,7 +114,7 @@ def _own_names(plan: Plan) -> str | None:
     arms = [name for name, arm in plan.arms.items() if arm.own] if plan.data else []
     if names := arms or plan.own_code():
         return listed(names, 5)
-    return "`experiment.py`, which declares it" if plan.compiled else None
+    return "`experiment.py`, its declaration" if plan.compiled else None
 
 
 # ── Steps and settings ───────────────────────────────────────────────────────────────────────

@@ -31,7 +31,7 @@ def command(
     execution: TheExecution,
     step: TheStep = None,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until the execution ends.")
+        bool, typer.Option("-f", "--follow", help="Continue until the execution ends.")
     ] = False,
     store: TheStore = "store",
     jobs: TheJobs = None,

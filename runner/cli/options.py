@@ -24,7 +24,7 @@ TheStore = Annotated[
     typer.Option(
         "--store",
         envvar="REGATTA_STORE",
-        help="Where records and work lie: a folder, or gs://bucket/prefix.",
+        help="The store: a folder, or gs://bucket/prefix.",
     ),
 ]
 TheJobs = Annotated[
@@ -32,8 +32,8 @@ TheJobs = Annotated[
     typer.Option(
         "--jobs",
         envvar="REGATTA_JOBS",
-        help="Another place for all that jobs read and write, so that they need no right to the "
-        "store.",
+        help="Another place for everything that jobs read and write. Then jobs need no access to "
+        "the store.",
     ),
 ]
 
@@ -55,7 +55,7 @@ def declared(incomplete: str) -> list[str]:
 
 TheExecution = Annotated[
     str,
-    typer.Argument(help="Its id, or its beginning, or `latest`.", autocompletion=begun),
+    typer.Argument(help="The id, the beginning of the id, or `latest`.", autocompletion=begun),
 ]
 
 
@@ -91,7 +91,7 @@ ThePath = Annotated[
     Path,
     typer.Argument(
         metavar="PATH",
-        help="An experiment's folder, its name below `experiments`, or its experiment.yaml.",
+        help="An experiment: its folder, its name in `experiments`, or its experiment.yaml.",
         callback=experiment,
         autocompletion=declared,
     ),
@@ -129,7 +129,7 @@ def execution(store: Store, id: str) -> record.Execution:
     with stopping(StoreError):
         if id == LATEST:
             newest = max(provenance.executions(store), key=lambda one: one.at, default=None)
-            return newest or stop(f"{store.root} knows no execution yet.")
+            return newest or stop(f"{store.root} has no executions yet.")
         known = record.names(store, "executions")
         meant = [one for one in known if id and one.startswith(id)]
         if len(meant) > 1 and id not in meant:

@@ -14,7 +14,7 @@ from rich.text import Text
 from engine.config import memory
 from engine.config.flops import parameters
 from engine.config.schema import ComputeConfig, ModelConfig, TrainConfig
-from runner.analysis import promotion, speedrun_rows
+from runner.analysis import findings, promotion, speedrun_rows
 from runner.analysis.verdicts import arm_summary, figures_of
 from runner.cli.tables import add, table
 from runner.execution.lifecycle import Facts
@@ -37,7 +37,7 @@ FITS = {True: "green", False: "red"}
 LINE_EVERY = 10.0  # seconds between two lines of progress without a terminal
 OUTCOMES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
 NO_OVERHEAD = Overhead()
-QUEUED = "waits for its devices"
+QUEUED = "waiting for its devices"
 
 
 # ── Plans ────────────────────────────────────────────────────────────────────────────────────
@@ -99,7 +99,11 @@ def memory_view(
     made = table(("", *names), rows, lines=True, right=names)
     made.add_section()
     add(made, "all", *(memory.size(held.total) for held in shown))
-    lines = [Text(f"{len(alike) - len(shown)} more need less")] if len(alike) > len(shown) else []
+    lines = (
+        [Text(f"{len(alike) - len(shown)} more need less memory")]
+        if len(alike) > len(shown)
+        else []
+    )
     wrong = []
     if kind.memory is None:  # a CPU has what its machine has
         here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -118,7 +122,7 @@ def memory_view(
             if held.total > room:
                 arm = arms[alike[held][0]]
                 fitting = memory.choices(_labs(arm), arm.train, compute, kind.platform, room)
-                remedy = memory.listed(fitting) or "nor would any batch; make fsdp larger"
+                remedy = memory.listed(fitting) or "no batch fits; make fsdp larger"
                 said = _too_large(alike[held], held.total, kind.memory, f"one {kind.description}")
                 wrong.append(Text(said, FITS[False]).append(f"; {remedy}", style="none"))
     return Group(_memory_of(on, compute), *wrong, made, *lines)
@@ -143,7 +147,7 @@ def _figures(arm: record.PlannedArm) -> tuple[str, ...]:
 def _labs(arm: record.PlannedArm) -> ModelConfig:
     """Its model, whose memory is known."""
     if arm.labs is None:
-        raise AssertionError("the memory of a model of the experiment's own is not known")
+        raise AssertionError("the memory of an own model is unknown")
     return arm.labs
 
 
@@ -183,12 +187,12 @@ def check_view(
     ]
     if check.simulated:
         lines.append(
-            f"simulated by {on.count} CPU devices: shardings and collectives are the mesh's; "
-            f"what a step needs besides, attention's probabilities for one, is a CPU's"
+            f"simulated on {on.count} CPU devices: shardings and collectives are those of the "
+            "mesh; other memory, such as attention probabilities, is that of a CPU"
         )
     elif kind.memory:
         lines.append(
-            f"XLA's figure is {percent(total / kind.memory)} of {memory.size(kind.memory)}"
+            f"by XLA, it uses {percent(total / kind.memory)} of {memory.size(kind.memory)}"
         )
     made = table(("", *by), rows, lines=True, right=by)
     return Group(_memory_of(on, compute), made, *map(Text, lines))
@@ -201,20 +205,20 @@ def _cost(
     cached = [one for one in stands.values() if one.state == "cached"]
     runs, missing = many(len(plan.steps), "step"), len(plan.steps) - len(cached)
     if not missing:
-        return [f"{runs}, all made before: nothing to run", *speedrun_rows.foreseen(plan)]
+        return [f"{runs}, all cached: nothing to run", *speedrun_rows.foreseen(plan)]
     if plan.data and not cached:  # declared as arms and seeds
         arms, seeds = many(len(plan.arms), "arm"), many(len(plan.seeds), "seed")
         runs = f"{arms} × {seeds} = {many(cost.runs, 'run')}"
     else:
         cost = planning_cost.left(plan, stands)
-        runs += f", {len(cached):,} cached and {missing:,} to be made" if cached else ""
-        runs += f", of which {cost.runs or 'none'} train{'s' * (cost.runs < 2)}"
+        runs += f", {len(cached):,} cached and {missing:,} to run" if cached else ""
+        runs += f"; {cost.runs or 'none'} of them train{'s' * (cost.runs < 2)}"
     lines = [*_training(plan, cost, runs)]
     if cost.runs:
         lines.insert(1, _whole(cost, missing, besides))
     if (seconds := limits.ceiling_seconds(plan)) is not None:
         most = f"{plan.ceiling_hours:g} device-hours"
-        lines.append(f"stopped after {most}, as declared: {duration(seconds)} by the clock")
+        lines.append(f"time limit {duration(seconds)} ({most}, as declared)")
     return [*lines, *speedrun_rows.foreseen(plan)]
 
 
@@ -224,7 +228,7 @@ def _whole(cost: record.Cost, missing: int, besides: Overhead) -> str:
     low, high = (around + seconds for seconds in cost.seconds)
     by = f"measured in {many(besides.learned_from, 'execution')} of this store"
     by = by if besides.learned_from else "as measured on two cores"
-    each = f"{duration(besides.per_step)} for each step besides training, {by}"
+    each = f"{duration(besides.per_step)} for each step, in addition to training, {by}"
     if cost.uncounted:
         return f"expected time: about {between(low, high)} ({each}), and what own code takes"
     training = f"of which {between(*cost.seconds)} training"
@@ -232,9 +236,9 @@ def _whole(cost: record.Cost, missing: int, besides: Overhead) -> str:
 
 
 def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
-    own = "models of the experiment's own, whose FLOPs are counted after approval"
+    own = "its own models, whose FLOPs are unknown before they run"
     if not cost.runs:
-        yield f"{runs}; how long they take is not known beforehand"
+        yield f"{runs}; run time unknown"
         return
     if cost.uncounted == cost.runs:
         yield f"{runs} with {own}; {cost.tokens:,} tokens, on {cost.device}"
@@ -253,7 +257,7 @@ def _training(plan: record.Plan, cost: record.Cost, runs: str) -> Iterator[str]:
     if rung := plan.rung:
         yield f"rung {rung.n} of {rung.of} of a ladder: {rung.variant} against {rung.baseline}"
     if cost.uncounted:
-        yield f"{cost.uncounted} of {cost.runs} runs train {own}, and are not among these"
+        yield f"not included: {cost.uncounted} of {cost.runs} runs train {own}"
 
 
 # ── Results ──────────────────────────────────────────────────────────────────────────────────
@@ -265,7 +269,7 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     parts: list[RenderableType] = []
     for verdict in result.verdicts if result else ():
         words = Text(f"{verdict.outcome}: ", style=OUTCOMES[verdict.outcome])
-        parts.append(words.append(f"{verdict.prediction.sentence} ({verdict.why})", style="none"))
+        parts.append(words.append(findings.sentence(verdict), style="none"))
     rows = []
     for arm in plan.arms:
         mine = [run for run in runs if run.arm == arm]
@@ -282,7 +286,7 @@ def result_view(facts: Facts, runs: Sequence[record.Run]) -> Group:
     if result and result.state == "done" and (found := promotion.gate(plan, runs)):
         parts.append(Text(f"{found.head} {found.sentence}"))
     refused = result.refused if result else ()
-    parts += [Text(f"refused: {line}", style="yellow") for line in refused]
+    parts += [Text(f"rejected: {line}", style="yellow") for line in refused]
     parts.append(Text(_receipt(facts), style="dim"))
     return Group(*parts)
 
@@ -332,7 +336,7 @@ class Watching:
         last = facts.attempts[-1].name if facts.attempts else ""
         doing = QUEUED if facts.state == "queued" else facts.state
         if facts.state == "running":
-            doing = "training" if facts.execution.plan.data else "making steps"
+            doing = "training" if facts.execution.plan.data else "running steps"
         state = doing + (f" ({last})" if last else "")
         words = _words(advance) if facts.state == "running" else ""
         if self._console.is_terminal:

@@ -69,7 +69,7 @@ def mended(lab: Lab, pull: int, files: Mapping[str, bytes | None] = GOOD) -> Non
     assert (check.name, check.conclusion) == ("regatta / plan", "failure")
     lab.clock.advance(1)
     lab.say("grace", pull, "/run")
-    assert "names problems, and there is nothing that could run" in lab.last(pull)
+    assert "lists problems; push a correction first" in lab.last(pull)
     lab.clock.advance(1)
     lab.sandbox.commit("ada", "warm", files, "Mend it")
     lab.settle()
@@ -318,7 +318,7 @@ def test_a_pull_request_that_touches_nothing_under_experiments_gets_no_word(lab:
     assert head
     assert lab.sandbox.check_runs(head.head_sha) == []
     lab.say("grace", pull, "/run")
-    assert "There was no plan yet" in lab.last(pull)
+    assert "This was written before there was a plan" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 
@@ -453,7 +453,7 @@ def test_run_on_an_issue_is_sent_to_the_pull_request(lab: Lab, planned: bool) ->
     if planned:
         lab.propose()
     lab.say("grace", issue, "/run")
-    assert "`/run` belongs on the pull request" in lab.last(issue)
+    assert "comment on the pull request" in lab.last(issue)
     assert lab.trainer.submissions == []
 
 
@@ -463,7 +463,7 @@ def test_run_by_a_stranger_says_who_may(lab: Lab) -> None:
     for who in ("sam", "ada"):
         lab.say(who, pull, "/run")
         assert f"`/run` by {who}" in lab.last(pull)
-        assert "Only people with the role `maintain` or `admin` may say `/run`" in lab.last(pull)
+        assert "Only people with the role `maintain` or `admin` may use `/run`" in lab.last(pull)
     assert lab.trainer.submissions == []
 
 

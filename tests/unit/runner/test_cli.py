@@ -147,7 +147,7 @@ def test_every_command_knows_an_experiment_by_its_name(
     assert "tinny" in wrong.stderr
     right = ask(*("tiny" if word == "tinny" else word for word in words))
     assert "tiny does not exist" not in right.stderr
-    assert "no experiment here" not in right.stderr
+    assert "no experiment has this name" not in right.stderr
 
 
 def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: LocalStub) -> None:
@@ -164,7 +164,7 @@ def test_a_seed_is_chosen_and_a_dry_run_is_the_plan_of_it(folder: Path, local: L
 
 def test_the_newest_execution_is_latest_and_ls_lists_as_show_does(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    assert "knows no execution yet" in ask("show", "latest", "--store", store.root).stderr
+    assert "has no executions yet" in ask("show", "latest", "--store", store.root).stderr
     synthetic.board(store, 3)
     newest = ask("ls", "--store", store.root, "--json")
     assert newest.stdout == ask("show", "--store", store.root, "--json").stdout
@@ -217,7 +217,7 @@ def test_plan_says_what_its_design_can_tell_as_far_as_the_store_knows(
 ) -> None:
     place = tmp_path / "store"
     said = " ".join(ask("plan", folder, "--store", place).stdout.split())
-    assert "What this design can tell is not known beforehand" in said
+    assert "Power unknown: the lab has run fewer than 3 comparable arms" in said
     plan = record.Plan.model_validate_json(ask("plan", folder, "--json").stdout)
     for n in range(2):
         figures = {run: 3.0 + n + 0.01 * i for i, run in enumerate(plan.runs())}
@@ -225,7 +225,7 @@ def test_plan_says_what_its_design_can_tell_as_far_as_the_store_knows(
     said = " ".join(ask("plan", folder, "--store", place).stdout.split())
     spread = record.Spread(deviation=0.01 / math.sqrt(2), arms=4, freedom=4)
     assert power.known(spread, 2) in said
-    assert "spread for such runs, 0.0071 between seeds (standard deviation, over 4 arms)" in said
+    assert "comparable runs: 0.0071 (standard deviation, 4 arms)" in said
 
 
 def test_plan_says_what_a_device_holds(folder: Path) -> None:
@@ -310,7 +310,9 @@ def test_plan_says_in_what_the_arms_differ_and_the_whole_time_before_memory(
     assert header.split()[1:4] == ["arm", "┃", "learning_rate"]
     words = " ".join(said.split())
     assert "expected time: about " in words
-    assert " training (8 s for each step besides training, as measured on two cores)" in words
+    assert (
+        " training (8 s for each step, in addition to training, as measured on two cores)" in words
+    )
     assert words.index("expected time") < words.index("memory of one device")
 
 
