@@ -112,7 +112,7 @@ def read(content: bytes) -> list[RunInfo]:
     try:
         found = bounds.plain(content)
     except ValueError as error:
-        raise BadFile(f"it is no JSON: {error}") from error
+        raise BadFile(f"it is not JSON: {error}") from error
     runs = found.get("runs") if isinstance(found, dict) else None
     if not isinstance(runs, list) or not runs:
         raise BadFile('it has no list "runs" with runs in it')

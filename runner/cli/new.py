@@ -37,7 +37,7 @@ def command(
     if not re.fullmatch(NAME, name):
         better = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:80]
         words = f"; how about `{better}`?" if better else ""
-        stop(f"`{name}` is no name of a folder here; use a–z, 0–9, `_` and `-`{words}")
+        stop(f"`{name}` is not a valid name; use a–z, 0–9, `_` and `-`{words}")
     folder = under / name
     try:
         folder.mkdir(parents=True)

@@ -81,7 +81,7 @@ def test_a_clean_file_gets_a_green_check_and_a_corrected_one_is_checked_anew(lab
 
 def test_a_file_that_cannot_be_read_is_told_and_strangers_words_are_no_markup(lab: Lab) -> None:
     pull = enter(lab, b'{"runs": [{"run_info": {"<img src=x>@grace": 1}}]}')
-    assert "it cannot be taken" in lab.last(pull)
+    assert "cannot be read" in lab.last(pull)
     push(lab, results(EVIL))
     push(lab, b" " * (results_entries.MAX_BYTES + 1))
     assert "is larger than 1,000,000 bytes" in lab.last(pull)
@@ -100,7 +100,7 @@ def test_results_that_are_taken_back_end_with_a_neutral_check_that_says_so(lab: 
     assert checks(lab)[1][0] == head
     first, last = lab.comments(pull)
     assert first.startswith("<details>")
-    assert f"`{head[:12]}` takes its results file back" in last
+    assert f"Commit `{head[:12]}` removes the results file" in last
     lab.clock.advance(5)
     lab.sandbox.commit("ada", "entry", {"notes.md": b"Still later."}, "Notes")
     lab.settle()

@@ -239,8 +239,8 @@ def _file(*runs: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"{", "no JSON"),
-        (b"[" * 10_000, "no JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 10_000, "not JSON"),
         (b"[]", 'no list "runs"'),
         (b'{"runs": []}', 'no list "runs"'),
         (b'{"runs": [3]}', r'runs\[0\] has no "run_info"'),

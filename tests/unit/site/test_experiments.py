@@ -78,7 +78,7 @@ def test_a_run_that_is_not_the_sealed_design_is_listed_and_decides_nothing(store
     synthetic.finish(store, other, synthetic.figures([2.0, 2.0], [3.0, 3.1]))
     build(store, tmp_path / "site")
     text = page_of(tmp_path / "site", "7-1").text
-    assert "exploratory: another design than the sealed one" in text
+    assert "exploratory: its design is not the sealed one" in text
     assert "Execution " + synthetic.record.execution_id("1") in text
     verdict = text[text.index("Verdict") : text.index("Discussion")]
     assert "confirmed" in verdict

@@ -76,8 +76,8 @@ def test_running_again_and_another_design_are_shown_and_score_nothing(store: Sto
     assert {one.entry.execution.id for one in counted} == {first.execution.id}
     assert {one.not_counted for one in found} == {
         None,
-        "run again",
-        "exploratory: another design than the sealed one",
+        "a re-run",
+        "exploratory: its design is not the sealed one",
     }
     assert forecasts.forecasters(found)["ada"].n == 2
 
@@ -115,7 +115,7 @@ def test_the_lab_is_scored_as_a_forecaster_by_how_many_of_its_intervals_held(
     foretold(store, "2", 2.3, "B")
     foretold(store, "3", 2.6, "A")
     told = forecasts.foretold(read_lab(store))
-    assert [one.not_counted for one in told] == ["run again", None, None]
+    assert [one.not_counted for one in told] == ["a re-run", None, None]
     (found,) = forecasts.coverage(told)
     assert (found.level, found.n, found.inside) == (0.9, 2, 1)
     build(store, tmp_path / "site")
@@ -141,5 +141,5 @@ def test_the_page_of_an_experiment_shows_what_was_foretold_and_how_its_gate_came
     synthetic.finish(store, execution, synthetic.PLAIN)
     build(store, tmp_path / "site")
     text = Page(tmp_path / "site" / f"executions/{execution.id}/index.html").text
-    assert "The gate of rung 1 of 2: passed. For the loss of fast, slow would take" in text
+    assert "Gate of rung 1 of 2: passed. To reach the loss of fast, slow would need" in text
     assert "fast : predicted 2.6000 (90 % interval 2.5000 to 2.7000), measured 2.5800" in text
