@@ -184,6 +184,23 @@ def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_the_lines(lab:
     assert lab.sandbox.check_runs(head.head_sha)[0].title == "2 problems"
 
 
+def test_mistakes_of_all_stages_are_said_at_once_and_start_nothing(lab: Lab) -> None:
+    lab.preregister()
+    declaration = EXPERIMENT.replace("seeds:", "seds:").replace("num_layers: 2", "num_layers: two")
+    declaration = declaration.replace("preregistration: 1", "preregistration: 7")
+    declaration = declaration.replace("text.txt", "novel.txt")
+    pull = propose(lab, {**GOOD, FILE: declaration.encode()})
+    answer = unescaped(lab.last(pull))
+    said = [line for line in answer.splitlines() if line.startswith("- ")]
+    assert [line.partition(": ")[0] for line in said] == [
+        f"- {FILE}, line 2, `preregistration`",
+        f"- {FILE}, line 3, `data.source`",
+        f"- {FILE}, line 4, `model.num_layers`",
+        f"- {FILE}, line 8, `seds`",
+    ]
+    mended(lab, pull)
+
+
 def test_a_link_in_place_of_the_declaration_is_not_followed(lab: Lab) -> None:
     lab.preregister()
     pull = tree(lab, [(FILE, "120000", blob(lab, b"../../secret.yaml"))])
