@@ -542,6 +542,20 @@ def test_cut_text_links_to_the_whole() -> None:
     assert folded.count("```") % 2 == 0
 
 
+def test_comments_link_to_the_site_if_its_address_is_known() -> None:
+    ran = ran_of(synthetic.plan(), "words", synthetic.GRACE, failed=False)
+    thread = Thread(ThreadId(1, 2), "r/l", "https://github.com/r/l", synthetic.START, is_pull=True)
+    assert "](" not in result_comment.result(thread, ran)
+    site, id = "https://lab.example", ran.execution.id
+    said = result_comment.result(replace(thread, site=site), ran)
+    assert f"[Full result]({site}/executions/{id}/) · [leaderboard]({site}/index.html)" in said
+    assert f"({site}/runs/{id}.fast.s0.html)" in said
+    running = replace(ran, life=replace(ran.life, result=None))
+    assert f"[Watch live]({site}/live/{id}) · `/cancel` stops it." in status_comment.status(
+        running, site=site
+    )
+
+
 def test_a_reproduction_says_how_each_run_came_out_beside_the_first_time() -> None:
     body = once_more(Thread(ThreadId(1, 2), "r/l", "u", synthetic.START, True), "x", synthetic.ADA)
     assert "## ◻️ Not comparable: 2 of 6 runs\n\nCompared with `x0123456789abcdef`" in body
