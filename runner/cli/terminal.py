@@ -355,7 +355,8 @@ def _words(advance: Advance) -> str:
     run = next((run for run in advance.runs if 0 < run.step < run.steps), None)
     if run is None:
         done = sum(run.step == run.steps for run in advance.runs)
-        coming = next((f" · next: {run.name}" for run in advance.runs if not run.ended), "")
+        waiting = (run for run in advance.runs if not run.ended and run.step < run.steps)
+        coming = next((f" · next: {run.name}" for run in waiting), "")
         return f"{done} of {len(advance.runs)} runs trained{coming}"
     words = [f"{run.name} step {run.step}/{run.steps}"]
     if run.loss is not None:

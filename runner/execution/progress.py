@@ -58,7 +58,8 @@ def progress(
     steps, finished ones, because there may be very many."""
     plan = facts.execution.plan
     runs = []
-    for (arm, seed), name in plan.trained().items():
+    in_turn = sorted(plan.trained().items(), key=lambda of: plan.steps[of[1]].turn)
+    for (arm, seed), name in in_turn:
         made, found = name in ended and name not in failed, Curve()
         if set(ended) >= set(plan.steps[name].needs) and (plan.data or not made):
             found = run_metrics.of_step(store, plan.steps[name], newest=RECENT)

@@ -184,3 +184,11 @@ def test_a_step_that_trains_is_as_far_as_it_has_noted(
     assert (early.fraction, now.runs[1].step) == (0.0, 0)
     made = progress(store, facts, {*before, "train/deep"})
     assert (made.fraction, terminal._words(made)) == (0.5, "1 of 2 runs trained · next: wide.s0")
+
+
+def test_runs_are_told_in_the_order_in_which_they_train(store: Store) -> None:
+    plan = planner.plan_folder(Path(__file__).parents[3] / "experiments/warm-learning-rate")
+    advance = progress(store, Facts(synthetic.execution(plan), (), None, None, None))
+    names = [f"{arm}.s{seed}" for arm in ("slow", "fast") for seed in range(3)]
+    assert [run.name for run in advance.runs] == names
+    assert terminal._words(advance) == "0 of 6 runs trained · next: slow.s0"
