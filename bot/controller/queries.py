@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
+from bot.controller.lab_files import LabFiles
 from bot.controller.pull_request_source import Declared, drifted
 from bot.github import GitHub
-from bot.model import policy_file
-from bot.model.policy_file import FORM_PATH, Policy
+from bot.model.policy_file import FORM_PATH
 from bot.model.questions import Question
 from bot.model.thread import ThreadId
 from runner.history.execution_index import Past
@@ -29,6 +29,7 @@ class Asked:
         self._github = github
         self._turns = turns
         self._past = Past(store)
+        self._lab = LabFiles(github)
         self._declared = Declared(store, github, self._past)
         self._ledger = turns.ledger if turns else Ledger(store)
         self._fingerprints: dict[tuple[int, str, str, int], str] = {}
@@ -49,7 +50,7 @@ class Asked:
             case ("refusal", by, plan, left):
                 return self._refusal(id, by, plan, left)
             case ("policy",):
-                return self._policy()
+                return self._lab.policy()
             case ("review", review):
                 return self._github.review(id.number, review)
             case ("forced",):
@@ -74,12 +75,8 @@ class Asked:
             return meant[0]
         if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
-        budgets = self._policy().device_hours_per_person_and_month
+        budgets = self._lab.policy().device_hours_per_person_and_month
         return self._ledger.over_budget(by.id, found, limit, budgets, now)
-
-    def _policy(self) -> Policy:
-        sha, content = self._github.policy_file()
-        return policy_file.parse(content, sha)
 
     def _replan(self, id: ThreadId, n: int) -> str | None:
         """What the lab as it is now would call what a plan is of: the code of this process does not

@@ -1,9 +1,10 @@
-"""Who may do what on a repository: `.github/regatta.yml` of its default branch. Pure.
+"""Who may do what on a repository: `.github/regatta/policy.yml` of its default branch. Pure.
 
 A file that is not there or cannot be read permits nothing but to stop what runs, and says so to
 whoever asks.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -17,7 +18,10 @@ from runner.schema.record import EVERYTHING
 
 FORM_PATH = ".github/ISSUE_TEMPLATE/experiment.yml"
 
-PATH = ".github/regatta.yml"
+FOLDER = ".github/regatta"
+PATH = f"{FOLDER}/policy.yml"
+OLD_PATH = ".github/regatta.yml"  # of labs that were set up before; nothing in it counts
+INIT = "`regatta init` writes one"
 ROLES = ("read", "triage", "write", "maintain", "admin")  # GitHub's own; a lab may have others
 Command = Literal["run", "cancel", "retry", "reproduce", "plan"]
 Hours = Annotated[float, Field(ge=0)]
@@ -95,12 +99,13 @@ class Policy(Rules):
         return role in permitted.roles or by_name
 
 
-def parse(content: bytes | None, sha: str) -> Policy:
-    """The policy in the file's bytes (None: there is no file) at the commit `sha`. What is wrong
-    with it, each at its line, becomes `problems`; such a policy permits nothing but, by default, to
-    cancel."""
+def parse(files: Mapping[str, bytes], sha: str) -> Policy:
+    """The policy in the lab's files, by path, at the commit `sha`. What is wrong with it, each at
+    its line, becomes `problems`; such a policy permits nothing but, by default, to cancel."""
+    content = files.get(PATH)
     if content is None:
-        words = f"there is no {PATH} on the default branch; `regatta init` writes one"
+        mend = f"move the old file: `git mv {OLD_PATH} {PATH}`" if OLD_PATH in files else INIT
+        words = f"there is no {PATH} on the default branch; {mend}"
         return Policy(sha=sha, problems=(words,))
     try:
         document = problems.read(content.decode(), PATH, "`commands` and `settle_seconds`")

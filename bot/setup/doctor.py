@@ -353,9 +353,10 @@ class Doctor:
 
     def policy(self) -> str:
         """Whether anybody may run anything."""
-        path = policy_file.PATH
-        read = policy_file.parse(self._file(path), "")
-        mend = f"Mend {path} on the default branch; `regatta init` writes one that works."
+        there = {path: self._file(path) for path in (policy_file.PATH, policy_file.OLD_PATH)}
+        found = {path: content for path, content in there.items() if content is not None}
+        read = policy_file.parse(found, "")
+        mend = f"Mend {policy_file.PATH} on the default branch; `regatta init` writes a new one."
         need(not read.problems, f"nobody may run anything: {'; '.join(read.problems)}.", mend)
         allowed = read.permitted("run")
         who = ", ".join([*(f"role {role}" for role in allowed.roles), *allowed.people])

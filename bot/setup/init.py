@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from bot.github import Line, app_manifest
+from bot.model import policy_file
 from bot.model.actions import LABELS
 
 STARTER = Path(__file__).parent / "starter"
@@ -48,7 +49,7 @@ class File:
 
 # Path → the starter that is written there, and what it is for.
 COMMON = {
-    ".github/regatta.yml": ("policy.yml", "who may do what"),
+    policy_file.PATH: ("policy.yml", "who may do what"),
     ".github/ISSUE_TEMPLATE/experiment.yml": ("form.yml", "preregistrations"),
     ".github/PULL_REQUEST_TEMPLATE.md": ("pull-request.md", "declarations"),
 }

@@ -76,4 +76,4 @@ def test_the_wheel_does_all_that_a_checkout_does(installed: Path, tmp_path: Path
     assert "Does it run from a wheel?" in (tmp_path / "site/index.html").read_text()
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     regatta("init", "--yes")
-    assert (tmp_path / ".github/regatta.yml").exists()
+    assert (tmp_path / ".github/regatta/policy.yml").exists()

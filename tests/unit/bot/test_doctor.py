@@ -323,9 +323,9 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
     "a store that everybody reads": (lambda w: (w.root / "store").chmod(0o755), "store"),
     "a clock ten minutes ahead": (lambda w: setattr(w, "skew", timedelta(minutes=10)), "clock"),
     "no bubblewrap": (lambda w: setattr(w, "bubblewrap", "it is not there"), "bubblewrap"),
-    "no policy": (lambda w: (w.checkout / ".github/regatta.yml").unlink(), "policy"),
+    "no policy": (lambda w: (w.checkout / ".github/regatta/policy.yml").unlink(), "policy"),
     "a policy with a slip": (
-        lambda w: (w.checkout / ".github/regatta.yml").write_text("comands: {}\n"),
+        lambda w: (w.checkout / ".github/regatta/policy.yml").write_text("comands: {}\n"),
         "policy",
     ),
     "no form": (
