@@ -17,6 +17,7 @@ from runner.planning import subset
 from runner.scheduler.budget_ledger import Ledger
 from runner.scheduler.live_queue import Turns
 from runner.schema import record
+from runner.schema.lab_config import LabConfig
 from runner.schema.record import Narrowing, Person, PlanRecord
 from runner.store.store import Store
 
@@ -30,9 +31,10 @@ class Asked:
         self._turns = turns
         self._past = Past(store)
         self._lab = LabFiles(github)
-        self._declared = Declared(store, github, self._past)
+        self._declared = Declared(store, github, self._past, self._lab)
         self._ledger = turns.ledger if turns else Ledger(store)
         self._fingerprints: dict[tuple[int, str, str, int], str] = {}
+        self._planned_by: LabConfig | None = None
 
     def answer(self, id: ThreadId, question: Question) -> Any:
         """Look one thing up. Raises `Later` where it cannot be known now."""
@@ -50,7 +52,7 @@ class Asked:
             case ("refusal", by, plan, left):
                 return self._refusal(id, by, plan, left)
             case ("policy",):
-                return self._lab.policy()
+                return self._lab.now().policy
             case ("review", review):
                 return self._github.review(id.number, review)
             case ("forced",):
@@ -75,17 +77,19 @@ class Asked:
             return meant[0]
         if self._turns and (full := self._turns.refusal(found, by.login, now)):
             return full
-        budgets = self._lab.policy().device_hours_per_person_and_month
+        budgets = self._lab.now().policy.device_hours_per_person_and_month
         return self._ledger.over_budget(by.id, found, limit, budgets, now)
 
     def _replan(self, id: ThreadId, n: int) -> str | None:
         """What the lab as it is now would call what a plan is of: the code of this process does not
-        change, so that it is asked once of each commit."""
+        change, so that it is asked once of each commit and of what the lab's files say."""
         planned = record.require(self._store, f"plans/{id}/{n}", PlanRecord)
         if planned.plan is None:
             return None
         rung = planned.plan.rung.n if planned.plan.rung else 1
         key = (id.repository, planned.plan.experiment, planned.commit, rung)
+        if (config := self._lab.now().config) != self._planned_by:
+            self._planned_by, self._fingerprints = config, {}
         if known := self._fingerprints.get(key):
             return known
         if found := self._declared.fingerprint(*key):  # what could not be looked up may yet be

@@ -16,8 +16,9 @@ from bot.github.branches import Branches
 from bot.github.connection import PAGE, Forbidden, Gone, Refused
 from bot.github.lists import person
 from bot.model.actions import Button
-from bot.model.policy_file import FOLDER, OLD_PATH, PATH
+from bot.model.policy_file import OLD_PATH, PATH
 from bot.model.thread import Issue, Pull, Push, Review
+from runner.schema import lab_config
 
 EDITED = "query($id: ID!) { node(id: $id) { ... on PullRequestReview { lastEditedAt } } }"
 MAX_COMPARED = 300  # files that GitHub lists of a comparison
@@ -150,8 +151,8 @@ class GitHub(Branches):
         the file that was the policy before there was a folder."""
         found = {
             one.path: self.blob(one.sha)
-            for one in self._listed(FOLDER, commit)
-            if one.type == "file" and one.path.endswith((".yml", ".yaml"))
+            for one in self._listed(lab_config.FOLDER, commit)
+            if one.type == "file" and lab_config.is_read(one.path)
         }
         if PATH not in found and (old := self._content(OLD_PATH, commit)):
             found[OLD_PATH] = base64.b64decode(old.content)

@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
+from bot.controller.lab_files import LabFiles
 from bot.inbox import webhook
 from bot.service import connections, health, live
 from bot.service.parts import opened, reconciler
@@ -37,7 +38,7 @@ def create_app(settings: Settings) -> FastAPI:
     pages.mkdir(parents=True, exist_ok=True)  # served from the start, drawn when it can be
 
     host = github.url.removesuffix(f"/{github.name}")
-    remembered = Memory(pages)
+    remembered, lab = Memory(pages), LabFiles(github)
 
     def rebuild() -> None:
         try:
@@ -50,6 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
                 live=True,
                 remembered=remembered,
                 address=settings.site,
+                tracks=lab.config().tracks,
             )
         except Exception:  # a page can be drawn again; an experiment must not wait for it
             log.exception("the site could not be built")

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
+from bot.controller.lab_files import Decided, decided
 from bot.controller.records_branch import BRANCH, waiting
 from bot.github import AppAuth, Bearer, Gone, Later, Line, Refused, app_manifest
 from bot.model import policy_file
@@ -28,6 +29,7 @@ from bot.setup.settings import APP_KEY, OLD_SECRET, SECRET, SECRETS, TOKEN, Sett
 from runner.execution.ray_jobs import LOOK
 from runner.isolation import bubblewrap
 from runner.scheduler.cluster import BadCluster, load
+from runner.schema import lab_config
 from runner.store.store import Store, StoreError
 
 SHORTEST_SECRET = 24  # characters
@@ -197,7 +199,7 @@ class Doctor:
     def cluster(self, file: Path) -> str:
         """Whether the lab's devices are described."""
         with answering("{}", f"Mend {file}; examples/cluster.yaml shows one."):
-            load(file)
+            load(file, (self._decided.config or lab_config.defaults()).devices)
         return f"{file} can be read."
 
     def ray(self) -> str:
@@ -258,6 +260,11 @@ class Doctor:
         except Gone:
             return None
         return base64.b64decode(found["content"])
+
+    @cached_property
+    def _decided(self) -> Decided:
+        read = {path: self._file(path) for path in (*lab_config.FILES, policy_file.OLD_PATH)}
+        return decided({path: content for path, content in read.items() if content is not None}, "")
 
     def clock(self) -> str:
         """Whether this machine's time is GitHub's."""
@@ -353,10 +360,8 @@ class Doctor:
 
     def policy(self) -> str:
         """Whether anybody may run anything."""
-        there = {path: self._file(path) for path in (policy_file.PATH, policy_file.OLD_PATH)}
-        found = {path: content for path, content in there.items() if content is not None}
-        read = policy_file.parse(found, "")
-        mend = f"Mend {policy_file.PATH} on the default branch; `regatta init` writes a new one."
+        read = self._decided.policy
+        mend = f"Mend {lab_config.FOLDER} on the default branch; `regatta init` writes it anew."
         need(not read.problems, f"nobody may run anything: {'; '.join(read.problems)}.", mend)
         allowed = read.permitted("run")
         who = ", ".join([*(f"role {role}" for role in allowed.roles), *allowed.people])

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from bot.github import Line, app_manifest
-from bot.model import policy_file
 from bot.model.actions import LABELS
+from runner.schema import lab_config
 
 STARTER = Path(__file__).parent / "starter"
 Mode = Literal["server", "actions"]
@@ -49,7 +49,9 @@ class File:
 
 # Path → the starter that is written there, and what it is for.
 COMMON = {
-    policy_file.PATH: ("policy.yml", "who may do what"),
+    lab_config.POLICY: ("policy.yml", "who may do what"),
+    lab_config.TRACKS: ("tracks.yml", "what speedruns compete in"),
+    lab_config.DEVICES: ("devices.yml", "kinds of device, and what they cost"),
     ".github/ISSUE_TEMPLATE/experiment.yml": ("form.yml", "preregistrations"),
     ".github/PULL_REQUEST_TEMPLATE.md": ("pull-request.md", "declarations"),
 }

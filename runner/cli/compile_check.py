@@ -2,6 +2,7 @@
 devices are described on the command line."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,12 +16,11 @@ from runner.cli.ending import FAILED, print_json, stop, stopping
 from runner.cli.options import AsJson
 from runner.lib.problems import near
 from runner.planning import compile_check, planner
-from runner.schema.devices import DESCRIBED, Slice, slice_named
+from runner.schema import lab_config
+from runner.schema.devices import Slice, slice_named
 
-TheSlice = Annotated[
-    str | None,
-    typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64."),
-]
+OPTION = typer.Option("--slice", help="So many devices of a kind, described as h100x8 or v5px64.")
+TheSlice = Annotated[str | None, OPTION]
 TheMesh = Annotated[
     str | None,
     typer.Option("--mesh", help="Its mesh, such as data=2,fsdp=4; fsdp takes all if left out."),
@@ -40,7 +40,7 @@ def command(
         ),
     ] = None,
     arm: Annotated[str | None, typer.Option(help="Which arm of the experiment.")] = None,
-    devices: TheSlice = "v5px64",
+    devices: Annotated[str, OPTION] = "v5px64",
     mesh: TheMesh = None,
     remat: Remat = "block",
     as_json: AsJson = False,
@@ -49,7 +49,7 @@ def command(
 
     Nothing is allocated and none of the devices is needed.
     """
-    on, compute = described(devices, mesh, remat, Slice("v5p", 64))
+    on, compute = described(asked(devices, path), mesh, remat)
     model, train = compile_check.llama_8b(compute.mesh)
     if path is not None:
         arms = {name: arm for name, arm in planner.plan_folder(path).arms.items() if arm.labs}
@@ -73,19 +73,30 @@ def command(
     Console().print(terminal.check_view(check, model, train, on, compute))
 
 
+def asked(devices: str, path: Path | None) -> Slice:
+    """The slice that `--slice` names, of the lab in whose checkout the experiment is, or this
+    folder."""
+    with stopping(ValueError):
+        return slice_named(lab_config.find(path or Path()).devices, devices)
+
+
 def described(
-    devices: str | None, mesh: str | None, remat: Literal["none", "block"], default: Slice
+    on: Slice,
+    mesh: str | None,
+    remat: Literal["none", "block"],
+    *,
+    grows: bool = False,
 ) -> tuple[Slice, ComputeConfig]:
-    """The slice and how it computes, from the words of the command line."""
+    """The slice and how it computes, from the words of the command line. A slice that `grows` has
+    as many devices as the mesh, if there is one."""
     with stopping(ValueError):
         sizes = MeshConfig(**dict(_sizes(mesh))) if mesh else None
-        on = slice_named(devices) if devices else default
-    if sizes and not devices:
-        on = Slice(default.kind, sizes.devices)
+    if sizes and grows:
+        on = replace(on, count=sizes.devices)
     sizes = sizes or MeshConfig(fsdp=on.count)
     if found := memory.misfits(sizes, devices=on.count):
         stop(f"`--mesh`: {found[0].words}.")
-    on_cpu = DESCRIBED[on.kind].platform == "cpu"
+    on_cpu = on.device.platform == "cpu"
     return on, ComputeConfig(mesh=sizes, remat=remat, dtype="float32" if on_cpu else "bfloat16")
 
 

@@ -21,7 +21,6 @@ from runner.history import provenance
 from runner.planning import limits
 from runner.publish import step_summary
 from runner.schema import record
-from runner.schema.devices import KINDS
 from runner.store.leases import LeaseWatch
 from runner.store.store import Remote, Store
 
@@ -77,7 +76,7 @@ def missing_devices(plan: record.Plan) -> str | None:
     job wait for ever for what is not there."""
     gpus, cpus = local_ray.local_gpus(), local_ray.local_cpus()
     for resources in (plan.resources, *(step.resources for step in plan.steps.values())):
-        kind, count = KINDS[resources.kind], resources.count
+        kind, count = plan.kinds[resources.kind], resources.count
         lacks = f"of NVIDIA's devices this machine has {gpus}" * (kind.ray_gpus * count > gpus)
         lacks = lacks or f"this machine has {cpus} cores" * (kind.ray_cpus * count > cpus)
         lacks = lacks or "this machine is no host of a TPU slice" * bool(kind.ray_tpu)

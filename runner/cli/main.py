@@ -89,7 +89,8 @@ def plan(
     Memory is counted for the devices that the experiment asks for, or those you describe.
     """
     opened = options.found(store, jobs)
-    _show_plan(planner.plan_folder(path), opened, as_json, devices, mesh, remat)
+    on = compile_check.asked(devices, path) if devices else None
+    _show_plan(planner.plan_folder(path), opened, as_json, on, mesh, remat)
     if not as_json:
         remark(f"next: regatta run {path}", "dim")
 
@@ -98,13 +99,13 @@ def _show_plan(
     planned: record.Plan,
     opened: Store | None,
     as_json: bool,
-    devices: str | None = None,
+    slice: Slice | None = None,
     mesh: str | None = None,
     remat: Literal["none", "block"] = "none",
 ) -> None:
     held = []
-    for default, arms in _asked_for(planned, bool(devices)).items():
-        on, compute = compile_check.described(devices, mesh, remat, default)
+    for default, arms in _asked_for(planned, bool(slice)).items():
+        on, compute = compile_check.described(slice or default, mesh, remat, grows=not slice)
         own = [(arm.labs, arm.train) for arm in arms.values() if arm.labs]
         compile_check.check_mesh(own, compute.mesh)
         held += [terminal.memory_view(arms, on, compute)] if arms else []
@@ -225,8 +226,12 @@ def _asked_for(plan: record.Plan, alike: bool) -> dict[Slice, dict[str, record.P
         if arm.labs is None:
             continue
         resources = plan.resources if alike else steps.get(name, plan.resources)
-        found.setdefault(Slice(resources.kind, resources.count), {})[name] = arm
-    return found or {Slice(plan.resources.kind, plan.resources.count): {}}
+        found.setdefault(_slice(plan, resources), {})[name] = arm
+    return found or {_slice(plan, plan.resources): {}}
+
+
+def _slice(plan: record.Plan, of: record.Resources) -> Slice:
+    return Slice(of.kind, of.count, plan.kinds[of.kind])
 
 
 def _tell(store: Store, facts: Facts, as_json: bool) -> None:

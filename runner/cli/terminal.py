@@ -24,7 +24,7 @@ from runner.planning import cost as planning_cost
 from runner.planning import limits
 from runner.planning.compile_check import Check
 from runner.schema import record
-from runner.schema.devices import DESCRIBED, Slice
+from runner.schema.devices import Slice
 
 MAX_LOSSES = 12  # runs whose loss is shown at once
 MAX_ALIKE = 12  # arms of the same figures that are shown one by one
@@ -68,7 +68,7 @@ def memory_view(
 ) -> RenderableType:
     """What one device of the slice holds by formula, and whether that fits. Arms that need the same
     share a column; of many, those that need most have one."""
-    kind = DESCRIBED[on.kind]
+    kind = on.device
     alike: dict[memory.Footprint, list[str]] = {}
     for name, arm in arms.items():
         held = memory.footprint(_labs(arm), arm.train, compute, kind.platform)
@@ -131,7 +131,7 @@ def check_view(
     check: Check, model: ModelConfig, train: TrainConfig, on: Slice, compute: ComputeConfig
 ) -> RenderableType:
     """What compiling ahead of time has shown, beside the formula."""
-    kind = DESCRIBED[on.kind]
+    kind = on.device
     held = memory.footprint(model, train, compute, "cpu" if check.simulated else kind.platform)
     state, total = held.parameters + held.moments, check.arguments + check.temporaries
     found = (

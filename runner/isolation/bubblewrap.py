@@ -141,7 +141,7 @@ def _code() -> list[Path]:
     around them: a store may lie there."""
     found = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     found |= {Path(place) for place in sys.path if Path(place).name in LIBRARIES}
-    found |= {LAB / room for room in paths.SHOWN} | {paths.HARDWARE}
+    found |= {LAB / room for room in paths.SHOWN}
     # A folder before what lies in it, which is bound again: it may be a link's other end.
     return sorted(x for x in found if x.exists() and not x.is_relative_to("/usr"))
 

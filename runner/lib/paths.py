@@ -3,6 +3,5 @@
 from pathlib import Path
 
 LAB = Path(__file__).parents[2]  # where the lab's packages lie
-HARDWARE = LAB / "hardware.yaml"  # the lab's own, where it has one
 ROOMS = ("engine", "runner", "bot")  # the lab's, which an experiment's code may import
 SHOWN = ("engine", "runner")  # those that a job runs, and code in a box can read

@@ -2,6 +2,7 @@
 there is one the near miss. Pydantic's complaints become sentences here.
 """
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,9 @@ NAMED = {
     "arms": "an arm; use a–z, 0–9, `_` and `-`",
     "steps": "a step; use a–z, 0–9, `_` and `-`, a letter first",
     "pools": "a pool; use up to 80 characters that can be shown",
+    "tracks": "a track; use a–z, 0–9 and `-`",
+    "data": "a text; use a–z, 0–9 and `-`",
+    "devices": "a kind of device; use a–z and 0–9",
     "inputs": "an input; use a–z, 0–9 and `_`, a letter first",
     "weights": "an input; use a–z, 0–9 and `_`, a letter first",
 }
@@ -34,6 +38,7 @@ MUST_BE = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     **{"string_type": "text", "tuple_type": "a list"},
 }
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models, and of dataclasses
 MAX_PROBLEMS = 50  # told of one file; who mends these is told the rest
 
 
@@ -158,7 +163,7 @@ def _telling(found: list[ErrorDetails]) -> Iterator[ErrorDetails]:
     """Pydantic's complaints, less those that only follow from another one."""
     unknown: dict[yaml_lines.Path, list[str]] = {}
     for detail in found:
-        if detail["type"] == "extra_forbidden":
+        if detail["type"] in UNKNOWN:
             unknown.setdefault(detail["loc"][:-1], []).append(str(detail["loc"][-1]))
     for detail in found:
         *parent, key = detail["loc"] or ("",)
@@ -179,7 +184,7 @@ def told(
     """Pydantic's complaint as a sentence about what was written at `path`."""
     place = _place(detail)
     kind, given, line = detail["type"], detail.get("input"), document.line(path)
-    if kind == "extra_forbidden":
+    if kind in UNKNOWN:
         message = f"unknown key{near(str(place[-1]), _keys(schema, place[:-1]))}"
     elif kind == "missing":
         message, line = "is missing; it has no default", document.line(path[:-1])
@@ -213,6 +218,8 @@ def _keys(schema: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
             known = (*get_args(known), None, None)[1 if get_origin(known) is dict else 0]
         if isinstance(known, UnionType):  # with None
             known = get_args(known)[0]
+    if isinstance(known, type) and dataclasses.is_dataclass(known):
+        return [field.name for field in dataclasses.fields(known)]
     found = isinstance(known, type) and issubclass(known, BaseModel)
     return [field.alias or name for name, field in known.model_fields.items()] if found else []
 

@@ -17,23 +17,31 @@ from runner.lib.problems import BadExperiment, Complaints, Problem
 from runner.planning import code_digest, cost, planned_steps, prediction_checks, subset
 from runner.planning.planned_steps import is_known
 from runner.schema.record import (
+    Cost,
     Plan,
     PlannedData,
     PlannedStep,
     Preregistration,
-    Resources,
 )
 from runner.spec import declaration, ladder
-from runner.spec.experiment import checked
-from runner.spec.graph import Graph, written_out
+from runner.spec.graph import Graph
 from runner.store.store import Store
 
 NO_FINGERPRINT = "0" * 64  # of what is not yet whole
-NO_COST = cost.cost([], Resources(kind="cpu"))  # of what is not yet whole
+NO_COST = Cost(
+    runs=0,
+    tokens=0,
+    model_flops=0,
+    hardware_flops=(0, 0),
+    seconds=(0, 0),
+    price=None,
+    device="",
+)
 
 
 def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan:
-    """The plan of the experiment in the folder (or file) `path`, without preregistration's seal.
+    """The plan of the experiment in the folder (or file) `path`, without preregistration's seal, in
+    the lab whose checkout it is in.
 
     With a store, what its jobs need of the folder is kept there. `lab` holds the lab's packages.
     Raises BadExperiment.
@@ -41,10 +49,7 @@ def plan_folder(path: Path, store: Store | None = None, lab: Path = LAB) -> Plan
     folder = path if path.is_dir() else path.parent
     gc.disable()  # ten thousand steps are a million objects that all stay; do not look among them
     try:
-        document = declaration.find(path)
-        experiment = checked(document)
-        graph = written_out(document, experiment)
-        plan = make_plan(graph, folder, lab)
+        plan = make_plan(declaration.load(path), folder, lab)
     finally:
         gc.enable()
     if store:
@@ -80,6 +85,7 @@ def make_plan(
     complaints.end()
     compiled = declaration.is_lock(graph.document)
     seeds = {step.config["seed"] for step in steps.values() if step.do == "train"}
+    kinds = {"cpu", experiment.devices.kind, *(step.resources.kind for step in steps.values())}
     plan = Plan(
         experiment=called or folder.as_posix(),
         title=experiment.title,
@@ -96,6 +102,8 @@ def make_plan(
         compiled=compiled,
         ceiling_hours=experiment.resources.ceiling_hours,
         speedrun=experiment.speedrun,
+        devices={kind: graph.lab.devices[kind] for kind in sorted(kinds)},
+        track=graph.lab.tracks[experiment.speedrun.track] if experiment.speedrun else None,
         cost=NO_COST,
         fingerprint=NO_FINGERPRINT,
     )

@@ -1,4 +1,5 @@
-"""Speedrun tracks: what is competed in, as `tracks.yaml` declares it.
+"""Speedrun tracks: what is competed in, as the lab's `tracks.yml` declares it
+(`runner.schema.lab_config`); a plan carries the one that it enters.
 
 There are four kinds: a target quality at least cost; a fixed budget, whose best quality wins; the
 time to a quality on named hardware; and scaling, where the loss counts that a row's sizes project
@@ -6,16 +7,12 @@ to more compute. Who is where on them is `runner.analysis.speedrun_ranking`'s to
 """
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from runner.lib import yaml_lines
 from runner.lib.base_record import Record, Sha256
 
-FILE = Path(__file__).parent / "tracks.yaml"
 SIZES = 4  # that a projection takes
 
 Kind = Literal["target", "budget", "time", "scaling"]
@@ -41,19 +38,24 @@ class Hardware(Record):
         return f"{self.count} × {self.kind}"
 
 
-class Track(Record):
-    """One competition. Which of the numbers it has is up to its kind."""
+class Terms(Record):
+    """What wins. Which of the numbers there are is up to the kind."""
 
-    name: str
-    title: str
+    title: str = Field(min_length=1, max_length=200)
     kind: Kind
-    data: Scored
     target: Positive | None = None  # bits per byte that count as reached: target, time
     budget: Positive | None = None  # FLOPs that a run may cost: budget
     at: Positive | None = None  # FLOPs that sizes are projected to: scaling
     hardware: Hardware | None = None  # time
     cost: Literal["model", "hardware"] = "hardware"  # which FLOPs of the lab's own models count
     spread: Positive  # relative standard deviation of what is ranked between two seeds
+
+
+class Track(Terms):
+    """One competition."""
+
+    name: str
+    data: Scored
 
     @property
     def sentence(self) -> str:
@@ -70,36 +72,9 @@ class Track(Record):
         return f"the fewest bits per byte that {SIZES} sizes project to {self.at:g} {flops}"
 
 
-_NEEDS: Mapping[Kind, tuple[str, ...]] = {
+NEEDS: Mapping[Kind, tuple[str, ...]] = {
     "target": ("target",),
     "budget": ("budget",),
     "time": ("target", "hardware"),
     "scaling": ("at",),
 }
-
-
-class BadTracks(ValueError):
-    """The tracks' file says something that is no track; the message says where."""
-
-
-def read(path: Path = FILE) -> dict[str, Track]:
-    """The tracks of a file, by name. Raises BadTracks."""
-    try:
-        said = yaml_lines.read(path.read_text(encoding="utf-8")).value
-        found = {
-            name: Track.model_validate({**told, "name": name, "data": said["data"][told["data"]]})
-            for name, told in said["tracks"].items()
-        }
-    except (yaml_lines.BadYaml, OSError, KeyError, TypeError, ValueError) as error:
-        raise BadTracks(f"{path}: {error}") from error
-    for track in found.values():
-        for key in _NEEDS[track.kind]:
-            if getattr(track, key) is None:
-                raise BadTracks(f"{path}, `{track.name}`: a track of kind {track.kind} has `{key}`")
-    return found
-
-
-@cache
-def known() -> Mapping[str, Track]:
-    """The lab's tracks, by name."""
-    return read()

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from runner.lib import problems
 from runner.lib.problems import BadExperiment, Document, Problem
+from runner.schema import lab_config
+from runner.schema.lab_config import LabConfig
 from runner.spec.experiment import checked
 from runner.spec.graph import Graph, written_out
 
@@ -25,16 +27,18 @@ LOCK_NAME = "experiment.lock.yaml"  # what that said, as data
 
 
 def load(path: Path) -> Graph:
-    """What the folder (or file) `path` declares. Raises BadExperiment."""
+    """What the folder (or file) `path` declares in the lab whose checkout it is in. Raises
+    BadExperiment."""
     document = find(path)
-    return written_out(document, checked(document))
+    return written_out(document, checked(document), lab_config.find(path))
 
 
-def parse(text: str, file: str) -> Graph:
-    """What the text of an experiment.yaml declares; `file` is how complaints call it. Raises
-    BadExperiment with every problem found, in the order of their lines."""
+def parse(text: str, file: str, lab: LabConfig | None = None) -> Graph:
+    """What the text of an experiment.yaml declares in a lab (None: one that decides nothing);
+    `file` is how complaints call it. Raises BadExperiment with every problem found, in the order of
+    their lines."""
     document = read(text, file)
-    return written_out(document, checked(document))
+    return written_out(document, checked(document), lab or lab_config.defaults())
 
 
 def find(path: Path) -> Document:

@@ -13,11 +13,12 @@ from runner.lib.canonical_json import to_json
 from runner.lib.problems import MAX_PROBLEMS, Complaints, Document, near
 from runner.lib.yaml_lines import Path
 from runner.schema import step_graph
+from runner.schema.lab_config import LabConfig
 from runner.schema.record import Resources, arm_named, run_of
 from runner.spec import step_checks
 from runner.spec.experiment import Experiment
 from runner.spec.step_types import BUILT_IN, Own, Train, own_of, schema_of
-from runner.spec.steps import NO_POINT, SEEDS, Point, Step
+from runner.spec.steps import NO_POINT, SEEDS, Point
 
 NO_OWN, ONE_DEVICE = Own(), MeshConfig()
 MAX_NODES = 10_000
@@ -44,6 +45,7 @@ class Graph:
     document: Document  # to say where something stands
     experiment: Experiment
     nodes: Mapping[str, Node]
+    lab: LabConfig  # in which it is declared
 
     @property
     def arms(self) -> dict[str, Train]:
@@ -65,9 +67,9 @@ class Graph:
         return self.place(node, ("config", "source"))
 
 
-def written_out(document: Document, experiment: Experiment) -> Graph:
-    """The graph that an experiment of this document declares. Raises BadExperiment."""
-    reader = _Reader(document, experiment)
+def written_out(document: Document, experiment: Experiment, lab: LabConfig) -> Graph:
+    """The graph that an experiment of this document declares in a lab. Raises BadExperiment."""
+    reader = _Reader(document, experiment, lab)
     steps, found = reader.steps, reader.points()
     made: dict[str, Node] = {}
     for name in reader.order():
@@ -84,7 +86,7 @@ def written_out(document: Document, experiment: Experiment) -> Graph:
                 checked=checked,
                 alias=step.alias,
             )
-    graph = Graph(document, experiment, made)
+    graph = Graph(document, experiment, made, lab)
     for node, words in _unlike(made):
         reader.complaints.say(graph.place(node), words)
     reader.complaints.end()
@@ -117,14 +119,14 @@ Config = tuple[dict[str, Any], BaseModel | None]  # and of a built-in, as its sc
 class _Reader:
     """Reads steps one by one and collects what is wrong."""
 
-    def __init__(self, document: Document, experiment: Experiment) -> None:
-        self.steps: Mapping[str, Step] = experiment.steps
-        self._experiment = experiment
+    def __init__(self, document: Document, experiment: Experiment, lab: LabConfig) -> None:
+        self.steps = experiment.steps_in(lab.devices)
+        self._experiment, self._lab = experiment, lab
         self.complaints = Complaints(document)
 
     def points(self) -> dict[str, dict[str, Config]]:
         """The nodes of each step and their configurations. Raises BadExperiment."""
-        self.complaints.say_all(self._experiment.senseless())
+        self.complaints.say_all(self._experiment.senseless(self._lab))
         if (count := sum(step.combinations for step in self.steps.values())) > MAX_NODES:
             words = f"{count:,} steps are more than the {MAX_NODES:,} that one experiment may have"
             self.complaints.say(("steps",), words)
@@ -146,7 +148,8 @@ class _Reader:
     def _points(self, name: str) -> dict[str, Config]:
         step = self.steps[name]
         too_large = list(step_checks.too_large(name, self.steps))
-        for inside, words in (*too_large, *step_checks.of_step(name, self.steps)):
+        wrong = step_checks.of_step(name, self.steps, self._lab.devices)
+        for inside, words in (*too_large, *wrong):
             self._say(name, inside, words)
         sweep, seeds = step.sweep, [*dict.fromkeys(step.seeds)]  # of one that stands twice, one
         if too_large:  # one point, as an example of what else is wrong: all might fill the memory

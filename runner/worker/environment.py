@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from runner.schema.devices import KINDS
+from runner.schema.devices import Kind
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "numpy")
 ACCELERATORS = (  # what a GPU or TPU adds, where it is installed
@@ -40,18 +40,17 @@ class WrongDevice(Exception):
     """The machine is not what the plan asks for."""
 
 
-def settle(devices: str, count: int, *, taken: bool = False) -> None:
-    """Fix cores, threads and flags for this process, on so many `devices` (a key of
-    `devices.KINDS`); `taken`: whoever started it has taken its cores. Raises WrongDevice."""
+def settle(kind: Kind, count: int, *, taken: bool = False) -> None:
+    """Fix cores, threads and flags for this process, on so many devices of this kind; `taken`:
+    whoever started it has taken its cores. Raises WrongDevice."""
     if not taken:
-        take(devices, count)
-    set_flags(devices)
-    look(devices)
+        take(kind, count)
+    set_flags(kind)
+    look(kind)
 
 
-def set_flags(devices: str) -> None:
+def set_flags(kind: Kind) -> None:
     """Have JAX compute on such devices, and alike each time, once it is imported."""
-    kind = KINDS[devices]
     os.environ[PEAK_FLOPS] = repr(kind.peak_flops)
     if kind.platform == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -60,10 +59,9 @@ def set_flags(devices: str) -> None:
         os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))
 
 
-def look(devices: str) -> None:
+def look(kind: Kind) -> None:
     """Have JAX take the devices, after which this process can no longer be forked. Raises
     WrongDevice where it finds none of the kind."""
-    kind = KINDS[devices]
     if kind.platform == "cpu":  # it finds one when it is used
         return
     import jax
@@ -72,9 +70,8 @@ def look(devices: str) -> None:
         raise WrongDevice(f"the plan asks for {kind.description}, and JAX finds a CPU only")
 
 
-def take(devices: str, count: int) -> None:
+def take(kind: Kind, count: int) -> None:
     """Take the cores that a plan on CPUs asks for, for this process and all that it starts."""
-    kind = KINDS[devices]
     if kind.platform == "cpu":
         cores = _take_cores(int(kind.ray_cpus) * count)
         os.environ["NPROC"] = os.environ["OMP_NUM_THREADS"] = str(cores)  # XLA's pool reads NPROC

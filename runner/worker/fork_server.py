@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from runner.lib import paths, process_tree
+from runner.schema.devices import Kind
 from runner.store.scratch_paths import LOG
 from runner.worker import environment, step_process
 from runner.worker.step_process import TRAIN, Job
@@ -169,7 +170,7 @@ class _Likely(NamedTuple):
     """What the next step may need as this one did, and what is imported for it ahead."""
 
     module: str
-    devices: str
+    devices: Kind
     cache: str
 
 

@@ -10,7 +10,7 @@ own word, which `runner.worker.shard_jobs` checks. All of it is read through
 `runner.lib.untrusted_files`.
 
 Every step begins here, and many have little to do: it imports the standard library alone, so that
-a fork is cheap and, in a box, Python is soon there (a lab's hardware.yaml takes more to read)."""
+a fork is cheap and, in a box, Python is soon there."""
 
 import contextlib
 import importlib
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from runner.isolation import bubblewrap
 from runner.lib import process_tree, untrusted_files
 from runner.lib.canonical_json import to_json
-from runner.schema.devices import KINDS
+from runner.schema.devices import Kind
 from runner.store.backends import remove_tree
 from runner.store.scratch_paths import BOX, HELD, RECEIPT, SHARED, WHY, others
 from runner.worker import environment
@@ -59,7 +59,7 @@ class Job:
     out: str
     scratch: str
     code: str  # the folder of the experiment's own modules; empty for what needs none of them
-    devices: str  # a key of `devices.KINDS`
+    devices: Kind
     count: int = 1  # of these
     own: tuple[str, ...] = ()  # module:function of the experiment's that it calls
     # {label: (what `model:` says, module:function that makes it)} of the planned models it scores
@@ -78,6 +78,7 @@ class Job:
         """The job that was written so."""
         said = json.loads(line)
         said |= {"own": tuple(said["own"]), "limits": bubblewrap.Limits(**said["limits"])}
+        said["devices"] = Kind.of_json(said["devices"])
         return cls(**said)
 
 
@@ -189,7 +190,7 @@ def _asking(job: Job) -> int:
     """Have models scored here whose code runs in children that reach nothing."""
     from runner.worker.model_client import Asker  # needs NumPy
 
-    if KINDS[job.devices].platform != "cpu":
+    if job.devices.platform != "cpu":
         # Whoever asks and whoever answers share its memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     asker = Asker(job)
@@ -257,7 +258,7 @@ def box_of(job: Job) -> bubblewrap.Box:
             *((scratch / name, scratch / name) for name in SHARED),
         ),
         folder=scratch,
-        accelerator=KINDS[job.devices].platform != "cpu",
+        accelerator=job.devices.platform != "cpu",
     )
 
 

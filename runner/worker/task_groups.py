@@ -5,7 +5,7 @@ brings the others to disk."""
 from collections.abc import Iterator, Mapping
 
 from runner.schema import step_graph
-from runner.schema.devices import KINDS
+from runner.schema.devices import Kind
 from runner.schema.record import PlannedStep
 from runner.spec.step_types import BUILT_IN
 
@@ -13,7 +13,9 @@ MOST_TOGETHER = 16  # steps of a task
 SHARES = 16  # tasks of a sweep for each place, so that no place ends much later than the others
 
 
-def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[str, ...]]:
+def together(
+    steps: Mapping[str, PlannedStep], kinds: Mapping[str, Kind], cores: float
+) -> Iterator[tuple[str, ...]]:
     """The steps in the order of their making, each after those it needs; a tuple is for one task.
 
     Only points of one sweep are put together, since who needs one needs all; none that trains,
@@ -29,7 +31,7 @@ def together(steps: Mapping[str, PlannedStep], cores: float) -> Iterator[tuple[s
     }
     for name in step_graph.order(needs):
         first = steps[points[name][0]]
-        kind, most = KINDS[first.resources.kind], 1
+        kind, most = kinds[first.resources.kind], 1
         if first.do != "train" and not kind.ray_gpus and not spreads(first):
             places = max(1, cores // (kind.ray_cpus * first.resources.count))
             most = max(1, min(MOST_TOGETHER, int(len(points[name]) // (places * SHARES))))

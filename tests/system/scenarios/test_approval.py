@@ -233,9 +233,7 @@ def test_without_a_policy_that_can_be_read_nobody_may_run_and_the_bot_says_so(
     assert "The lab's policy could not be read when this was planned." in lab.last(pull)
     for who in ("grace", lab.sandbox.world.owner.login):
         lab.say(who, pull, line(lab, pull))
-        assert "Nobody may command runs until .github/regatta/policy.yml is mended" in lab.last(
-            pull
-        )
+        assert "Nobody may command runs until this is mended" in lab.last(pull)
         assert why in lab.last(pull)
     assert lab.trainer.submissions == []
     set_policy(lab, "own: true\n")

@@ -200,7 +200,7 @@ def test_not_bot() -> None:
 def test_policy_readable() -> None:
     broken = lab(problems=(".github/regatta/policy.yml, line 3: it is wrong",))
     assert refused(thread(broken)) == (
-        "Nobody may command runs until .github/regatta/policy.yml is mended: "
+        "Nobody may command runs until this is mended: "
         ".github/regatta/policy.yml, line 3: it is wrong."
     )
     assert void(thread(broken)) == "policy_readable"

@@ -328,6 +328,10 @@ FAULTS: dict[str, tuple[Callable[[World], object], str]] = {
         lambda w: (w.checkout / ".github/regatta/policy.yml").write_text("comands: {}\n"),
         "policy",
     ),
+    "a track with a slip": (
+        lambda w: (w.checkout / ".github/regatta/tracks.yml").write_text("tracks: {x: {}}\n"),
+        "policy",
+    ),
     "no form": (
         lambda w: (w.checkout / ".github/ISSUE_TEMPLATE/experiment.yml").unlink(),
         "form",

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from bot.cli.main import app
 from bot.model.policy_file import PATH
 from bot.setup import init
+from runner.schema import lab_config
 
 ROOT = Path(__file__).parents[3]
 run = CliRunner().invoke
@@ -26,7 +27,7 @@ def test_init_writes_form_template_policy_and_workflows(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     written = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
     assert written == {
-        PATH,
+        *lab_config.FILES,
         ".github/ISSUE_TEMPLATE/experiment.yml",
         ".github/PULL_REQUEST_TEMPLATE.md",
         ".github/workflows/regatta.yml",
@@ -104,3 +105,12 @@ def test_the_manifest_asks_for_no_more_than_the_table_says() -> None:
         "checks": "write",
     }
     assert not made["public"]
+
+
+@pytest.mark.parametrize("name", ["tracks.yml", "devices.yml"])
+def test_a_commented_start_ends_with_the_packages_default(name: str) -> None:
+    default = (lab_config.DEFAULTS / name).read_text().splitlines()
+    start = (init.STARTER / name).read_text().splitlines()
+    assert all(line.startswith("#") for line in start)
+    rest = default[next(n for n, x in enumerate(default) if x.startswith(("cpu:", "data:"))) :]
+    assert start[-len(rest) :] == [f"# {line}" for line in rest]

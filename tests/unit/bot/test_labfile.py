@@ -7,17 +7,18 @@ import pytest
 
 from bot.model import policy_file
 from bot.model.policy_file import OLD_PATH, PATH, Policy
+from tests.decided import KINDS
 
 SHA = "f" * 40
 ROOT = Path(__file__).parents[3]
 
 
 def parse(text: str | None) -> Policy:
-    return policy_file.parse({} if text is None else {PATH: text.encode()}, SHA)
+    return policy_file.parse({} if text is None else {PATH: text.encode()}, SHA, KINDS)
 
 
 def test_the_file_of_this_repository_is_one() -> None:
-    policy = policy_file.parse({PATH: (ROOT / PATH).read_bytes()}, SHA)
+    policy = policy_file.parse({PATH: (ROOT / PATH).read_bytes()}, SHA, KINDS)
     assert policy.problems == ()
     assert policy.sha == SHA
     assert policy.permits("run", "grace", "maintain")
@@ -86,11 +87,11 @@ def test_a_file_that_is_missing_or_wrong_permits_nothing_but_to_stop_and_says_wh
 
 
 def test_a_file_that_is_no_text_permits_nobody_anything() -> None:
-    assert "it is not UTF-8 text" in policy_file.parse({PATH: b"\xff\xfe"}, SHA).problems[0]
+    assert "it is not UTF-8 text" in policy_file.parse({PATH: b"\xff\xfe"}, SHA, KINDS).problems[0]
 
 
 def test_a_policy_at_its_old_path_counts_for_nothing_and_the_new_path_is_named() -> None:
-    policy = policy_file.parse({OLD_PATH: b"own: true\n"}, SHA)
+    policy = policy_file.parse({OLD_PATH: b"own: true\n"}, SHA, KINDS)
     (problem,) = policy.problems
     assert f"git mv {OLD_PATH} {PATH}" in problem
     assert not policy.permits("run", "grace", "admin")
